@@ -114,7 +114,6 @@ def printable(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The lines of a Markdown table."""
     for cells in (head, ["---"] * len(head), *rows):
         yield f"| {' | '.join(map(cell, cells))} |\n"
 

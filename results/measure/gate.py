@@ -71,43 +71,63 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     ``in_doubt`` its other records. ``client`` is the block's producer. ``readers`` (array) are the expected readers
     that got any of its records; they got all records of a clean block. Rows without ids are in block -1 of producer -1.
     """
-    witnessed = _of_outcomes(read.outcomes, dims).unionByName(_of_log(read.log))
-    producers = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
-    readers = dims.readers.select("run", "client", "topic", F.lit(True).alias("expected"))
-    expected = dims.readers.groupBy("run", "topic").agg(F.count("*").alias("readers_expected"))
-    compared = (
-        witnessed.join(F.broadcast(producers), ["run", "producer_id"], "left")
-        .join(F.broadcast(readers), ["run", "topic", "client"], "left")
-        .groupBy(*_BLOCK, "topic", "owner")
-        .agg(*_compared())
-        .join(F.broadcast(expected), ["run", "topic"], "left")
-    )
-    clean = F.lit(False) if exhaustive else F.coalesce(_clean(), F.lit(False))
-    return compared.select(
-        *_BLOCK, clean.alias("clean"), "n", "told", *_UNTAKEN, F.col("owner").alias("client"), "topic", "readers"
-    )
-
-
-def _of_outcomes(outcomes: DataFrame, dims: Dims) -> DataFrame:
-    """Return the fingerprints of produce rows and deliveries by client; ``op`` is null for clients not in the plan."""
-    rows, timed = outcomes.withColumns(block_of()), F.col("done_us").isNotNull() & F.col("intended_us").isNotNull()
-    fingerprints = rows.groupBy(*_BLOCK, hash_of(*CLIENT_COLUMNS).alias("client_hash")).agg(
+    # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
+    rows = read.outcomes.withColumns(block_of())
+    timed = F.col("done_us").isNotNull() & F.col("intended_us").isNotNull()
+    by_client = rows.groupBy(*_BLOCK, hash_of(*CLIENT_COLUMNS).alias("client_hash")).agg(
         *_fingerprint((F.col("op") == "consume") | (F.col("status") == "ok")),
         F.count(F.when((F.col("status") == "ok") & timed, True)).alias("good"),
         *[F.count(F.when(F.col("status") == status, True)).alias(status) for status in _UNTAKEN],
         (F.max("seq") - F.min("seq") + 1).alias("long"),
         F.count("*").alias("rows"),
     )
-    named = fingerprints.join(F.broadcast(client_names(dims)), "client_hash", "left").where(
-        "op is null or op <> 'commit'"
-    )
-    return named.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("client_hash", "workload", "arm")
-
-
-def _of_log(log: DataFrame) -> DataFrame:
-    fingerprints = log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint(F.lit(True)))
+    named = by_client.join(F.broadcast(client_names(dims)), "client_hash", "left").where("op is null or op <> 'commit'")
+    named = named.withColumn("client", F.concat_ws("/", "workload", "arm")).drop("client_hash", "workload", "arm")
+    of_log = read.log.withColumns(block_of()).groupBy(*_BLOCK).agg(*_fingerprint(F.lit(True)))
     absent = {name: F.lit(None).cast("bigint") for name in ("good", *_UNTAKEN, "long", "rows")}
-    return fingerprints.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **absent})
+    of_log = of_log.withColumns({"op": F.lit("log"), "client": F.lit(None).cast("string"), **absent})
+
+    producers = dims.producers.select("run", "producer_id", F.col("client").alias("owner"), "topic")
+    readers = dims.readers.select("run", "client", "topic", F.lit(True).alias("expected"))
+    readers_expected = dims.readers.groupBy("run", "topic").agg(F.count("*").alias("readers_expected"))
+    produced, logged, delivered = (F.col("op") == op for op in ("produce", "log", "consume"))
+    # a producer without offsets (acks=0) is no source for offsets
+    without_offsets = produced & (F.col("placed") == 0)
+    of_records = F.struct("n", "records")
+    of_places = F.when(~without_offsets, F.struct("n", "placed", "places"))
+    compared = (
+        named.unionByName(of_log)
+        .join(F.broadcast(producers), ["run", "producer_id"], "left")
+        .join(F.broadcast(readers), ["run", "topic", "client"], "left")
+        .groupBy(*_BLOCK, "topic", "owner")
+        .agg(
+            F.coalesce(F.max(F.when(produced, F.col("n"))), F.lit(0).cast("bigint")).alias("n"),
+            (F.min(of_records) == F.max(of_records)).alias("same_records"),
+            (F.min(of_places) == F.max(of_places)).alias("same_places"),
+            F.min(F.when(~without_offsets, F.col("placed"))).alias("placed"),
+            F.max(F.when(produced, F.col("placed"))).alias("told"),
+            F.min("good").alias("good"),
+            *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
+            F.max(F.when(produced, F.col("long"))).alias("long"),
+            F.max(F.when(produced, F.col("rows"))).alias("rows"),
+            F.count(F.when(produced, True)).alias("producing"),
+            F.count(F.when(logged, True)).alias("logging"),
+            F.count(F.when(delivered, True)).alias("reading"),
+            F.count(F.when(F.col("op").isNull(), True)).alias("strange"),
+            F.array_sort(F.collect_set(F.when(F.col("expected"), F.col("client")))).alias("readers"),
+        )
+        .join(F.broadcast(readers_expected), ["run", "topic"], "left")
+    )
+    n, expected = F.col("n"), F.coalesce(F.col("readers_expected"), F.lit(0))
+    same = F.col("same_records") & F.col("same_places") & (F.col("placed") == n) & (F.col("good") == n)
+    gapless = (F.col("long") == F.col("rows")) & (F.col("rows") == n + F.col("failed") + F.col("in_doubt"))
+    sent_once = gapless & (F.col("producing") == 1) & (F.col("logging") == 1)
+    read_by_all = (F.col("reading") == expected) & (F.size("readers") == expected) & (F.col("strange") == 0)
+    clean = F.lit(False) if exhaustive else F.col("topic").isNotNull() & same & sent_once & read_by_all
+    return compared.select(
+        *(*_BLOCK, F.coalesce(clean, F.lit(False)).alias("clean"), "n", "told", *_UNTAKEN),
+        *(F.col("owner").alias("client"), "topic", "readers"),
+    )
 
 
 def block_of() -> dict[str, Column]:
@@ -131,38 +151,6 @@ def _fingerprint(counting: Column) -> list[Column]:
     ]
 
 
-def _compared() -> list[Column]:
-    """Return the comparison of a block's sources. A producer without offsets (acks=0) is no source for offsets."""
-    produced, logged, read = (F.col("op") == op for op in ("produce", "log", "consume"))
-    untold = produced & (F.col("placed") == 0)
-    of_records, of_places = F.struct("n", "records"), F.when(~untold, F.struct("n", "placed", "places"))
-    return [
-        F.coalesce(F.max(F.when(produced, F.col("n"))), F.lit(0).cast("bigint")).alias("n"),
-        (F.min(of_records) == F.max(of_records)).alias("same_records"),
-        (F.min(of_places) == F.max(of_places)).alias("same_places"),
-        F.min(F.when(~untold, F.col("placed"))).alias("placed"),
-        F.max(F.when(produced, F.col("placed"))).alias("told"),
-        F.min("good").alias("good"),
-        *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
-        F.max(F.when(produced, F.col("long"))).alias("long"),
-        F.max(F.when(produced, F.col("rows"))).alias("rows"),
-        F.count(F.when(produced, True)).alias("producing"),
-        F.count(F.when(logged, True)).alias("logging"),
-        F.count(F.when(read, True)).alias("reading"),
-        F.count(F.when(F.col("op").isNull(), True)).alias("strange"),
-        F.array_sort(F.collect_set(F.when(F.col("expected"), F.col("client")))).alias("readers"),
-    ]
-
-
-def _clean() -> Column:
-    n, expected = F.col("n"), F.coalesce(F.col("readers_expected"), F.lit(0))
-    same = F.col("same_records") & F.col("same_places") & (F.col("placed") == n) & (F.col("good") == n)
-    gapless = (F.col("long") == F.col("rows")) & (F.col("rows") == n + F.col("failed") + F.col("in_doubt"))
-    produced = gapless & (F.col("producing") == 1) & (F.col("logging") == 1)
-    delivered = (F.col("reading") == expected) & (F.size("readers") == expected) & (F.col("strange") == 0)
-    return F.col("topic").isNotNull() & same & produced & delivered
-
-
 _RECORD = ("run", "producer_id", "seq")
 _PLACE = ("topic", "partition", "offset")
 _SENT = (
@@ -181,7 +169,21 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
     consumer has it) and ``places`` (their number); ``deliveries``: array of ``reader first_us n rack first`` in the
     order of the readers' names, where ``first`` holds columns of the first delivery's row (``_DELIVERED``).
     """
-    sightings = suspects(_sightings(read), blocks).groupBy(*_RECORD, "origin", "reader")
+    # every row about a record: its produce row, its copies in the log, its deliveries
+    key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)
+    produced, consumed = F.col("op") == "produce", F.col("op") == "consume"
+    outcomes = read.outcomes.where(F.col("op").isin("produce", "consume")).withColumn("client", key)
+    of_clients = outcomes.select(
+        *_RECORD,
+        F.col("op").alias("origin"),
+        F.when(consumed, key).alias("reader"),
+        F.when(produced, F.struct(*_SENT)).alias("sent"),
+        F.when(consumed, place).alias("place"),
+        F.when(consumed, F.struct("done_us", *_DELIVERED)).alias("delivered"),
+    )
+    logged = read.log.select(*_RECORD, F.lit("log").alias("origin"), place.alias("place"))
+    rows = of_clients.unionByName(logged, allowMissingColumns=True)
+    sightings = suspects(rows, blocks).groupBy(*_RECORD, "origin", "reader")
     by_origin = sightings.agg(
         F.max("sent").alias("sent"),
         F.count("*").alias("n"),
@@ -210,7 +212,6 @@ def suspects(rows: DataFrame, blocks: DataFrame) -> DataFrame:
 
 
 def cleared(rows: DataFrame, blocks: DataFrame) -> DataFrame:
-    """Return the ``rows`` in clean blocks."""
     return _in_blocks(rows, blocks.where(~F.col("clean")), "left_anti")
 
 
@@ -220,23 +221,6 @@ def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
     named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
     keys = blocks.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))
     return named.join(F.broadcast(keys), key, how).drop("gate_producer", "gate_block")
-
-
-def _sightings(read: Tables) -> DataFrame:
-    """Return every row about a record: its produce row, its copies in the log, its deliveries."""
-    key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)
-    produced, consumed = F.col("op") == "produce", F.col("op") == "consume"
-    outcomes = read.outcomes.where(F.col("op").isin("produce", "consume")).withColumn("client", key)
-    of_clients = outcomes.select(
-        *_RECORD,
-        F.col("op").alias("origin"),
-        F.when(consumed, key).alias("reader"),
-        F.when(produced, F.struct(*_SENT)).alias("sent"),
-        F.when(consumed, place).alias("place"),
-        F.when(consumed, F.struct("done_us", *_DELIVERED)).alias("delivered"),
-    )
-    logged = read.log.select(*_RECORD, F.lit("log").alias("origin"), place.alias("place"))
-    return of_clients.unionByName(logged, allowMissingColumns=True)
 
 
 def acked() -> Column:

@@ -22,12 +22,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.obligations import stalls
-from aftershock.results.checks.obligations.stalls import SILENCES, Silence, silences
+from aftershock.results.checks.obligations.stalls import SILENCES, silences
 from aftershock.results.measure import recovery
 from aftershock.results.measure.answers import (
     Answers,
     Distributions,
-    Look,
     Pace,
     RecoverySearch,
     Slots,
@@ -185,20 +184,16 @@ class FollowUpJobs:
         """Return rows of ``stalls`` and ``failures``. Most runs have no failures and few stalls."""
         waits = stalls.waits(self.samples, self.dims)
         slots = stalls.slots(waits, STALL_US).toArrow()
+        silent = list(silences(slots, STALL_US))
+        rows: Answers = {}
+        if silent:
+            near = self.samples.where(pending_within((since_us, until_us) for *_, since_us, until_us in silent))
+            waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(silent, SILENCES))
+            if any(delivered for _, _, delivered, *_ in silent):
+                waiting = stalls.acknowledged(waiting, self.samples)
+            rows = by_run(stalls.stalls(waiting, STALL_US).collect())
         failed = pc.sum(slots["failed"]).as_py()
-        return {
-            "stalls": self._stalls(list(silences(slots, STALL_US))),
-            "failures": by_run(stalls.failures(waits).collect() if failed else []),
-        }
-
-    def _stalls(self, silent: Sequence[Silence]) -> Answers:
-        if not silent:
-            return {}
-        near = self.samples.where(pending_within((since_us, until_us) for *_, since_us, until_us in silent))
-        waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(silent, SILENCES))
-        if any(delivered for _, _, delivered, *_ in silent):
-            waiting = stalls.acknowledged(waiting, self.samples)
-        return by_run(stalls.stalls(waiting, STALL_US).collect())
+        return {"stalls": rows, "failures": by_run(stalls.failures(waits).collect() if failed else [])}
 
     def recoveries(
         self, criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
@@ -209,33 +204,32 @@ class FollowUpJobs:
         slots: dict[Pace, Slots] = {}
         for for_us in sorted({search.criterion.for_us for search in searches}):
             of_length = [search for search in searches if search.criterion.for_us == for_us]
-            slots |= self._pace_slots(list(dict.fromkeys(search.pace for search in of_length)))
-            looks = [(search, where_to_look(search, slots.get(search.pace))) for search in of_length]
-            for search, recovered_us in self._first_calm(looks, for_us):
-                results[search.pace.run].append((search, recovered_us))
-        return [recovered(of_run, slots, scene) for of_run, scene in zip(results, self.dims.scenes, strict=True)]
-
-    def _pace_slots(self, paces: Sequence[Pace]) -> dict[Pace, Slots]:
-        rows = [(pace.run, number, *pace.row[:3]) for number, pace in enumerate(paces)]
-        table, slot_us = self.dims.table(rows, recovery.PACES), slot_us_of(paces[0].for_us)
-        counted = recovery.pace_slots(self.samples, table, self.dims, slot_us).toArrow()
-        return {
-            pace: Slots(*[longs(part[name], null=-1) for name in ("segment", "slot", "n", "failed", "slow")])
-            for pace, part in zip(paces, parted(counted, "pace", len(paces)), strict=True)
-            if part.num_rows
-        }
-
-    def _first_calm(
-        self, looks_of: Sequence[tuple[RecoverySearch, Sequence[Look]]], for_us: int
-    ) -> list[tuple[RecoverySearch, int | None]]:
-        looks = [(number, search, look) for number, (search, of_search) in enumerate(looks_of) for look in of_search]
-        recovered_us: dict[int, int] = {}
-        if looks:
-            rows = [
-                (search.pace.run, number, *search.pace.row, search.at_us, *astuple(look))
-                for number, search, look in looks
+            # first job: counts in slots of time
+            paces = list(dict.fromkeys(search.pace for search in of_length))
+            rows = [(pace.run, number, *pace.row[:3]) for number, pace in enumerate(paces)]
+            table = self.dims.table(rows, recovery.PACES)
+            counted = recovery.pace_slots(self.samples, table, self.dims, slot_us_of(for_us)).toArrow()
+            for pace, part in zip(paces, parted(counted, "pace", len(paces)), strict=True):
+                if part.num_rows:
+                    columns = (longs(part[name], null=-1) for name in ("segment", "slot", "n", "failed", "slow"))
+                    slots[pace] = Slots(*columns)
+            # second job: the records in the slots in which the counts leave the answer open
+            looks = [
+                (number, search, look)
+                for number, search in enumerate(of_length)
+                for look in where_to_look(search, slots.get(search.pace))
             ]
-            near = self.samples.where(intended_within((look.look_us, look.until_us + for_us) for _, _, look in looks))
-            job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
-            recovered_us = {row["calm"]: row["recovered_us"] for row in job.collect()}
-        return [(search, recovered_us.get(number)) for number, (search, _) in enumerate(looks_of)]
+            recovered_us: dict[int, int] = {}
+            if looks:
+                look_rows = [
+                    (search.pace.run, number, *search.pace.row, search.at_us, *astuple(look))
+                    for number, search, look in looks
+                ]
+                near = self.samples.where(
+                    intended_within((look.look_us, look.until_us + for_us) for _, _, look in looks)
+                )
+                job = recovery.first_calm(near, self.dims.table(look_rows, recovery.LOOKS), for_us)
+                recovered_us = {row["calm"]: row["recovered_us"] for row in job.collect()}
+            for number, search in enumerate(of_length):
+                results[search.pace.run].append((search, recovered_us.get(number)))
+        return [recovered(of_run, slots, scene) for of_run, scene in zip(results, self.dims.scenes, strict=True)]

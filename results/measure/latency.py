@@ -56,22 +56,18 @@ class Histogram:
 
     @cached_property
     def valued(self) -> int:
-        """Number of samples with a value."""
         return int(self.seen.sum())
 
     @property
     def n(self) -> int:
-        """Number of all samples."""
         return self.valued + self.censored
 
     @property
     def slowest_us(self) -> int | None:
-        """The greatest value, if any."""
         return int(self.latency_us[-1]) if self.valued else None
 
     @property
     def mean_us(self) -> float | None:
-        """The mean of the samples with a value."""
         return int(self.latency_us @ self.seen) / self.valued if self.valued else None
 
     @property
@@ -86,11 +82,9 @@ class Histogram:
         return int(self.latency_us[np.searchsorted(self._upto, rank)])
 
     def at(self, q: float) -> int | None:
-        """Return the nearest-rank quantile; 1.0 is the maximum."""
         return self.at_rank(rank_of(q, self.n))
 
     def distribution(self, qs: Iterable[float]) -> Distribution:
-        """Return the summary for the checks."""
         return Distribution(self.n, self.censored, self.slowest_us, {q: self.at(q) for q in qs}, self.mean_us)
 
     def points(self) -> tuple[tuple[float, int | None], ...]:
@@ -168,7 +162,6 @@ class Silver:
     racks: tuple[tuple[str | None, str | None], ...]
 
     def by_window(self, scene: Scene) -> dict[Key, Histogram]:
-        """Return the histogram of each metric, client and window with samples."""
         return {
             (group.metric, group.client, window): group.histogram(inside)
             for window, spans in scene.windows.items()
@@ -340,11 +333,6 @@ def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
     excuses = dims.excused.withColumns({"metric": metric, "client": client(), "client_hash": hash_of(*CLIENT_COLUMNS)})
     key = ["run", *by, "segment"]
     return hist.join(F.broadcast(excuses.select(*key)), key, "left_anti")
-
-
-def latency_histogram(rows: DataFrame, dims: Sequence[str]) -> DataFrame:
-    """Return ``dims``, ``latency_us`` and its count ``n``: exact and mergeable."""
-    return rows.groupBy(*dims, "latency_us").agg(F.count("*").alias("n"))
 
 
 def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> DataFrame:

@@ -34,16 +34,7 @@ _ARROW = {
 
 def write_silver(rows: pa.Table, evidence: Evidence) -> None:
     """Write a run's histogram (``latency.silver``), sorted, so that the same rows give the same file."""
-    _write(evidence.home / SILVER, _timed(_summed(rows), Scene(evidence)).cast(_schema(LATENCY_HIST)))
-
-
-def write_gold(home: Path, checks: Sequence[Check]) -> None:
-    """Write the checks of the run at ``home``."""
-    _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], _schema(CHECKS)))
-
-
-def _summed(rows: pa.Table) -> pa.Table:
-    """Sort the rows and sum the bins of each latency."""
+    # sort the rows and sum the bins of each latency
     ranks = [_rank(rows[name]) for name in reversed(_ORDER)]
     order = np.lexsort(ranks)
     first = firsts(rank[order] for rank in ranks)
@@ -53,7 +44,27 @@ def _summed(rows: pa.Table) -> pa.Table:
         sums = np.add.reduceat(longs(ordered[name]), first) if len(first) else first
         values = pa.array(sums, mask=distinct[name].is_null().to_numpy())
         distinct = distinct.set_column(distinct.column_names.index(name), name, values)
-    return distinct
+    # add each segment's times and windows, so that queries need no join
+    scene = Scene(evidence)
+    segments = scene.segments
+    windows = [
+        sorted(name for name, spans in scene.windows.items() if number in segments.of(spans))
+        for number in range(len(segments.spans))
+    ]
+    times = pa.table(
+        {
+            "start_us": pa.array([start for start, _ in segments.spans], pa.int64()),
+            "end_us": pa.array([end for _, end in segments.spans], pa.int64()),
+            "windows": pa.array(windows, pa.list_(pa.string())),
+        }
+    ).take(distinct["segment"])
+    columns = {name: table[name] for table in (distinct, times) for name in table.column_names}
+    table = pa.table([columns[name] for name in LATENCY_HIST.names], names=LATENCY_HIST.names)
+    _write(evidence.home / SILVER, table.cast(_schema(LATENCY_HIST)))
+
+
+def write_gold(home: Path, checks: Sequence[Check]) -> None:
+    _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], _schema(CHECKS)))
 
 
 def _rank(column: pa.ChunkedArray) -> Longs:
@@ -65,38 +76,19 @@ def _rank(column: pa.ChunkedArray) -> Longs:
     return np.array([ordered.index(value) for value in values], np.int64)[code]
 
 
-def _timed(rows: pa.Table, scene: Scene) -> pa.Table:
-    """Add each segment's times and windows, so that queries need no join."""
-    segments = scene.segments
-    named = [
-        sorted(name for name, spans in scene.windows.items() if number in segments.of(spans))
-        for number in range(len(segments.spans))
-    ]
-    times = pa.table(
-        {
-            "start_us": pa.array([start for start, _ in segments.spans], pa.int64()),
-            "end_us": pa.array([end for _, end in segments.spans], pa.int64()),
-            "windows": pa.array(named, pa.list_(pa.string())),
-        }
-    ).take(rows["segment"])
-    columns = {name: rows[name] for name in rows.column_names} | {name: times[name] for name in times.column_names}
-    return pa.table([columns[name] for name in LATENCY_HIST.names], names=LATENCY_HIST.names)
-
-
 def _schema(schema: StructType) -> pa.Schema:
-    return pa.schema([(field.name, _kind(field.dataType)) for field in schema])
+    def kind(spark_type: DataType) -> pa.DataType:
+        if isinstance(spark_type, ArrayType):
+            return pa.list_(kind(spark_type.elementType))
+        return _ARROW[spark_type.simpleString()]
 
-
-def _kind(kind: DataType) -> pa.DataType:
-    return pa.list_(_kind(kind.elementType)) if isinstance(kind, ArrayType) else _ARROW[kind.simpleString()]
+    return pa.schema([(field.name, kind(field.dataType)) for field in schema])
 
 
 def _write(path: Path, rows: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    content, integers = (
-        pa.BufferOutputStream(),
-        [field.name for field in rows.schema if pa.types.is_integer(field.type)],
-    )
+    content = pa.BufferOutputStream()
+    integers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
     pq.write_table(
         rows,
         content,

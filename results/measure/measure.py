@@ -9,9 +9,9 @@ records. Rows are collected here, in ``lag.py`` and in ``names.py``.
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aftershock.results.checks.findings import findings
 from aftershock.results.checks.witness import crossing_of, passages
@@ -120,17 +120,14 @@ class _Study:
 
     @property
     def scenes(self) -> Sequence[Scene]:
-        """The runs in the order of their numbers."""
         return self.dims.scenes
 
     @cached_property
     def criteria(self) -> list[list[RecoveryCriterion]]:
-        """The recovery criteria of each run."""
         return [criteria_of(scene, request) for scene, request in zip(self.scenes, self.requests, strict=True)]
 
     @cached_property
     def qs(self) -> list[float]:
-        """Every quantile that any run needs."""
         return sorted({q for run in range(len(self.scenes)) for q in self.qs_of(run)})
 
     def qs_of(self, run: int) -> set[float]:
@@ -153,7 +150,12 @@ class _Study:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
         follow_up = FollowUpJobs(self.dims, self.samples)
         stalled = pool.submit(follow_up.stalls_and_failures)
-        jobs = early.jobs | {"findings": pool.submit(_rows, self._findings)}
+        gate = self.gate
+        jobs = early.jobs | {
+            "findings": pool.submit(
+                _rows, lambda: findings.findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects)
+            )
+        }
         silver = counted.result()
         histograms_of = [silver_of(rows) for rows in silver]
         histograms = [rows.by_window(scene) for rows, scene in zip(histograms_of, self.scenes, strict=True)]
@@ -163,11 +165,19 @@ class _Study:
         ]
         recovered = pool.submit(follow_up.recoveries, self.criteria, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
-        jobs["stretches"] = pool.submit(lambda: by_run(self._named(self._stretches()).to_pylist()))
+        gap_slot_us = recovery.GAP_SLOT_US if self.many else None
+        jobs["stretches"] = pool.submit(
+            lambda: by_run(
+                self._named(
+                    recovery.success_stretches(recovery.successes(self.samples, self.dims, gap_slot_us))
+                ).to_pylist()
+            )
+        )
         # Each job is built by the thread that runs it: building is half of the work.
         jobs["latencies"] = pool.submit(_rows, lambda: self._cuts(of_gaps=False))
         jobs["cut_gaps"] = pool.submit(_rows, lambda: self._cuts(of_gaps=True))
-        jobs["produced"] = pool.submit(_rows, self._produced)
+        if any(crossing_of(run, step["id"]) for run in self.dims.evidences for step in run.steps):
+            jobs["produced"] = pool.submit(_rows, lambda: sampled.produced(self.samples, self.dims))
         if keep:
             for run, rows in enumerate(silver):
                 keep(run, rows)
@@ -179,11 +189,29 @@ class _Study:
         results = {name: job.result() for name, job in jobs.items()} | stalled.result()
         facts = []
         for run in range(len(self.scenes)):
-            rows_by_job = {name: rows_by_run.get(run, []) for name, rows_by_run in results.items()}
-            calms = recovered.result()[run]
+            rows = {name: rows_by_run.get(run, []) for name, rows_by_run in results.items()}
+            scene, calms, stalls = self.scenes[run], recovered.result()[run], answers.stalls(rows["stalls"])
             facts.append(
-                replace(
-                    self._facts(run, spread[run], histograms[run], rows_by_job),
+                Facts(
+                    distributions=spread[run],
+                    longest=answers.longest(rows["stretches"], scene, spread[run]),
+                    findings=answers.findings(rows["findings"]),
+                    crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
+                    produced={
+                        (row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())
+                    },
+                    host=next((answers.host(row) for row in rows["host"]), Host()),
+                    bin_us=bin_us(scene.evidence),
+                    stalls=stalls,
+                    failures=answers.failures(rows["failures"]),
+                    cuts=sliced(self.requests[run].cuts, rows, scene, self.qs, self.qs_of(run)),
+                    spectra={
+                        key: histogram.points() for key, histogram in histograms[run].items() if drawn(key, scene)
+                    },
+                    slowest=answers.slowest(rows["slowest"]),
+                    unavailable=answers.unavailable(stalls, scene, spread[run]),
+                    perf=answers.perf(histograms[run], rows["stretches"], scene),
+                    backwards=answers.backwards(histograms[run], scene),
                     bins=plots[run],
                     racks=racks[run],
                     lag=early.lags.result()[run],
@@ -226,17 +254,6 @@ class _Study:
                     limits.append((run, metric.split(".")[0], client, max(reached, default=0)))
         return sampled.slowest(self.samples, limits, self.dims)
 
-    def _stretches(self) -> "DataFrame":
-        slot_us = recovery.GAP_SLOT_US if self.many else None
-        return recovery.success_stretches(recovery.successes(self.samples, self.dims, slot_us))
-
-    def _findings(self) -> "DataFrame":
-        return findings.findings(self.read, self.dims, self.gate.blocks, self.gate.ledger, self.suspects)
-
-    def _produced(self) -> "DataFrame | None":
-        crossing = (crossing_of(run, step["id"]) for run in self.dims.evidences for step in run.steps)
-        return sampled.produced(self.samples, self.dims) if any(crossing) else None
-
     def _cuts(self, *, of_gaps: bool) -> "DataFrame | None":
         requested = {run: request.cuts for run, request in enumerate(self.requests)}
         rows = list(cuts.cut_rows(requested, of_gaps=of_gaps))
@@ -247,32 +264,6 @@ class _Study:
         if of_gaps:
             return cuts.gaps(self.samples, of_cuts, parts)
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)
-
-    def _facts(
-        self,
-        run: int,
-        spread: Distributions,
-        histograms: Mapping[Key, Histogram],
-        rows: Mapping[str, Sequence[Any]],
-    ) -> Facts:
-        scene, stalls = self.scenes[run], answers.stalls(rows["stalls"])
-        return Facts(
-            distributions=spread,
-            longest=answers.longest(rows["stretches"], scene, spread),
-            findings=answers.findings(rows["findings"]),
-            crossed={row["fault"]: ProxyTraffic(row["bytes"], row["n"]) for row in rows["crossed"]},
-            produced={(row["window"], row["topic"], row["partition"]): row["n"] for row in rows["produced"]},
-            host=next((answers.host(row) for row in rows["host"]), Host()),
-            bin_us=bin_us(scene.evidence),
-            stalls=stalls,
-            failures=answers.failures(rows["failures"]),
-            cuts=sliced(self.requests[run].cuts, rows, scene, self.qs, self.qs_of(run)),
-            spectra={key: histogram.points() for key, histogram in histograms.items() if drawn(key, scene)},
-            slowest=answers.slowest(rows["slowest"]),
-            unavailable=answers.unavailable(stalls, scene, spread),
-            perf=answers.perf(histograms, rows["stretches"], scene),
-            backwards=answers.backwards(histograms, scene),
-        )
 
 
 def _rows(build: "Callable[[], DataFrame | None]") -> Answers:

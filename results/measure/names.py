@@ -58,7 +58,6 @@ def _planned_clients(dims: Dims) -> Iterable[Names]:
 def _names_of(
     hashes: Sequence[int], columns: Sequence[str], planned: Iterable[Names], samples: DataFrame, dims: Dims
 ) -> list[Names]:
-    """Return the names of each hash."""
     known = _by_hash(_table(planned, columns, dims), columns)
     if not known.keys() >= {*hashes}:
         known |= _by_hash(samples.select(*columns).distinct(), columns)

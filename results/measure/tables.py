@@ -80,7 +80,6 @@ class Segments:
 
     @property
     def spans(self) -> tuple[Interval, ...]:
-        """The segments in order."""
         return tuple(pairwise(self.cuts))
 
     def of(self, intervals: Iterable[Interval]) -> list[int]:
@@ -115,7 +114,6 @@ class Scene:
 
     @cached_property
     def windows(self) -> Windows:
-        """Every window's intervals."""
         return windows_of(self.evidence.phases)
 
     @cached_property
@@ -152,12 +150,10 @@ class Scene:
 
     @property
     def end_us(self) -> int:
-        """The end of the load."""
         return self.windows[RUN][-1][1] if self.windows.get(RUN) else 0
 
     @property
     def readers(self) -> list[Client]:
-        """The clients that consume."""
         return [client for client in self.evidence.clients if client.consumes_from]
 
     def owed_from_us(self, reader: Client) -> int:
@@ -180,14 +176,11 @@ class Dims:
     """The small tables about all runs.
 
     ===================  ===================================================================================
-    windows              ``run window start_us end_us``, a row per interval
     slots                ``run slot segment start_us end_us``: the segments that overlap a slot of one second
-    segments             ``run segment start_us end_us``
     segment_windows      ``run segment window start_us end_us``: the interval of the window around the segment
     readers              ``run client workload arm topic from_us rack``: must get records intended since from_us
     producers            ``run producer_id client topic lossy``
     excused              ``run op workload arm kind segment``: samples that do not measure the client
-    assigned             ``run client at_us``: times at which partitions were assigned to a consumer
     ends                 ``run judged_from_us end_us``, of runs with phases
     ===================  ===================================================================================
     """
@@ -197,32 +190,15 @@ class Dims:
 
     @property
     def evidences(self) -> tuple[Evidence, ...]:
-        """The runs in the order of their numbers."""
         return tuple(scene.evidence for scene in self.scenes)
 
     @cached_property
-    def windows(self) -> DataFrame:
-        """See the class."""
-        rows = (
-            (run, name, *span) for run, scene in self._runs() for name, spans in scene.windows.items() for span in spans
-        )
-        return self.table(rows, "run int, window string, start_us bigint, end_us bigint")
-
-    @cached_property
     def slots(self) -> DataFrame:
-        """See the class."""
         rows = ((run, *slot) for run, scene in self._runs() for slot in scene.segments.slots())
         return self.table(rows, "run int, slot int, segment int, start_us bigint, end_us bigint")
 
     @cached_property
-    def segments(self) -> DataFrame:
-        """See the class."""
-        rows = ((run, number, *span) for run, scene in self._runs() for number, span in enumerate(scene.segments.spans))
-        return self.table(rows, "run int, segment int, start_us bigint, end_us bigint")
-
-    @cached_property
     def segment_windows(self) -> DataFrame:
-        """See the class."""
         rows = (
             (run, segment, name, *span)
             for run, scene in self._runs()
@@ -234,7 +210,6 @@ class Dims:
 
     @cached_property
     def readers(self) -> DataFrame:
-        """See the class."""
         rows = (
             (
                 run,
@@ -254,7 +229,6 @@ class Dims:
 
     @cached_property
     def producers(self) -> DataFrame:
-        """See the class."""
         rows = (
             (run, id_, key, scene.topics.get(key), key in scene.lossy)
             for run, scene in self._runs()
@@ -264,7 +238,7 @@ class Dims:
 
     @cached_property
     def excused(self) -> DataFrame:
-        """See the class: lateness while a fault held the sender; records before a reader at ``latest`` must get any."""
+        # lateness while a fault held the sender; records before a reader at ``latest`` must get any
         rows: list[Row] = []
         for run, scene in self._runs():
             clients = {client.key: (client.workload, client.arm) for client in scene.evidence.clients}
@@ -276,24 +250,11 @@ class Dims:
         return self.table(rows, "run int, op string, workload string, arm string, kind int, segment int")
 
     @cached_property
-    def assigned(self) -> DataFrame:
-        """See the class."""
-        rows = (
-            (run, reader.key, at_us)
-            for run, scene in self._runs()
-            for reader in scene.readers
-            for at_us in scene.evidence.assigned_us(reader.arm, reader.workload)
-        )
-        return self.table(rows, "run int, client string, at_us bigint")
-
-    @cached_property
     def ends(self) -> DataFrame:
-        """See the class."""
         rows = ((run, scene.judged_from_us, scene.end_us) for run, scene in self._runs() if scene.windows.get(RUN))
         return self.table(rows, "run int, judged_from_us bigint, end_us bigint")
 
     def table(self, rows: Iterable[Row], schema: str) -> DataFrame:
-        """Return another small table."""
         return small(self.spark, rows, schema)
 
     def _runs(self) -> Iterator[tuple[int, Scene]]:

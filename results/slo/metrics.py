@@ -75,7 +75,6 @@ class Selection:
 
     @property
     def about(self) -> "Metric":
-        """The metric's row in ``METRICS``."""
         return METRICS[self.metric]
 
     @property
@@ -97,7 +96,6 @@ class Selection:
 
     @property
     def window_text(self) -> str:
-        """The window as part of a sentence."""
         return self.window or "the time after warm-up"
 
     def needs(self) -> int:
@@ -147,7 +145,6 @@ def aggregate_of(selection: Selection, reading: Reading) -> Fraction | None:
 
 
 def success_rate(_: Selection, reading: Reading) -> Fraction:
-    """Return the share of records that succeeded."""
     return Fraction(reading.n - reading.censored, reading.n)
 
 

@@ -50,17 +50,14 @@ class Measure:
 
     @property
     def selections(self) -> tuple[Selection, ...]:
-        """The one or two selections to measure."""
         return (self.of, self.limit.of) if isinstance(self.limit, Multiple) else (self.of,)
 
     @property
     def side(self) -> Side:
-        """The side of the first selection's rows."""
         return self.of.about.side
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The named arms; empty means every arm."""
         return tuple(dict.fromkeys(selection.arm for selection in self.selections if selection.arm is not None))
 
     @property
@@ -70,7 +67,6 @@ class Measure:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The ids of the named faults."""
         return tuple(dict.fromkeys(selection.fault for selection in self.selections if selection.fault is not None))
 
     @property
@@ -146,7 +142,6 @@ class Recovery:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The named arm, if any."""
         return () if self.arm is None else (self.arm,)
 
     @property
@@ -156,7 +151,6 @@ class Recovery:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The fault whose injection starts the time."""
         return (self.after,)
 
     @property
@@ -195,7 +189,6 @@ class Count:
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The named arm, if any."""
         return () if self.arm is None else (self.arm,)
 
     def needs(self) -> int:

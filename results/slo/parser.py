@@ -56,7 +56,6 @@ class Tokens:
         return self._tokens[index][0] if index < len(self._tokens) else ""
 
     def take(self) -> str:
-        """Consume and return the next token."""
         token = self.peek()
         self._next += 1
         return token

@@ -103,7 +103,6 @@ def coordination(terrain: Terrain) -> Seat:
 
 
 def topic_of(client: Client, side: str) -> str | None:
-    """Return the topic of a client's side."""
     return {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}[side]
 
 
@@ -147,7 +146,6 @@ class Harm:
 
     @property
     def everywhere(self) -> bool:
-        """True if the targets are unknown."""
         return not (self.brokers or self.links or self.topics or self.clients)
 
 
@@ -219,12 +217,10 @@ class State:
     lost: frozenset[str]
 
     def carries(self, channel: str, source: int, target: int) -> bool:
-        """Return whether requests of one node reach another."""
         home = self.terrain.racks[source]
         return home == self.terrain.racks[target] or f"{channel}_{home}-k{target}" not in self.lost
 
     def served(self, rack: str, broker: int) -> bool:
-        """Return whether clients of a rack reach a broker."""
         return f"client_{rack}-k{broker}" not in self.lost
 
 

@@ -132,7 +132,6 @@ def settling(harm: Harm, settings: Mapping[str, str]) -> Grace:
 
 
 def total_us(grace: Grace) -> int:
-    """Return the sum in microseconds."""
     return round(1000 * sum(term.ms for term in grace))
 
 

@@ -23,6 +23,7 @@ for that; only those that waited in a silence are examined one by one. Both step
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,7 +33,6 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.obligations.reach import (
-    Seat,
     coordination,
     harms_of,
     seats_of,
@@ -42,7 +42,7 @@ from aftershock.results.checks.obligations.reach import (
 )
 from aftershock.results.checks.obligations.spans import Post, Scene, Span, habits, spans
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.evidence.phases import RUN, Interval, windows_of
+from aftershock.results.evidence.phases import RUN, windows_of
 from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
 from aftershock.results.measure.samples import client, ok
 from aftershock.results.measure.tables import Dims, firsts, longs
@@ -73,7 +73,6 @@ class Lane:
 
     @property
     def length_us(self) -> int:
-        """Length of the time that is judged."""
         return sum(span.end_us - span.start_us for span in self.whole)
 
 
@@ -82,33 +81,31 @@ def lanes(evidence: Evidence) -> list[Lane]:
     terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
     if terrain is None or not judged:
         return []
+    from_us, to_us = judged[0]
     scene = Scene.of(terrain, settings_of(evidence), harms_of(evidence, judged[-1][1]))
-    sides = [(client, side) for client in evidence.clients for side in SIDES]
-    return [_lane(evidence, scene, client, side, judged[0]) for client, side in sides if topic_of(client, side)]
-
-
-def _lane(evidence: Evidence, scene: Scene, client: Client, side: Side, judged: Interval) -> Lane:
-    topic = str(topic_of(client, side))
-    post, central = _post(evidence, scene, client, side)
-    if side == "commit":
-        return Lane(client, side, topic, spans(post, central, scene, *judged))
-    seats = seats_of(evidence, scene.terrain, topic)
-    whole = spans(post, [*seats, *central], scene, *judged)
-    by_seat = {seat: spans(post, [seat, *central], scene, *judged) for seat in seats}
-    by_partition = {number: by_seat[seat] for seat, numbers in seats.items() for number in numbers}
-    return Lane(client, side, topic, whole, by_partition)
-
-
-def _post(evidence: Evidence, scene: Scene, client: Client, side: Side) -> tuple[Post, list[Seat]]:
-    """Return the client's post; groups and commits also need the coordinator, on any broker."""
-    named = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
-    workload: Mapping[str, Any] = named.get(client.workload, {})
-    arm: Mapping[str, Any] = (workload.get("arms") or {}).get(client.arm) or {}
-    options = workload.get(side) or {}
-    grouped = side == "commit" or bool(options.get("group"))
-    waits = habits(str(arm.get("client")), arm.get("settings") or {}, scene.settings, grouped=grouped)
-    post = Post(f"{client.workload}-{client.arm}-{side}", str(options.get("rack")), waits)
-    return post, [coordination(scene.terrain)] if grouped else []
+    workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
+    result = []
+    for owner, side in product(evidence.clients, SIDES):
+        topic = topic_of(owner, side)
+        if not topic:
+            continue
+        workload: Mapping[str, Any] = workloads.get(owner.workload, {})
+        arm: Mapping[str, Any] = (workload.get("arms") or {}).get(owner.arm) or {}
+        options = workload.get(side) or {}
+        # groups and commits also need the coordinator, which may be on any broker
+        grouped = side == "commit" or bool(options.get("group"))
+        central = [coordination(terrain)] if grouped else []
+        waits = habits(str(arm.get("client")), arm.get("settings") or {}, scene.settings, grouped=grouped)
+        post = Post(f"{owner.workload}-{owner.arm}-{side}", str(options.get("rack")), waits)
+        if side == "commit":
+            result.append(Lane(owner, side, topic, spans(post, central, scene, from_us, to_us)))
+            continue
+        seats = seats_of(evidence, terrain, topic)
+        whole = spans(post, [*seats, *central], scene, from_us, to_us)
+        by_seat = {seat: spans(post, [seat, *central], scene, from_us, to_us) for seat in seats}
+        by_partition = {number: by_seat[seat] for seat, numbers in seats.items() for number in numbers}
+        result.append(Lane(owner, side, topic, whole, by_partition))
+    return result
 
 
 SECOND_US = 1_000_000

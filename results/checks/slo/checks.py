@@ -19,7 +19,6 @@ the window of an unproven fault is INCONCLUSIVE, except a failed count, which st
 results worse, so a failure under it is INCONCLUSIVE and a pass stands.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from aftershock.errors import EvidenceError
@@ -224,7 +223,11 @@ def _doubted(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Chec
     """Make the check INCONCLUSIVE if an unproven fault or a slow harness undermines it."""
     if isinstance(slo, Count) and check.status is Status.FAIL:
         return check
-    for fault in _faults_read(slo, evidence):
+    if {None, "fault"} & set(slo.windows):
+        faults = [step["id"] for step in evidence.steps]
+    else:
+        faults = [step for name in slo.faults for step in evidence.faults_of(name) or (name,)]
+    for fault in faults:
         if fault in doubts.unproven:
             reason = doubts.unproven[fault]
             why = f"fault {fault} is unproven ({reason}); measured: {check.why}"
@@ -234,10 +237,3 @@ def _doubted(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Chec
         why = f"{doubts.harness}; measured: {check.why}"
         return replace(check, status=Status.INCONCLUSIVE, why=why, next="fix the cause shown in the harness checks")
     return check
-
-
-def _faults_read(slo: Slo, evidence: Evidence) -> Sequence[str]:
-    """Return the faults whose windows the SLO reads; all if it reads ``fault`` or everything after warm-up."""
-    if {None, "fault"} & set(slo.windows):
-        return tuple(step["id"] for step in evidence.steps)
-    return tuple(dict.fromkeys(step for name in slo.faults for step in evidence.faults_of(name) or (name,)))
