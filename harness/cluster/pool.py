@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -77,7 +77,7 @@ class Pool:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._lock = Lock(folder / "pool.lock")
-        with self._locked():
+        with hold(self._lock, "choosing"):
             descriptor = read_document(folder / DESCRIPTOR_FILE, PoolDescriptor)
             if descriptor is None or descriptor.owner != owner:
                 if descriptor and ownership.is_alive(descriptor.owner):
@@ -127,7 +127,7 @@ class Pool:
 
         The cluster can then be used like one of ``aftershock cluster up``. Raises ClusterError if it is gone.
         """
-        with self._locked():
+        with hold(self._lock, "choosing"):
             for slot in self._slots:
                 record = slot.record()
                 if record and record.state == "used" and record.run == str(run.resolve()) and slot.lock.take("keep"):
@@ -146,7 +146,7 @@ class Pool:
 
     def close(self, log: Log) -> None:
         """Remove the pool's clusters, including half-launched ones; kept clusters stay. No lease is possible after."""
-        with self._locked():
+        with hold(self._lock, "choosing"):
             write_document(self._folder / DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
         occupied = [(slot, record.cluster) for slot in self._slots if (record := slot.record())]
         # without a record nothing was ever launched, perhaps because no engine is available to ask
@@ -157,15 +157,11 @@ class Pool:
         for slot, cluster in occupied:
             slot.clear(cluster)
 
-    def _locked(self) -> AbstractContextManager[None]:
-        """Return the hold of the pool's own lock, which every process holds only briefly."""
-        return hold(self._lock, "choosing")
-
     def _wait_for_slot(self, spec: ClusterSpec, holder: str, log: Log) -> Slot:
         """Return the idle slot that is cheapest to prepare, with its lock held; logs once if it has to wait."""
 
         def choose() -> Slot | None:
-            with self._locked():
+            with hold(self._lock, "choosing"):
                 descriptor = read_document(self._folder / DESCRIPTOR_FILE, PoolDescriptor)
                 if descriptor != self._descriptor or descriptor.closed:
                     raise LeaseError(f"the pool {self._folder} was closed; its session is over")

@@ -60,7 +60,6 @@ class Toxiproxy:
             raise ClusterError(f"Toxiproxy at {self.url} did not create the proxies {sorted(missing)}")
 
     def toxics(self) -> dict[str, tuple[Toxic, ...]]:
-        """Return the toxics in force, by proxy."""
         proxies = self._request("get", "/proxies").json()
         return {
             name: tuple(Toxic(t["name"], t["type"], t["stream"], dict(t["attributes"])) for t in proxy["toxics"])
@@ -91,7 +90,6 @@ class Toxiproxy:
         self._request("post", f"/proxies/{proxy}", json={"enabled": enabled})
 
     def disabled(self) -> frozenset[str]:
-        """Return the names of the disabled proxies."""
         proxies = self._request("get", "/proxies").json()
         return frozenset(name for name, proxy in proxies.items() if not proxy["enabled"])
 
@@ -183,7 +181,6 @@ class WireProxy:
 
     @property
     def is_alive(self) -> bool:
-        """True if its process runs."""
         return ownership.is_alive(self._process)
 
     async def watch(self) -> NoReturn:

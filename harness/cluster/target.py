@@ -16,9 +16,7 @@ class Target(Protocol):
 
     run_id: str
     security: SecuritySettings
-    """Connection security of clients and harness."""
     wire_proxy: WireProxy | None
-    """The optional wire proxy in front of the cluster."""
 
     @property
     def admin(self) -> Admin:

@@ -75,13 +75,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The metadata quorum; its leader is the active controller."""
+    """The metadata quorum; its leader is the active controller. ``ends``: end offsets of the voters' metadata logs."""
 
     leader: BrokerId
     epoch: int
     voters: tuple[BrokerId, ...]
     ends: Mapping[BrokerId, int]
-    """End offset of each voter's copy of the metadata log, as known to the leader."""
 
 
 class Admin:

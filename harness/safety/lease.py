@@ -15,7 +15,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Literal, TypeVar
@@ -138,13 +137,12 @@ def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lamb
 
     ``on_wait`` is called after each failure but the first: another process often holds a lock for a moment only.
     """
-    for failures in count():
-        if result := attempt():
-            return result
-        if failures:
-            on_wait()
+    if not (result := attempt()):
         time.sleep(0.1)
-    raise AssertionError("unreachable")
+        while not (result := attempt()):
+            on_wait()
+            time.sleep(0.1)
+    return result
 
 
 @contextmanager
