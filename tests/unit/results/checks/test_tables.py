@@ -13,7 +13,7 @@ from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts
 from aftershock.results.slo import METRICS, Count, Metric, parse
 from aftershock.results.slo.metrics import ABOVE, Reading, Selection
-from aftershock.tests.unit.results.checks.slo.stage import Stage, seen
+from aftershock.tests.unit.results.checks.slo.stage import S, Stage, client, seen
 
 
 def test_a_row_adds_a_metric_with_a_unit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +59,24 @@ def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyP
     assert (check.status, check.subject, check.arm) == (Status.FAIL, "arm=patient produce", "patient")
     assert (check.why, check.next) == ("1 of 1 batches; a note", "send smaller batches")
     assert [seq for _, seq in check.samples] == [7]
+
+
+def test_every_overlap_of_assignments_is_compared_with_the_faults() -> None:
+    """Two partitions change hands while a fault is in force: both overlaps are permitted, and reported."""
+    workloads = [{"name": name, "consume": {"group": "g"}, "arms": {"a": {}}} for name in ("orders", "audit")]
+    owned = {"event": "assigned", "arm": "a", "partitions": [["orders", 0], ["orders", 1]]}
+    evidence = replace(
+        Stage(clients=[client("a"), client("a", "audit")]).evidence(),
+        timeline={"workloads": workloads, "steps": []},
+        journal=(
+            {"fault": "f", "state": "intended", "t_us": 20 * S},
+            {"fault": "f", "state": "healed", "t_us": 30 * S},
+        ),
+        events=(owned | {"workload": "orders", "t_us": 21 * S}, owned | {"workload": "audit", "t_us": 22 * S}),
+    )
+    checks = [check for check in integrity_checks(evidence, Facts(), NO_DOUBTS) if check.id == "integrity/co_owned"]
+    assert [check.status for check in checks] == [Status.PASS, Status.PASS]
+    assert all(check.why.startswith("none of 2 assignments; 2 more while faults") for check in checks)
 
 
 def test_every_rule_is_counted_and_described() -> None:
