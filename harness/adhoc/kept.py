@@ -27,9 +27,8 @@ from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach,
 from aftershock.harness.cluster.launch import images_for, launch, provenance
 from aftershock.harness.cluster.ownership import LabelledCluster
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.harness.run.run import defer_interrupts
 from aftershock.harness.run.rundir import RunClock, RunDir
-from aftershock.harness.safety.heal import sweep
+from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.journal import Line, open_faults, read_journal
 from aftershock.harness.safety.lease import host_lease
 from aftershock.results.evidence.files import read_json, read_lines

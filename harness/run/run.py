@@ -6,8 +6,7 @@ clean-up. A plan may start programs: ``client: exec`` needs the user's permissio
 """
 
 import asyncio
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,7 @@ from aftershock.harness.run.drive import drive
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import watchdog
-from aftershock.harness.safety.heal import sweep
+from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import host_lease, lease_kind
 from aftershock.results.checks.check import Verdict
 from aftershock.results.judge import judge
@@ -244,18 +243,3 @@ def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
         home.update(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
         error.add_note(f"run: {home.path}")
         raise
-
-
-@contextmanager
-def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM until the end of the block, and log a line for each signal."""
-
-    def log_wait(*_: object) -> None:
-        log("still cleaning up; a few seconds more")
-
-    earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

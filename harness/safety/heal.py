@@ -11,6 +11,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -298,3 +299,18 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
         case _:
             commands = [f"aftershock heal --run {run_id}"]
     return list(dict.fromkeys(commands))
+
+
+@contextmanager
+def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
+    """Ignore Ctrl-C and SIGTERM until the end of the block, and log a line for each signal."""
+
+    def log_wait(*_: object) -> None:
+        log("still cleaning up; a few seconds more")
+
+    earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

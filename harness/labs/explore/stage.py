@@ -22,9 +22,9 @@ from aftershock.harness.labs.explore.search import ERRORS_MAX, ExploredRun, Ledg
 from aftershock.harness.pytest.leased_run import LeasedJob, drive
 from aftershock.harness.pytest.session import Suite
 from aftershock.harness.run.progress import Progress
-from aftershock.harness.run.run import Job, defer_interrupts
+from aftershock.harness.run.run import Job
 from aftershock.harness.run.rundir import RunDir
-from aftershock.harness.safety.heal import sweep
+from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import lease_kind
 from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.judge import Judge

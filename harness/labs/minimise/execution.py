@@ -24,9 +24,9 @@ from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Sou
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Suite
-from aftershock.harness.run.run import Job, defer_interrupts, prepare
+from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.run.rundir import RunDir
-from aftershock.harness.safety.heal import sweep
+from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import lease_kind
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.judge import Judge
