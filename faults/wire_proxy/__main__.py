@@ -7,7 +7,6 @@ Its only argument is a JSON object with the routes; it writes one line of JSON w
 import asyncio
 import json
 import sys
-from contextlib import suppress
 
 from aftershock.faults.wire_proxy.proxy import Control, Proxy, Route
 from aftershock.workloads.kafka.wire.connection import Address
@@ -17,7 +16,7 @@ _MISSED_MAX = 3  # on a starved host a connection may take longer than the timeo
 
 
 async def main() -> None:
-    """Serve until the cluster is gone."""
+    """Serve until connections to ``guard`` were refused, or not accepted in time, several times in a row."""
     config = json.loads(sys.argv[1])
     proxy = Proxy([Route(name, rack, broker, Address(*upstream)) for name, rack, broker, upstream in config["ways"]])
     await proxy.open()
@@ -25,26 +24,18 @@ async def main() -> None:
     ports = {"control": await control.open(), "ports": {name: at.port for name, at in proxy.addresses.items()}}
     sys.stdout.write(json.dumps(ports) + "\n")
     sys.stdout.flush()
-    await _wait_for_end_of(Address(*config["guard"]))
-    control.close()
-    proxy.close()
-
-
-async def _wait_for_end_of(guard: Address) -> None:
-    """Return when connections to it were refused, or not accepted in time, several times in a row."""
     missed = 0
     while missed < _MISSED_MAX:
-        missed = 0 if await _accepts(guard) else missed + 1
+        try:
+            async with asyncio.timeout(_POLL_S):
+                _, writer = await asyncio.open_connection(*config["guard"])
+                writer.close()
+            missed = 0
+        except OSError:
+            missed += 1
         await asyncio.sleep(_POLL_S)
-
-
-async def _accepts(guard: Address) -> bool:
-    with suppress(OSError):
-        async with asyncio.timeout(_POLL_S):
-            _, writer = await asyncio.open_connection(*guard)
-            writer.close()
-        return True
-    return False
+    control.close()
+    proxy.close()
 
 
 if __name__ == "__main__":

@@ -5,9 +5,7 @@
     client ──▶ requests (FrameSplitter) ──▶ drop, delay, duplicate, refuse ──▶ to_broker (DelayQueue) ──▶ broker
            ◀── to_client (DelayQueue) ◀── change, delay, drop, truncate ◀── responses (FrameSplitter) ◀──
 
-A broker answers a connection's requests in their order, and clients rely on it. So every request that will be answered
-is in ``_pending`` until then, with the rules that apply to its response. A response to any other request (which no
-broker sends) passes unchanged.
+A broker answers a connection's requests in their order, and clients rely on it.
 
 After a dropped message, no later message may arrive as if nothing had been lost: TCP loses no message out of the middle
 of a stream. So the connection is closed, either at once or after a silence until the rule is removed.
@@ -34,14 +32,6 @@ PENDING_MAX = 100_000  # far above a client's requests in flight; with more unan
 
 
 @dataclass
-class Request:
-    """A request that must be decoded completely: its header, and the rules that may apply to it."""
-
-    head: RequestHead
-    candidates: tuple[ActiveRule, ...]
-
-
-@dataclass
 class Pending:
     """A request without a response yet.
 
@@ -60,146 +50,139 @@ class Conversation:
 
     def __init__(
         self,
-        book: ActiveRules,
+        active_rules: ActiveRules,
         broker_view: BrokerView,
         to_broker: DelayQueue,
         to_client: DelayQueue,
         end: Callable[[], None],
     ) -> None:
-        self._book = book
+        self._active_rules = active_rules
         self._broker_view = broker_view
         self._to_broker = to_broker
         self._to_client = to_client
         self._end = end
         self._requests = FrameSplitter(self._judge_request, self._take_request, to_broker.send)
         self._responses = FrameSplitter(self._judge_response, self._take_response, to_client.send)
+        # Requests that will be answered, in their order. A response to another request, which no broker sends, passes
+        # unchanged.
         self._pending: deque[Pending] = deque()
         self.client_id: str | None = None
         self.silenced_by: set[str] = set()
-        """Names of the rules that keep it silent."""
+        """Names of the rules that keep the connection silent."""
 
     def from_client(self, data: bytes) -> None:
-        """Handle bytes from the client. ProtocolError: the connection must be closed."""
+        """Handle bytes from the client; raise ProtocolError if the connection must be closed."""
         if not self._to_broker.muted:
             self._requests.feed(data)
 
     def from_broker(self, data: bytes) -> None:
-        """Handle bytes from the broker. Raises ProtocolError as ``from_client``."""
+        """Handle bytes from the broker; raise ProtocolError if the connection must be closed."""
         if not self._to_client.muted:
             self._responses.feed(data)
 
-    def _judge_request(self, data: Piece, at: int) -> Request | None:
+    def _judge_request(self, data: Piece, at: int) -> tuple[RequestHead, tuple[ActiveRule, ...]] | None:
+        """Return the header and the rules that may apply to the request; None if there are no such rules."""
         head = read_head(data, at)
         self.client_id = head.client_id
-        candidates = self._book.candidates(head)
+        candidates = self._active_rules.candidates(head)
         if candidates:
-            return Request(head, candidates)
-        self._await_answer(Pending(head))
+            return head, candidates
+        self._await_response(Pending(head))
         return None
 
-    def _take_request(self, frame: Piece, request: Request) -> None:
-        head = request.head
-        body = decoded_request(frame, head) if any(_reads(live, head) for live in request.candidates) else None
-        hits = self._book.hits(request.candidates, head, body)
-        delay_ms, copies = 0, 1
+    def _take_request(self, frame: Piece, request: tuple[RequestHead, tuple[ActiveRule, ...]]) -> None:
+        head, candidates = request
+        # only rules about a topic, and refusals, need the decoded request
+        needs_body = any(
+            rule.topic is not None or (rule.do == "answer_error" and head.key not in READ_ONLY)
+            for rule, _ in candidates
+        )
+        body = decoded_request(frame, head) if needs_body else None
+        hits = self._active_rules.hits(candidates, head, body)
+        delay_ms, copies = 0, 0
         for hit in hits:
             match hit.rule.do:
                 case "drop_request":
-                    return self._lose(hit, self._to_broker)
+                    self._drop(hit, self._to_broker)
+                    return
                 case "close_mid_frame" if hit.rule.message == "request":
-                    return self._break_off(hit, frame, self._to_broker)
+                    self._close_mid_frame(hit, frame, self._to_broker)
+                    return
                 case "answer_error" if head.key not in READ_ONLY and body is not None:
-                    return self._refuse(hit, head, response_frame(refusal(body, hit.rule.error), head.correlation_id))
+                    hit.count_request()
+                    if head.answered:
+                        answer = response_frame(refusal(body, hit.rule.error), head.correlation_id)
+                        self._await_response(Pending(head, built=answer))
+                        self._send_built()
+                    else:  # a broker also has no other way to report an error (``KafkaApis.handleProduceRequest``)
+                        self._end()
+                    return
                 case "delay_request":
-                    hit.done()
+                    hit.count_request()
                     delay_ms += hit.rule.delay_ms
                 case "duplicate_request":
-                    hit.done()
+                    hit.count_request()
                     copies += 1
-        self._await_answer(Pending(head, hits))
-        for copy in range(copies):
-            if copy:
-                self._await_answer(Pending(head, is_copy=True))
+        for pending in (Pending(head, hits), *[Pending(head, is_copy=True)] * copies):
+            self._await_response(pending)
             self._to_broker.send(frame, delay_ms)
-        return None
 
-    def _refuse(self, hit: Hit, head: RequestHead, answer: bytes) -> None:
-        hit.done()
-        if not head.answered:
-            self._end()  # like a broker, which has no other way to report an error (``KafkaApis.handleProduceRequest``)
-            return
-        self._await_answer(Pending(head, built=answer))
-        self._send_built()
-
-    def _await_answer(self, pending: Pending) -> None:
+    def _await_response(self, pending: Pending) -> None:
         if pending.head.answered and not self._to_client.muted:
             self._pending.append(pending)
             if len(self._pending) > PENDING_MAX:
                 raise ProtocolError(f"more than {PENDING_MAX} requests are unanswered")
 
     def _judge_response(self, data: Piece, at: int) -> Pending | None:
+        """Return the request if its response must be changed, discarded, or followed by built responses."""
         (correlation_id,) = CORRELATION.unpack_from(data, at)
         if not self._pending or self._pending[0].head.correlation_id != correlation_id:
             return None
         pending = self._pending.popleft()
-        one_behind_is_built = bool(self._pending) and self._pending[0].built is not None
-        return pending if pending.hits or pending.is_copy or one_behind_is_built else None
+        next_is_built = bool(self._pending) and self._pending[0].built is not None
+        return pending if pending.hits or pending.is_copy or next_is_built else None
 
     def _take_response(self, frame: Piece, pending: Pending) -> None:
-        if not pending.is_copy:
-            self._answer(frame, pending)
-        self._send_built()
-
-    def _answer(self, frame: Piece, pending: Pending) -> None:
-        delay_ms, serial_ms = 0, 0
+        delay_ms, serial = 0, False
         for hit in pending.hits:
             match hit.rule.do:
                 case "drop_response":
-                    return self._lose(hit, self._to_client)
+                    self._drop(hit, self._to_client)
+                    return
                 case "close_mid_frame" if hit.rule.message == "response":
-                    return self._break_off(hit, frame, self._to_client)
+                    self._close_mid_frame(hit, frame, self._to_client)
+                    return
                 case "delay_response":
-                    hit.done()
-                    serial_ms += hit.rule.delay_ms if hit.rule.serial else 0
-                    delay_ms += 0 if hit.rule.serial else hit.rule.delay_ms
+                    hit.count_request()
+                    delay_ms += hit.rule.delay_ms
+                    serial |= hit.rule.serial
                 case "answer_error" | "cap_versions" | "strip_hints" | "falsify_hints":
-                    frame = self._changed(frame, hit, pending.head)
-        if serial_ms:
-            self._to_client.send_serially(frame, serial_ms + delay_ms)
-        else:
-            self._to_client.send(frame, delay_ms)
-        return None
-
-    def _changed(self, frame: Piece, hit: Hit, head: RequestHead) -> Piece:
-        response = decoded_response(frame, head)
-        if response is None:
-            hit.untouched()
-            return frame
-        changed = altered_response(response, hit.rule, hit.named, self._broker_view)
-        if changed is response:
-            return frame
-        hit.done()
-        return response_frame(changed, head.correlation_id)
+                    response = decoded_response(frame, pending.head)
+                    if response is None:
+                        hit.counts["untouched"] += 1
+                        continue
+                    altered = altered_response(response, hit.rule, hit.subject, self._broker_view)
+                    if altered is not response:
+                        hit.count_request()
+                        frame = response_frame(altered, pending.head.correlation_id)
+        if not pending.is_copy:
+            self._to_client.send(frame, delay_ms, serial=serial)
+        self._send_built()
 
     def _send_built(self) -> None:
         while self._pending and (answer := self._pending[0].built) is not None:
             self._pending.popleft()
             self._to_client.send(answer)
 
-    def _lose(self, hit: Hit, queue: DelayQueue) -> None:
-        hit.done()
+    def _drop(self, hit: Hit, queue: DelayQueue) -> None:
+        hit.count_request()
         if hit.rule.connection == "closed":
             self._end()
             return
         queue.muted = True
         self.silenced_by.add(hit.rule.name)
 
-    def _break_off(self, hit: Hit, frame: Piece, queue: DelayQueue) -> None:
-        hit.done()
+    def _close_mid_frame(self, hit: Hit, frame: Piece, queue: DelayQueue) -> None:
+        hit.count_request()
         queue.send(frame[: len(frame) // 2])
         queue.finish()
-
-
-def _reads(live: ActiveRule, head: RequestHead) -> bool:
-    """Return True if the rule needs the decoded request."""
-    return live.named.topic is not None or (live.rule.do == "answer_error" and head.key not in READ_ONLY)

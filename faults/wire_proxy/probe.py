@@ -4,6 +4,7 @@ Only the APIs of ``PROBED`` are probed. Each was tried on a real broker, which r
 """
 
 from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from kio.index import load_request_schema
@@ -36,7 +37,7 @@ PROBED = frozenset(
 _LISTS = frozenset({"topics", "topic_data", "groups"})
 _UNUSED_NAME = "aftershock-probe"
 _UNUSED_ID = UUID(int=0xAF7E_0000_0000_4000_8000_0000_0000_0001)
-_VALUES = {
+_VALUES: dict[str, Any] = {
     "client_software_name": "aftershock",
     "client_software_version": "1",
     "allow_auto_topic_creation": False,
@@ -55,33 +56,25 @@ def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPa
     if version < lowest:
         raise UnsupportedError(f"the broker offers no version of {api} that a probe can be sent in")
     kind: type[Entity] = load_request_schema(API_KEYS[api], version)
-    items = {field.name: (_item(struct),) for field in plain_fields(kind) if (struct := struct_of(field))}
-    request: RequestPayload = build_entity(
-        kind, {name: item for name, item in items.items() if name in _LISTS} | _VALUES
-    )
+    values = dict(_VALUES)
+    for field in plain_fields(kind):
+        if field.name in _LISTS and (struct := struct_of(field)):
+            item: dict[str, Any] = dict.fromkeys((*TOPIC_FIELDS, "group_id"), _UNUSED_NAME)
+            subfields = plain_fields(struct)
+            # Metadata has both a name and an id, and accepts only one value
+            item["topic_id"] = None if any(subfield.name == "name" for subfield in subfields) else _UNUSED_ID
+            for subfield in subfields:
+                if (partition := struct_of(subfield)) and number_field(partition):
+                    item[subfield.name] = (build_entity(partition, {}),)
+            values[field.name] = (build_entity(struct, item),)
+    request: RequestPayload = build_entity(kind, values)
     return request
 
 
 def names_topics(api: str) -> bool:
     """Return True if requests of an API name topics in any version that kio knows."""
-    return any(_names_topics(load_request_schema(API_KEYS[api], version)) for version in _versions(api))
-
-
-def _item(kind: type[Entity]) -> Entity:
-    values = {**dict.fromkeys(TOPIC_FIELDS, _UNUSED_NAME), "group_id": _UNUSED_NAME, "topic_id": _UNUSED_ID}
-    names = {field.name for field in plain_fields(kind)}
-    values |= {"topic_id": None} if "name" in names else {}  # Metadata has both fields, and accepts only one value
-    partitions = {
-        field.name: (build_entity(struct, {}),)
-        for field in plain_fields(kind)
-        if (struct := struct_of(field)) and number_field(struct)
-    }
-    item: Entity = build_entity(kind, {**values, **partitions})
-    return item
-
-
-def _names_topics(kind: type[Entity]) -> bool:
-    structs = [struct for field in plain_fields(kind) if (struct := struct_of(field))]
+    kinds = [load_request_schema(API_KEYS[api], version) for version in _versions(api)]
+    structs = [struct for kind in kinds for field in plain_fields(kind) if (struct := struct_of(field))]
     return any(field.name in TOPIC_FIELDS for struct in structs for field in plain_fields(struct))
 
 

@@ -1,20 +1,13 @@
-"""The wire proxy: it listens for clients, dials the brokers for them, and applies rules to requests and responses.
+"""The wire proxy listens for clients, dials the brokers for them, and applies rules to requests and responses.
 
 There is one listener for each route (a rack's clients to one broker). A connection is read no faster than its other
 side accepts the data. If the broker refuses a connection, the proxy still accepts the client's connection, and closes
 it at once. Apart from this, a cluster behaves as without the proxy.
-
-``Control`` receives commands as lines of JSON over a loopback port, with one answer each::
-
-    {"do": "add", "rule": {...}}       {"do": "remove", "name": "..."}       {"do": "rules"}
-    {"is": null}                       {"is": null}                          {"is": {name: {counter: number}}}
-
-A command that fails is answered with ``{"error": "..."}``.
 """
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -27,8 +20,6 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 LOOPBACK = "127.0.0.1"
 _DIAL_S = 10.0
-_RENEGOTIATED = frozenset({"cap_versions"})
-"""Versions are negotiated once a connection: adding or removing such a rule closes the existing connections."""
 
 
 class Route(NamedTuple):
@@ -44,17 +35,17 @@ class Proxy:
     """All routes of a cluster, and the rules in force on all of them."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
-        self._servers: list[asyncio.Server] = []
-        self._pairs: set[Pair] = set()
-        self.book = ActiveRules()
+        self.routes = routes
+        self.pairs: set[Pair] = set()
+        """Pairs with a connected client."""
+        self.active_rules = ActiveRules()
         self.addresses: dict[str, Address] = {}
         """Listening address of each route, by its name."""
+        self._servers: list[asyncio.Server] = []
 
     async def open(self) -> None:
-        """Listen on a free loopback port for each route."""
         loop = asyncio.get_running_loop()
-        for route in self._routes:
+        for route in self.routes:
             server = await loop.create_server(partial(self._accept, route), LOOPBACK, 0)
             self._servers.append(server)
             self.addresses[route.name] = Address(*server.sockets[0].getsockname())
@@ -66,38 +57,26 @@ class Proxy:
         """Stop listening, and close every connection."""
         for server in self._servers:
             server.close()
-        for pair in list(self._pairs):
+        for pair in list(self.pairs):
             pair.end()
 
     def add_rule(self, rule: Rule) -> None:
         """Put a rule in force. Raises ValueError if the name is in use."""
-        self.book.add(rule)
-        self._make_reconnect(rule)
+        self.active_rules.add(rule)
+        self._end_affected(rule)
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule; no error if it is gone. Connections that it keeps silent are closed."""
-        rule = self.book.remove(name)
+        """Remove a rule; no error if it is missing. Connections that the rule keeps silent are closed."""
+        rule = self.active_rules.remove(name)
         if rule is not None:
-            self._make_reconnect(rule)
-        for pair in [pair for pair in self._pairs if name in pair.conversation.silenced_by]:
+            self._end_affected(rule)
+        for pair in [pair for pair in self.pairs if name in pair.conversation.silenced_by]:
             pair.end()
 
-    def broker_view(self, route: Route) -> BrokerView:
-        """Return the broker of this route, and the addresses at which its clients reach the other brokers."""
-        same_rack = {other.broker: self.addresses[other.name] for other in self._routes if other.rack == route.rack}
-        return BrokerView(route.broker, same_rack)
-
-    def opened(self, pair: "Pair") -> None:
-        """Register a connected client."""
-        self._pairs.add(pair)
-
-    def ended(self, pair: "Pair") -> None:
-        """Unregister a pair whose connections are closed."""
-        self._pairs.discard(pair)
-
-    def _make_reconnect(self, rule: Rule) -> None:
-        if rule.do in _RENEGOTIATED:
-            for pair in [pair for pair in self._pairs if rule.names(pair.conversation.client_id)]:
+    def _end_affected(self, rule: Rule) -> None:
+        """End connections with versions negotiated by or without the rule: clients negotiate once a connection."""
+        if rule.do == "cap_versions":
+            for pair in [pair for pair in self.pairs if rule.names(pair.conversation.client_id)]:
                 pair.end()
 
 
@@ -112,23 +91,22 @@ class Pair:
         self.client, self.broker = Side(self), Side(self)
         self._to_client = DelayQueue(self.client.write, self.client.close, partial(self.broker.hold_back, "delayed"))
         self._to_broker = DelayQueue(self.broker.write, self.broker.close, partial(self.client.hold_back, "delayed"))
-        self.conversation = Conversation(
-            proxy.book, proxy.broker_view(route), self._to_broker, self._to_client, self.end
-        )
+        same_rack = {other.broker: proxy.addresses[other.name] for other in proxy.routes if other.rack == route.rack}
+        broker_view = BrokerView(route.broker, same_rack)
+        self.conversation = Conversation(proxy.active_rules, broker_view, self._to_broker, self._to_client, self.end)
 
     def connected(self, side: "Side") -> None:
         """Handle a new socket; the client's socket is not read before the broker's socket exists."""
         if self._ended:
             side.abort()
         elif side is self.client:
-            self._proxy.opened(self)
+            self._proxy.pairs.add(self)
             side.hold_back("dialling", True)
             self._dialling = asyncio.get_running_loop().create_task(self._dial())
         else:
             self.client.hold_back("dialling", False)
 
     def received(self, side: "Side", data: bytes) -> None:
-        """Handle bytes from one side."""
         try:
             if side is self.client:
                 self.conversation.from_client(data)
@@ -153,11 +131,10 @@ class Pair:
             self.end()
 
     def end(self) -> None:
-        """Close both sides at once."""
         if self._ended:
             return
         self._ended = True
-        self._proxy.ended(self)
+        self._proxy.pairs.discard(self)
         if self._dialling:
             self._dialling.cancel()
         for queue in (self._to_client, self._to_broker):
@@ -174,7 +151,7 @@ class Pair:
 
 
 class Side(asyncio.Protocol):
-    """One of the two sockets. Methods without a docstring are asyncio's callbacks."""
+    """One of the two sockets. The last five methods are asyncio's callbacks."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
@@ -183,17 +160,16 @@ class Side(asyncio.Protocol):
         self.is_open = False
 
     def write(self, piece: Piece) -> None:
-        """Write a piece; the transport buffers what it can't send, and then calls ``pause_writing``."""
+        # the transport buffers data that it can't send, and then calls `pause_writing`
         if self._transport:
             self._transport.write(piece)
 
     def close(self) -> None:
-        """Close when everything written has been sent."""
+        """Close when all written data has been sent."""
         if self._transport:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         if self._transport:
             self._transport.abort()
 
@@ -223,50 +199,53 @@ class Side(asyncio.Protocol):
         self._pair.lost(self)
 
 
-LINE_BYTES_MAX = 1 << 20
-
-
 class Control:
-    """Receiver of commands for one proxy."""
+    """Receiver of commands for one proxy: lines of JSON over a loopback port, with one answer each.
+
+    ::
+
+        {"do": "add", "rule": {...}}   {"do": "remove", "name": "..."}   {"do": "rules"}
+        {"is": null}                   {"is": null}                      {"is": {name: {counter: number}}}
+
+    A command that fails is answered with ``{"error": "..."}``.
+    """
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._server: asyncio.Server
 
     async def open(self) -> int:
-        """Listen, and return the port."""
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, 0, limit=LINE_BYTES_MAX)
+        """Listen on a free loopback port, and return the port."""
+        self._server = await asyncio.start_server(self._serve, LOOPBACK, 0, limit=1 << 20)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                writer.write(json.dumps(self._answer(line)).encode() + b"\n")
+                try:
+                    answer: dict[str, Any] = {"is": self.execute(json.loads(line))}
+                except (ValueError, KeyError, TypeError) as error:
+                    answer = {"error": str(error)}
+                writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, ValueError):  # the peer is gone, or the line is too long
             return
         finally:
             writer.close()
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
-        try:
-            return {"is": self._execute(json.loads(line))}
-        except (ValueError, KeyError, TypeError) as error:
-            return {"error": str(error)}
-
-    def _execute(self, command: dict[str, Any]) -> object:
+    def execute(self, command: dict[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
+        """Execute a command; ``rules`` returns the counters of each rule, by its name."""
         match command["do"]:
             case "add":
                 self._proxy.add_rule(rule_from(command["rule"]))
             case "remove":
                 self._proxy.remove_rule(command["name"])
             case "rules":
-                return self._proxy.book.counters()
+                return self._proxy.active_rules.counters()
             case unknown:
                 raise ValueError(f"unknown command {unknown!r}; use add, remove or rules")
         return None

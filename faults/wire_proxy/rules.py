@@ -31,10 +31,13 @@ counter        requests
 =============  ============================================================================
 """
 
+import base64
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
+from uuid import UUID
 
 from aftershock.faults.wire_proxy.messages import ANY, API_KEYS, RequestHead, RuleSubject, is_about
 
@@ -56,7 +59,6 @@ Message = Literal["request", "response"]
 
 PROBE = "aftershock-probe:"
 DELAY_MS_MAX = 600_000
-_CHOICES = {"do": RuleAction, "connection": Ending, "message": Message}
 
 
 def probe_id(rule: str) -> str:
@@ -88,13 +90,26 @@ class Rule:
     versions: Mapping[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if reason := _refusal(self):
-            raise ValueError(f"the rule {self.name!r} {reason}")
+        """Raise ValueError if a value is invalid."""
+        problems = [
+            f"has {name}={getattr(self, name)!r}"
+            for name, choice in {"do": RuleAction, "connection": Ending, "message": Message}.items()
+            if getattr(self, name) not in get_args(choice)
+        ]
+        unknown: list[str] = [hint for hint in self.hints if hint not in get_args(Hint)]
+        unknown += [api for api in (self.api, *self.versions) if api is not None and api not in API_KEYS]
+        problems += [f"names {name!r}, which is unknown" for name in unknown]
+        if not 0 <= self.delay_ms <= DELAY_MS_MAX:
+            problems.append(f"has a delay of {self.delay_ms} ms; it must be 0 to {DELAY_MS_MAX}")
+        if self.chances.strip("01"):
+            problems.append("has chances other than zeros and ones")
+        if problems:
+            raise ValueError(f"the rule {self.name!r} {problems[0]}")
 
-    @property
-    def key(self) -> int | None:
-        """API key of ``api``."""
-        return None if self.api is None else API_KEYS[self.api]
+    @cached_property
+    def subject(self) -> RuleSubject:
+        topic_id = None if self.topic_id is None else UUID(bytes=base64.urlsafe_b64decode(self.topic_id + "=="))
+        return RuleSubject(self.topic, topic_id, self.partition)
 
     def names(self, client_id: str | None) -> bool:
         """Return True for a client id in ``clients``, or one that extends such an id by ``-<suffix>``."""
@@ -111,7 +126,7 @@ class Rule:
 
 
 def rule_from(document: Mapping[str, Any]) -> Rule:
-    """Read the output of ``Rule.as_json``; ValueError with the reason if it is invalid."""
+    """Read the output of ``Rule.as_json``; raise ValueError with the reason if it is invalid."""
     values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in document.items()}
     try:
         return Rule(**values)
@@ -119,119 +134,78 @@ def rule_from(document: Mapping[str, Any]) -> Rule:
         raise ValueError(f"invalid rule: {error}") from error
 
 
-def _refusal(rule: Rule) -> str:
-    for name, choice in _CHOICES.items():
-        if getattr(rule, name) not in get_args(choice):
-            return f"has {name}={getattr(rule, name)!r}"
-    unknown: list[str] = [hint for hint in rule.hints if hint not in get_args(Hint)]
-    unknown += [api for api in (rule.api, *rule.versions) if api is not None and api not in API_KEYS]
-    if unknown:
-        return f"names {unknown[0]!r}, which is unknown"
-    if not 0 <= rule.delay_ms <= DELAY_MS_MAX:
-        return f"has a delay of {rule.delay_ms} ms; it must be 0 to {DELAY_MS_MAX}"
-    if rule.chances.strip("01"):
-        return "has chances other than zeros and ones"
-    return ""
-
-
-COUNTERS = ("matched", "hit", "untouched", "probed")
-
-
-class ActiveRule:
+class ActiveRule(NamedTuple):
     """A rule in force, with its counters."""
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
-        self.named = RuleSubject(rule.topic, rule.topic_id, rule.partition)
-        self._key = rule.key
-        self._probe_id = probe_id(rule.name)
-
-    def may_meet(self, head: RequestHead) -> bool:
-        """Return True if the rule may apply to a request with this header."""
-        if self._key is not None and head.key != self._key:
-            return False
-        if head.client_id is not None and head.client_id.startswith(PROBE):
-            return head.client_id == self._probe_id
-        return self.rule.names(head.client_id)
-
-    def is_probe(self, head: RequestHead) -> bool:
-        """Return True for a probe of this rule."""
-        return head.client_id == self._probe_id
-
-    def chooses(self) -> bool:
-        """Return True if the rule applies to the request that was just counted as ``matched``."""
-        number, chances = self.counts["matched"], self.rule.chances
-        if self.rule.nth is not None:
-            return number == self.rule.nth
-        return not chances or chances[(number - 1) % len(chances)] == "1"
+    rule: Rule
+    counts: Counter[str]
 
 
 class Hit(NamedTuple):
-    """A rule that applies to a request."""
+    """A rule that applies to a request, or to a probe of the rule."""
 
-    live: ActiveRule
+    rule: Rule
+    counts: Counter[str]
     is_probe: bool
 
     @property
-    def rule(self) -> Rule:
-        """The rule itself."""
-        return self.live.rule
+    def subject(self) -> RuleSubject:
+        """Topic and partition to change in the response; ANY for a probe, which names no topic that exists."""
+        return ANY if self.is_probe else self.rule.subject
 
-    @property
-    def named(self) -> RuleSubject:
-        """Topic and partition to change in the response; any for a probe, which names none that exist."""
-        return ANY if self.is_probe else self.live.named
-
-    def done(self) -> None:
-        """Count the request as hit or probed."""
-        self.live.counts["probed" if self.is_probe else "hit"] += 1
-
-    def untouched(self) -> None:
-        """Count the request as one that could not be changed."""
-        self.live.counts["untouched"] += 1
+    def count_request(self) -> None:
+        """Count the request as ``hit``, or as ``probed``."""
+        self.counts["probed" if self.is_probe else "hit"] += 1
 
 
 class ActiveRules:
     """The rules in force, in the order of their addition."""
 
     def __init__(self) -> None:
-        self._live: dict[str, ActiveRule] = {}
+        self._rules: dict[str, ActiveRule] = {}
 
     def add(self, rule: Rule) -> None:
         """Put a rule in force. Raises ValueError if its name is in use."""
-        if rule.name in self._live:
+        if rule.name in self._rules:
             raise ValueError(f"there is a rule {rule.name!r} already")
-        self._live[rule.name] = ActiveRule(rule)
+        self._rules[rule.name] = ActiveRule(rule, Counter(matched=0, hit=0, untouched=0, probed=0))
 
     def remove(self, name: str) -> Rule | None:
         """Remove and return a rule; None if no rule has this name."""
-        live = self._live.pop(name, None)
-        return live.rule if live else None
+        active = self._rules.pop(name, None)
+        return active.rule if active else None
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """Return the counters of each rule, by its name."""
-        return {name: dict(live.counts) for name, live in self._live.items()}
+        return {name: dict(counts) for name, (_, counts) in self._rules.items()}
 
     def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
         """Return the rules that may apply to a request with this header."""
-        if not self._live:
+        if not self._rules:
             return ()
-        return tuple(live for live in self._live.values() if live.may_meet(head))
+        client_id = head.client_id
+        is_probe = client_id is not None and client_id.startswith(PROBE)
+        return tuple(
+            active
+            for name, active in self._rules.items()
+            if (active.rule.api is None or API_KEYS[active.rule.api] == head.key)
+            and (client_id == probe_id(name) if is_probe else active.rule.names(client_id))
+        )
 
-    def hits(self, candidates: Sequence[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
+    def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
         """Count the request, and return the rules that apply to it.
 
         ``request``: its body; None if no rule needs it, or if it can't be decoded.
         """
         hits = []
-        for live in candidates:
-            if live.is_probe(head):
-                hits.append(Hit(live, is_probe=True))
-            elif live.named.topic is not None and request is None:
-                live.counts["untouched"] += 1
-            elif request is None or is_about(request, live.named):
-                live.counts["matched"] += 1
-                if live.chooses():
-                    hits.append(Hit(live, is_probe=False))
+        for rule, counts in candidates:
+            if head.client_id == probe_id(rule.name):
+                hits.append(Hit(rule, counts, is_probe=True))
+            elif rule.topic is not None and request is None:
+                counts["untouched"] += 1
+            elif request is None or is_about(request, rule.subject):
+                counts["matched"] += 1
+                bit = rule.chances[(counts["matched"] - 1) % len(rule.chances)] if rule.chances else "1"
+                if counts["matched"] == rule.nth or (rule.nth is None and bit == "1"):
+                    hits.append(Hit(rule, counts, is_probe=False))
         return tuple(hits)

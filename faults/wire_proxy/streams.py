@@ -1,14 +1,4 @@
-"""Byte streams of one connection: splitting into frames on the way in, delays on the way out.
-
-``FrameSplitter`` examines each frame once, as soon as its header is complete. Most frames are passed on without being
-stored: consecutive frames leave in the same piece of data in which they arrived. Only an incomplete header, or a frame
-that a rule needs whole, is kept, and the memory for it grows with the received bytes, never with the announced length.
-
-``DelayQueue`` sends pieces in their order, each not before its time. A delay holds up what follows on the same
-connection, as a slow network or a slow request handler does: Kafka's responses come in the order of its requests, so a
-single response can't be late alone. Delayed pieces wait side by side, so each is late by its own delay; those sent
-serially wait one after the other.
-"""
+"""Byte streams of one connection: splitting into frames on the way in, delays on the way out."""
 
 import asyncio
 import struct
@@ -24,14 +14,18 @@ Piece = bytes | memoryview
 
 
 class FrameSplitter(Generic[T]):
-    """One direction of a connection.
+    """One direction of a connection. Examines each frame once, as soon as the frame's header is complete.
+
+    Most frames are passed on without being stored: consecutive frames leave in the piece of data in which they arrived.
+    Only an incomplete header, or a frame that a rule needs whole, is stored, and the memory for it grows with the
+    received bytes, never with the announced length.
 
     Args:
-        judge: called with the available bytes and the offset of a message in them. It returns None for a frame to pass
-            on, else a value that ``take`` gets together with the whole frame. If the message's header is incomplete it
-            raises IndexError or struct.error without side effects, and is called again with more bytes.
-        take: gets each frame that is needed whole, with its length prefix.
-        pass_on: gets everything else.
+        judge: called with the available bytes and the offset of a message in them. Returns None for a frame to pass on,
+            else a value that ``take`` receives together with the whole frame. Raises IndexError or struct.error without
+            side effects if the message's header is incomplete, and is called again with more bytes.
+        take: receives each frame that is needed whole, with its length prefix.
+        pass_on: receives everything else.
     """
 
     def __init__(
@@ -43,130 +37,96 @@ class FrameSplitter(Generic[T]):
         self._judge = judge
         self._take = take
         self._pass_on = pass_on
-        self._left = 0  # remaining bytes of a frame that is being passed on
-        self._kept: list[Piece] = []
-        self._kept_bytes = 0
-        self._needed = 0  # minimum number of kept bytes to continue with
-        self._wanted: T | None = None  # result of ``judge`` for the frame at the start of the kept bytes
+        self._bytes_to_pass = 0  # remaining bytes of a frame that is being passed on
+        self._stored = bytearray()
+        self._stored_bytes_min = 0  # number of stored bytes to continue with
+        self._verdict: T | None = None  # result of ``judge`` for the frame at the start of the stored bytes
 
     def feed(self, data: bytes) -> None:
-        """Process the frames that ``data`` completes. ProtocolError: the connection must be closed."""
+        """Process the frames that ``data`` completes. Raises ProtocolError if the connection must be closed."""
         piece: Piece = data
-        if self._kept:
-            self._keep(data)
-            if self._kept_bytes < self._needed:
+        if self._stored:
+            self._stored += data
+            if len(self._stored) < self._stored_bytes_min:
                 return
-            piece = b"".join(self._kept)
-            self._kept, self._kept_bytes = [], 0
-        self._cut(piece)
-
-    def _cut(self, piece: Piece) -> None:
-        begin, at, size = 0, min(self._left, len(piece)), len(piece)
-        self._left -= at
+            piece, self._stored = memoryview(self._stored), bytearray()
+        size = len(piece)
+        begin, at = 0, min(self._bytes_to_pass, size)  # bytes from begin to at can be passed on
+        self._bytes_to_pass -= at
         while at < size:
-            end = self._end_of_frame(piece, at)
-            if self._wanted is None:
-                if end is None or not self._judged(piece, at, end):
-                    break
-                if self._wanted is None:
-                    self._left = max(0, end - size)
-                    at = min(end, size)
-                    continue
-            if end is None or end > size:
-                self._needed = (end or size + 1) - at
+            if size - at < PREFIX.size:
+                self._stored_bytes_min = PREFIX.size
                 break
-            self._emit(piece, begin, at)
-            wanted, self._wanted = self._wanted, None
-            self._take(memoryview(piece)[at:end], wanted)
-            begin = at = end
-        self._emit(piece, begin, at)
-        if at < size:
-            self._keep(memoryview(piece)[at:])
+            end = at + PREFIX.size + checked_length(piece, at, FRAME_BYTES_MAX)
+            if self._verdict is None:
+                try:
+                    self._verdict = self._judge(piece, at + PREFIX.size)
+                except (IndexError, struct.error):
+                    if end <= size:
+                        raise ProtocolError(f"a message of {end - at} bytes ends within its header") from None
+                    self._stored_bytes_min = size - at + 1
+                    break
+            if self._verdict is None:
+                self._bytes_to_pass = max(0, end - size)
+                at = min(end, size)
+            elif end > size:
+                self._stored_bytes_min = end - at
+                break
+            else:
+                self._pass_range(piece, begin, at)
+                verdict, self._verdict = self._verdict, None
+                self._take(memoryview(piece)[at:end], verdict)
+                begin = at = end
+        self._pass_range(piece, begin, at)
+        self._stored += memoryview(piece)[at:]
 
-    def _end_of_frame(self, piece: Piece, at: int) -> int | None:
-        """Return the frame's end, which may be beyond the available bytes; None while its length is unknown."""
-        if len(piece) - at < PREFIX.size:
-            self._needed = PREFIX.size
-            return None
-        return at + PREFIX.size + checked_length(piece, at, FRAME_BYTES_MAX)
-
-    def _judged(self, piece: Piece, at: int, end: int) -> bool:
-        """Return True if the header was complete."""
-        try:
-            self._wanted = self._judge(piece, at + PREFIX.size)
-        except (IndexError, struct.error):
-            if end <= len(piece):
-                raise ProtocolError(f"a message of {end - at} bytes ends within its header") from None
-            self._needed = len(piece) - at + 1
-            return False
-        return True
-
-    def _emit(self, piece: Piece, begin: int, end: int) -> None:
+    def _pass_range(self, piece: Piece, begin: int, end: int) -> None:
         if begin < end:
             self._pass_on(piece if end - begin == len(piece) else memoryview(piece)[begin:end])
 
-    def _keep(self, piece: Piece) -> None:
-        self._kept.append(piece)
-        self._kept_bytes += len(piece)
 
-
-TimedPiece = bytes | memoryview
 QUEUED_BYTES_MAX = 1 << 20
 """While more bytes than this wait to be written, no data is read from the sender."""
 
 
 class DelayQueue:
-    """Delayed writes to one socket.
+    """Delayed writes to one socket: sends pieces in their order, and no piece before its time.
+
+    A delay holds up everything that follows on the connection, as a slow network or a slow request handler does:
+    Kafka's responses come in the order of its requests, so a single response can't be late alone. Delayed pieces wait
+    side by side, so each piece is late by its own delay; serial pieces wait one after the other.
 
     ``write`` and ``close`` are methods of the socket; ``crowded`` is called with True when too many bytes wait to be
     written, and with False when that is over.
     """
 
     def __init__(
-        self, write: Callable[[TimedPiece], None], close: Callable[[], None], crowded: Callable[[bool], None]
+        self, write: Callable[[Piece], None], close: Callable[[], None], crowded: Callable[[bool], None]
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._write = write
         self._close = close
         self._crowded = crowded
-        self._queue: deque[tuple[float, TimedPiece | None]] = deque()
+        self._queue: deque[tuple[float, Piece | None]] = deque()
         self._queued_bytes = 0
         self._serial_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.muted = False
-        """True if everything sent from now on is discarded."""
+        """True if all pieces sent from now on are discarded."""
 
-    def send(self, piece: TimedPiece, delay_ms: int = 0) -> None:
-        """Send a piece after the delay, behind what already waits."""
+    def send(self, piece: Piece, delay_ms: int = 0, *, serial: bool = False) -> None:
+        """Send a piece after the delay, behind all queued pieces.
+
+        The delay of a ``serial`` piece starts when the previous serial piece is due, or now if that is later.
+        """
         if self.muted:
             return
         if not delay_ms and not self._queue:
             self._write(piece)
             return
-        self._put(piece, self._loop.time() + delay_ms / 1000)
-
-    def send_serially(self, piece: TimedPiece, delay_ms: int) -> None:
-        """Send a piece one delay after the previous serial piece, or after now if that is later."""
-        if not self.muted:
-            self._serial_until_s = max(self._loop.time(), self._serial_until_s) + delay_ms / 1000
-            self._put(piece, self._serial_until_s)
-
-    def finish(self) -> None:
-        """Close when everything waiting has been sent; later pieces are discarded."""
-        self.muted = True
-        if self._queue:
-            self._queue.append((0.0, None))
-        else:
-            self._close()
-
-    def abandon(self) -> None:
-        """Discard everything waiting, and all later pieces."""
-        self.muted = True
-        self._queue.clear()
-        if self._timer:
-            self._timer.cancel()
-
-    def _put(self, piece: TimedPiece, due_s: float) -> None:
+        due_s = self._loop.time() + delay_ms / 1000
+        if serial:
+            due_s = self._serial_until_s = max(due_s, self._serial_until_s + delay_ms / 1000)
         self._queue.append((due_s, bytes(piece)))
         self._queued_bytes += len(piece)
         if self._queued_bytes > QUEUED_BYTES_MAX:
@@ -174,8 +134,23 @@ class DelayQueue:
         if self._timer is None:
             self._timer = self._loop.call_at(self._queue[0][0], self._release)
 
+    def finish(self) -> None:
+        """Close when all queued pieces have been sent; later pieces are discarded."""
+        self.muted = True
+        if self._queue:
+            self._queue.append((0.0, None))
+        else:
+            self._close()
+
+    def abandon(self) -> None:
+        """Discard all queued pieces, and all later pieces."""
+        self.muted = True
+        self._queue.clear()
+        if self._timer:
+            self._timer.cancel()
+
     def _release(self) -> None:
-        """Write all pieces that are due, and set the timer for the next one."""
+        """Write all pieces that are due, and set the timer for the next piece."""
         self._timer = None
         while self._queue and self._queue[0][0] <= self._loop.time():
             _, piece = self._queue.popleft()

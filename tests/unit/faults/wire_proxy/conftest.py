@@ -49,7 +49,7 @@ class Hop:
         return str(do)
 
     def counts(self, name: str) -> dict[str, int]:
-        return dict(self.proxy.book.counters()[name])
+        return dict(self.proxy.active_rules.counters()[name])
 
     async def dial(self, client_id: str | None = "tester", node: int = 1) -> Asker:
         asker = await Asker.open(self.address(node), client_id)

@@ -72,10 +72,10 @@ def test_delays_pass_side_by_side(loop: Loop, out: Out) -> None:
 def test_serial_delays_add_up(loop: Loop, out: Out) -> None:
     """Each begins when the one before is over, or at once if none is."""
     for piece in (b"a", b"b", b"c"):
-        out.lane.send_serially(piece, 100)
+        out.lane.send(piece, 100, serial=True)
     loop.run()
     loop.now_s = 1.0
-    out.lane.send_serially(b"d", 100)
+    out.lane.send(b"d", 100, serial=True)
     loop.run()
     assert [(100, b"a"), (200, b"b"), (300, b"c"), (1100, b"d")] == out.left
 
