@@ -1,21 +1,8 @@
 """Search a failing plan for the smallest set of faults that still fails.
 
-A search is a generator: it yields a `Candidate`, receives true if the candidate fails the same way, and returns its
-result. Plan documents are plain data, as YAML reads them.
-
-* A candidate that ``plan check`` or the compiler refuses is never yielded. It counts as not failing and costs no run.
-* Each change of a reduction is yielded once, even after another change was accepted: a change that made the failure
-  disappear before seldom preserves it later, and a run is expensive.
-
-The units of the search are single faults, at any depth of composition. A ``choose`` is one unit, since it results in
-one fault. Faults inside ``repeat``, ``then`` and ``together`` are separate units; the container is removed with its
-last fault. The remaining faults start at the time of the plan's first fault, so a run has no idle time at the start.
-
-Units are removed by `ddmin`, delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing
-Input", 2002. It assumes that all items together fail and that the empty set does not. `ddmin` tries the first
-halves. If neither half fails, it tries the complement of each part, with ever smaller parts down to single items. At
-the end no single item can be removed (1-minimal). Unlike the paper it tries no parts beyond halves, only complements:
-with two culprits far apart all parts pass, and a run is expensive.
+A search is a generator: it yields a `Candidate`, receives True if the candidate fails the same way, and returns its
+result. Plan documents are plain data, as YAML reads them. A candidate that ``plan check`` or the compiler refuses is
+never yielded: it counts as not failing and costs no run.
 """
 
 import hashlib
@@ -125,16 +112,19 @@ def still_fails(candidate: Candidate, seed: int) -> Search[bool]:
 
 
 def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Search[Document]:
-    """Apply every change of a reduction with which the document still fails."""
+    """Apply every change of a reduction with which the document still fails.
+
+    Each change is yielded once, even after another change was accepted: a change that made the failure disappear before
+    seldom preserves it later, and a run is expensive.
+    """
     tried: set[str] = set()
     while True:
         for candidate in reduction(document):
-            if candidate.change in tried:
-                continue
-            tried.add(candidate.change)
-            if (yield from still_fails(candidate, seed)):
-                document = candidate.document
-                break
+            if candidate.change not in tried:
+                tried.add(candidate.change)
+                if (yield from still_fails(candidate, seed)):
+                    document = candidate.document
+                    break
         else:
             return document
 
@@ -142,7 +132,13 @@ def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Sear
 def ddmin(
     items: Items[Item], fails: Callable[[Items[Item]], Generator[Question, Answer, bool]]
 ) -> Generator[Question, Answer, Items[Item]]:
-    """Return a 1-minimal subset that fails, in the order of ``items``; ``fails`` tests one subset."""
+    """Return a 1-minimal subset that fails (no single item can be removed), in the order of ``items``.
+
+    Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. All items
+    together must fail, and the empty set must not. ``fails`` tests one subset: first the halves, then the complement of
+    each part, with ever smaller parts down to single items. Unlike the paper, `ddmin` tests no parts beyond halves,
+    only complements: with two culprits far apart all parts pass, and a run is expensive.
+    """
     parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
         bounds = [len(items) * number // parts for number in range(parts + 1)]
@@ -182,7 +178,10 @@ def minimise_faults(document: Document, seed: int) -> Search[Document]:
 
 
 def fault_units(document: Document) -> tuple[Location, ...]:
-    """Return the locations of the plan's faults, in the order of the plan."""
+    """Return the locations of the plan's faults at any depth of composition, in the order of the plan.
+
+    A ``choose`` is one unit, since it results in one fault.
+    """
 
     def inside(entry: Mapping[str, Any], loc: Location) -> Iterator[Location]:
         for word in _LISTS:
@@ -220,11 +219,13 @@ def with_faults(document: Document, units: Collection[Location]) -> Document:
     """Return the plan with only these faults, shifted so that the first starts when the plan's first fault did."""
     entries = list(document.get("faults") or ())
     reduced = [_reduced_entry(entry, ("faults", index), units) for index, entry in enumerate(entries)]
-    remaining = [entry for entry in reduced if entry is not None]
-    begin_ms = _begin_ms(entries)
-    idle_ms = (_begin_ms(remaining) or 0) - (begin_ms or 0)
-    if begin_ms is not None and idle_ms > 0:
-        remaining = [_started_earlier(entry, idle_ms) for entry in remaining]
+    remaining = [dict(entry) for entry in reduced if entry is not None]
+    idle_ms = (_begin_ms(remaining) or 0) - (_begin_ms(entries) or 0)
+    if _begin_ms(entries) is not None and idle_ms > 0:
+        for entry in remaining:
+            entry["at"] = format_duration(parse_duration_ms(entry.get("at", "0s")) - idle_ms)
+            if isinstance(entry.get("until"), str):  # counts from the same moment as `at`
+                entry["until"] = format_duration(parse_duration_ms(entry["until"]) - idle_ms)
     return with_values(document, {("faults",): remaining})
 
 
@@ -247,10 +248,3 @@ def _begin_ms(entries: Collection[Mapping[str, Any]]) -> int | None:
     if not begins or not all(isinstance(at, str) for at in begins):
         return None
     return min(map(parse_duration_ms, begins))
-
-
-def _started_earlier(entry: Mapping[str, Any], by_ms: int) -> Mapping[str, Any]:
-    moved = {**entry, "at": format_duration(parse_duration_ms(entry.get("at", "0s")) - by_ms)}
-    if isinstance(entry.get("until"), str):  # counts from the same moment as `at`
-        moved["until"] = format_duration(parse_duration_ms(entry["until"]) - by_ms)
-    return moved

@@ -1,36 +1,13 @@
 """Coverage of ``explore``: cells of fault, role, phase and workload, and how often runs exercised each cell.
 
-::
-
-    fault      kind of the fault: ``kill``
-    role       target of the fault: ``leader``, ``client link``, ``Produce requests``
-    phase      state when the fault starts: ``steady``, ``overlapping`` another fault, ``recovering`` from one
-    workload   client, operation and guarantee: ``confluent produce acks=all idempotent``
-
 A run exercises a cell if the fault's witness passed, its exposure shows that traffic met it, and records of that
-workload were due while it was in force.
-
-The role is the most specific target that the fault names, in this order: requests of an API, clients, links, a broker's
-role, a rack, a topic. A fault without a target has the role ``cluster``. A broker named by its number, or ``any``, has
-the role ``broker``, even if it is a leader or controller at that moment.
-
-The judge decides whether traffic met a fault at all (check ``exposure/…``). `can_affect` decides which clients such a
-fault can affect: a client that uses neither the link, the topic nor the API does not exercise the cell.
-
-`CoverageLine` is one line of the coverage ledger::
-
-    {"schema_version": 1, "night": "2026-11-22", "run_id": "...", "seed": 7, "number": 3, "exercised": true, "why": "",
-     "verdict": "PASS", "recovered_s": 3.2, "fault": "kill", "role": "leader", "phase": "overlapping",
-     "workload": "confluent produce acks=all idempotent"}
-
-``number`` is the run's number among those drawn from ``seed``, so an interrupted search can continue; null if the run
-was not drawn. ``recovered_s`` is null if the client's recovery was not seen.
-
-`matrix` and `summary` report the coverage as text and as Markdown. All functions here are pure.
+workload were due while it was in force. The judge decides whether traffic met a fault at all (check ``exposure/…``).
+`can_affect` decides which clients such a fault can affect: a client that uses neither the link, the topic nor the API
+does not exercise the cell. All functions here are pure.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date, timedelta
 from statistics import median
@@ -38,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.model import Plan
-from aftershock.faults.plan.workloads import Consume, Workload
+from aftershock.faults.plan.workloads import Commit, Consume, Produce
 from aftershock.faults.targets import links, roles
 from aftershock.faults.targets.clients import OPS, Op
 from aftershock.faults.targets.clients import parse as parse_client
@@ -50,7 +27,6 @@ RECOVERING_MS = 10_000
 STALE_AFTER = timedelta(days=14)
 SCHEMA_VERSION = 1
 
-_TEXTS = ("run_id", "fault", "role", "workload", "why", "verdict")
 _LISTED_CELLS_MAX = 10
 _ROLE_WORDS = {
     roles.Controller: "controller",
@@ -64,12 +40,12 @@ _GROUP_APIS = {"OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbe
 
 
 class Cell(NamedTuple):
-    """The four coordinates of a cell."""
+    """Coordinates of a cell."""
 
-    fault: str
-    role: str
-    phase: Phase
-    workload: str
+    fault: str  # kind of the fault: ``kill``
+    role: str  # target of the fault: ``leader``, ``client link``, ``Produce requests``
+    phase: Phase  # when the fault starts: ``steady``, ``overlapping`` another fault, ``recovering`` from another fault
+    workload: str  # client, operation and guarantee: ``confluent produce acks=all idempotent``
 
 
 def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
@@ -84,7 +60,16 @@ def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
 
 @dataclass(frozen=True)
 class CoverageLine:
-    """Result of one run for one cell; ``why`` is the reason if the cell was not exercised."""
+    """Result of one run for one cell: a line of the coverage ledger.
+
+    ``number`` is the run's number among those drawn from ``seed``, so an interrupted search can continue; None if the
+    run was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` is None if the client's
+    recovery was not seen. Example::
+
+        {"schema_version": 1, "night": "2026-11-22", "run_id": "...", "seed": 7, "number": 3, "exercised": true,
+         "why": "", "verdict": "PASS", "recovered_s": 3.2, "fault": "kill", "role": "leader", "phase": "overlapping",
+         "workload": "confluent produce acks=all idempotent"}
+    """
 
     night: date
     run_id: str
@@ -105,9 +90,9 @@ class CoverageLine:
 
 def parse_line(data: dict[str, Any]) -> CoverageLine:
     """Parse the JSON object of a ledger line. Raise ValueError or KeyError if it doesn't follow the schema."""
-    types: dict[str, Any] = {"seed": int, "number": int | None, "exercised": bool}
-    wrong = [name for name in _TEXTS if not isinstance(data[name], str)]
-    wrong += [name for name, valid in types.items() if not isinstance(data[name], valid)]
+    types: dict[str, Any] = dict.fromkeys(("run_id", "fault", "role", "workload", "why", "verdict"), str)
+    types |= {"seed": int, "number": int | None, "exercised": bool}
+    wrong = [name for name, valid in types.items() if not isinstance(data[name], valid)]
     wrong += ["phase"] if data["phase"] not in PHASES else []
     wrong += ["recovered_s"] if not isinstance(data.get("recovered_s"), float | int | None) else []
     if wrong:
@@ -118,7 +103,12 @@ def parse_line(data: dict[str, Any]) -> CoverageLine:
 
 
 def role_of(fault: Fault) -> str:
-    """Return the ``role`` of a fault, from its most specific target."""
+    """Return the ``role`` of a fault: its most specific target.
+
+    The order is: requests of an API, clients, links, a broker's role, a rack, a topic; ``cluster`` without a target. A
+    broker named by its number, or ``any``, has the role ``broker``, even if it is a leader or controller at that
+    moment.
+    """
     if fault.effective_exposure_target() == "requests":
         return f"{api_of(fault) or 'all'} requests"
     for text in fault.clients().values():
@@ -155,52 +145,46 @@ class Worker:
 
 def workers_of(plan: Plan) -> tuple[Worker, ...]:
     """Return all client processes of a plan, in the order of the plan."""
-    return tuple(_workers(plan))
-
-
-def _workers(plan: Plan) -> Iterator[Worker]:
+    workers = []
     for workload in plan.workloads:
         for arm_name, arm in workload.arms.items():
             for op in OPS:
-                if (part := getattr(workload, op)) is not None:
-                    rack = part.rack or next(iter(plan.cluster.racks))
-                    topic = part.topic or plan.topics[0].name
-                    grouped = op == "commit" or (isinstance(part, Consume) and part.group is not None)
-                    label = f"{arm.client} {op}{_guarantee(workload, op)}"
-                    yield Worker(workload.name, arm_name, op, topic, rack, grouped, label)
-
-
-def _guarantee(workload: Workload, op: Op) -> str:
-    if op == "produce" and workload.produce:
-        return f" acks={workload.produce.acks}{' idempotent' if workload.produce.idempotence else ''}"
-    return " in a group" if op == "consume" and workload.consume and workload.consume.group else ""
+                part: Produce | Consume | Commit | None = getattr(workload, op)
+                if part is None:
+                    continue
+                guarantee = ""
+                in_group = isinstance(part, Consume) and part.group is not None
+                if isinstance(part, Produce):
+                    guarantee = f" acks={part.acks}{' idempotent' if part.idempotence else ''}"
+                elif in_group:
+                    guarantee = " in a group"
+                rack = part.rack or next(iter(plan.cluster.racks))
+                topic = part.topic or plan.topics[0].name
+                label = f"{arm.client} {op}{guarantee}"
+                workers.append(Worker(workload.name, arm_name, op, topic, rack, op == "commit" or in_group, label))
+    return tuple(workers)
 
 
 def can_affect(fault: Fault, worker: Worker) -> bool:
     """Return True if the fault's targets include a client, topic, link or API that the worker uses."""
     clients = [parse_client(text) for text in fault.clients().values()]
-    topics = fault.topics().values()
     if clients and not any(client.matches(worker.workload, worker.arm, worker.op) for client in clients):
         return False
-    return (not topics or worker.topic in topics) and _uses_link(fault, worker) and _uses_api(fault, worker)
-
-
-def _uses_link(fault: Fault, worker: Worker) -> bool:
-    """Clients use the links of their own rack. Faults between brokers affect producers, which wait for replicas."""
+    topics = fault.topics().values()
+    if topics and worker.topic not in topics:
+        return False
+    # Clients use the links of their own rack. Faults between brokers affect producers, which wait for replicas.
     selectors = [links.parse(text) for text in fault.links().values()]
     client_links = [link for link in selectors if isinstance(link, links.ToBroker) and link.channel == "client"]
     if client_links:
-        return any(link.source in ("*", worker.rack) for link in client_links)
-    return not selectors or worker.op == "produce"
-
-
-def _uses_api(fault: Fault, worker: Worker) -> bool:
+        if not any(link.source in ("*", worker.rack) for link in client_links):
+            return False
+    elif selectors and worker.op != "produce":
+        return False
     api = api_of(fault) if fault.effective_exposure_target() == "requests" else None
-    if api in _PRODUCER_APIS:
-        return worker.op == "produce"
-    if api in _CONSUMER_APIS:
-        return worker.op == "consume"
-    return worker.grouped if api in _GROUP_APIS else True
+    if api in _PRODUCER_APIS or api in _CONSUMER_APIS:
+        return worker.op == ("produce" if api in _PRODUCER_APIS else "consume")
+    return worker.grouped or api not in _GROUP_APIS
 
 
 @dataclass(frozen=True)
@@ -233,7 +217,7 @@ def tally_cells(lines: Iterable[CoverageLine], today: date) -> Mapping[Cell, Tal
     by_cell: dict[Cell, list[CoverageLine]] = {}
     for line in lines:
         by_cell.setdefault(line.cell, []).append(line)
-    tallies: dict[Cell, Tally] = {}
+    tallies = {}
     for cell, runs in by_cell.items():
         nights = [line.night for line in runs if line.exercised]
         fresh = sum(today - night <= STALE_AFTER for night in nights)
@@ -255,17 +239,13 @@ def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) ->
     width = max(map(len, by_fault), default=0)
     rows = []
     for fault, by_role in by_fault.items():
-        words = [f"{role} {_sum(of_role).word(today)}" for role, of_role in by_role.items()]
+        words = []
+        for role, of_role in by_role.items():
+            latest = max((tally.latest for tally in of_role if tally.latest), default=None)
+            exercised, fresh = (sum(getattr(tally, name) for tally in of_role) for name in ("exercised", "fresh"))
+            words.append(f"{role} {Tally(exercised, fresh, latest=latest).word(today)}")
         rows.append(f"{fault:<{width}}  {' · '.join(words)}")
     return "\n".join(rows)
-
-
-def _sum(tallies: Sequence[Tally]) -> Tally:
-    latest = max((tally.latest for tally in tallies if tally.latest), default=None)
-    exercised, fresh, tried = (
-        sum(getattr(tally, name) for tally in tallies) for name in ("exercised", "fresh", "tried")
-    )
-    return Tally(exercised, fresh, tried, latest)
 
 
 def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> dict[str, list[Cell]]:
@@ -285,8 +265,23 @@ def summary(cells: Sequence[Cell], lines: Sequence[CoverageLine], today: date) -
     ``NEVER`` or ``STALE`` without such runs. A newline ends the text.
     """
     clients = sorted({_client(cell) for cell in cells})
-    faults = list(dict.fromkeys(cell.fault for cell in sorted(cells)))
-    rows = [[f"`{fault}`", *(_result(lines, fault, client, today) for client in clients)] for fault in faults]
+    rows = []
+    for fault in dict.fromkeys(cell.fault for cell in sorted(cells)):
+        row = [f"`{fault}`"]
+        for client in clients:
+            exercised = [
+                line for line in lines if line.exercised and (line.cell.fault, _client(line.cell)) == (fault, client)
+            ]
+            fresh = [line for line in exercised if today - line.night <= STALE_AFTER]
+            verdict = "FAIL" if any(line.verdict == "FAIL" for line in fresh) else "PASS"
+            recovered_s = {line.run_id: line.recovered_s for line in fresh if line.recovered_s is not None}.values()
+            if not fresh:
+                row.append("STALE" if exercised else "NEVER")
+            elif not recovered_s:
+                row.append(f"{verdict}, recovery not seen")
+            else:
+                row.append(f"{verdict}, {median(recovered_s):.1f} s (n={len(recovered_s)})")
+        rows.append(row)
     table = [["fault", *clients], ["---"] * (len(clients) + 1), *rows]
     markdown = "".join(f"| {' | '.join(row)} |\n" for row in table)
     sentences = [f"{len(cells)} cells of fault, role, phase and workload"]
@@ -300,15 +295,3 @@ def summary(cells: Sequence[Cell], lines: Sequence[CoverageLine], today: date) -
 
 def _client(cell: Cell) -> str:
     return cell.workload.partition(" ")[0]
-
-
-def _result(lines: Iterable[CoverageLine], fault: str, client: str, today: date) -> str:
-    exercised = [line for line in lines if line.exercised and (line.cell.fault, _client(line.cell)) == (fault, client)]
-    fresh = [line for line in exercised if today - line.night <= STALE_AFTER]
-    if not fresh:
-        return "STALE" if exercised else "NEVER"
-    verdict = "FAIL" if any(line.verdict == "FAIL" for line in fresh) else "PASS"
-    by_run = {line.run_id: line.recovered_s for line in fresh if line.recovered_s is not None}
-    if not by_run:
-        return f"{verdict}, recovery not seen"
-    return f"{verdict}, {median(by_run.values()):.1f} s (n={len(by_run)})"

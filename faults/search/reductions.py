@@ -1,27 +1,7 @@
 """Minimise a failing plan by a fixed sequence of reductions, those with the largest expected gain first.
 
-Before the reductions, `focus_slos` keeps the SLOs whose checks failed, and `with_fault_ids` gives each fault an id. A
-fault without an id is named after its kind and its number among faults of that kind. Removing such a fault would rename
-later ones, and SLOs would then read the windows of other faults. A fault with its own id draws from a random stream of
-that name (``timeline/expand.py``), so an id may change its drawn targets. So the plan with ids is tested as a
-candidate, too.
-
-========== ================= ==========================================================================================
-order      function          changes
-========== ================= ==========================================================================================
-1          `reduce_rounds`   fewer ``blocks`` and ``repeat``: each round costs its time again in every run
-2          `minimise_faults` fewer faults (``candidates.py``)
-3          `resolve_choices` an alternative instead of its ``choose``
-4          `merge_faults`    one long fault instead of two alike
-5          `close_gaps`      no time without a fault in between
-6          `shorten`         every ``for`` and every phase half as long, repeatedly, down to a visible minimum
-7          `reduce_load`     one workload, arm and side; half the rate, as long as the check accepts it for the SLOs
-8          `weaken_faults`   half the delay, twice the bandwidth, one direction of a link
-9          `shrink_cluster`  topics, partitions, settings, racks, brokers; last, since most need another launch
-========== ================= ==========================================================================================
-
-`weaken_faults` changes only parameters that have the same meaning in all kinds. Other parameters of new kinds stay as
-they are.
+Fewer ``blocks`` and ``repeat`` come first, because each round costs its time again in every run. Changes of the cluster
+come last, since most need another launch.
 """
 
 import re
@@ -69,9 +49,6 @@ FOR_MS_MIN = 500
 PHASE_MS_MIN = 2_000
 
 _DELAY_MS_MIN = 10
-_PHASES = ("recovery", "steady", "fault")
-_SIDES = ("commit", "consume", "produce")
-_REMOVABLE_PARAMETERS = ("jitter", "ramp_to", "spikes")
 
 
 def minimise(document: Document, seed: int) -> Search[Document]:
@@ -89,21 +66,25 @@ def focus_slos(document: Document, checks: Collection[str]) -> Document:
 
     If any fault needs the wire proxy, the plan keeps it even without that fault, so all candidates share a cluster.
     """
-    # An SLO that differs from another in its threshold only has a numbered check: both SLOs stay.
+    # an SLO that differs from another in its threshold only has a numbered check: both SLOs stay
     ids = {*checks, *(re.sub(r"-\d+$", "", check) for check in checks)}
-    slos = []
-    for entry in document.get("slo") or ():
-        text = entry["slo"] if isinstance(entry, dict) else str(entry)
-        if parse(text).check_id() in ids:
-            slos.append(entry)
-    values: dict[Location, Any] = {("slo",): slos}
+    slos = document.get("slo") or ()
+    texts = [entry["slo"] if isinstance(entry, dict) else str(entry) for entry in slos]
+    values: dict[Location, Any] = {
+        ("slo",): [entry for entry, text in zip(slos, texts, strict=True) if parse(text).check_id() in ids]
+    }
     if needs_wire_proxy(document):
         values["cluster", "wire_proxy"] = True
     return with_values(document, values)
 
 
 def with_fault_ids(document: Document, seed: int) -> Search[Document]:
-    """Give each fault an id, unless the plan then draws other targets and no longer fails."""
+    """Give each fault an id, unless the plan then draws other targets and no longer fails.
+
+    A fault without an id is named after its kind and its number among faults of that kind. Removing such a fault would
+    rename later ones, and SLOs would then read the windows of other faults. A fault with its own id draws from a random
+    stream of that name (``timeline/expand.py``), so an id may change its drawn targets.
+    """
     ids = draft_of(Plan.model_validate(document)).faults.ids
     candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})
     if compile_document(candidate, seed).steps == compile_document(document, seed).steps:
@@ -119,19 +100,18 @@ def reduce_rounds(document: Document) -> Iterator[Candidate]:
         yield Candidate(f"{fewer} of {blocks} blocks", with_values(document, {("blocks",): fewer}))
     parents = {loc[:length] for loc in fault_units(document) for length in range(2, len(loc))}
     entries = {loc: value_at(document, loc) for loc in parents}
-    # an alternative of a `choose` also has a `fault`, and a `weight`
-    repeats = [
-        loc for loc, entry in entries.items() if isinstance(entry, dict) and "fault" in entry and "weight" not in entry
-    ]
-    for loc in sorted(repeats, key=lambda loc: (len(loc), str(loc))):
+    for loc, entry in sorted(entries.items(), key=lambda item: (len(item[0]), str(item[0]))):
+        # an alternative of a `choose` also has a `fault`, and a `weight`
+        if not isinstance(entry, dict) or "fault" not in entry or "weight" in entry:
+            continue
         name = f"entry {int(loc[1]) + 1}"
-        times = value_at(document, (*loc, "repeat"))
+        times = entry.get("repeat")
         for fewer in _fewer(times or 1):
             change = with_values(document, {(*loc, "repeat"): fewer})
             yield Candidate(f"{name}: {fewer} of {times} rounds", change)
         if times is None:
             change = with_values(without(document, (*loc, "until")), {(*loc, "repeat"): 1})
-            yield Candidate(f"{name}: one round, not until {value_at(document, (*loc, 'until'))}", change)
+            yield Candidate(f"{name}: one round, not until {entry.get('until')}", change)
 
 
 def _fewer(count: int) -> list[int]:
@@ -185,21 +165,16 @@ def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[s
 def shorten(document: Document) -> Iterator[Candidate]:
     """Try half of the phases' length, half of all faults' length, then half of each fault's."""
     timing = Timing.model_validate(document.get("timing") or {})
-    phases: dict[str, str] = {}
-    for phase in _PHASES:
-        if (half := _half_duration(getattr(timing, phase), PHASE_MS_MIN)) is not None:
-            phases[phase] = half
-    if phases:
-        summary = ", ".join(f"{phase} {half}" for phase, half in phases.items())
-        values: dict[Location, str] = {("timing", phase): half for phase, half in phases.items()}
+    phases = {phase: _half_duration(getattr(timing, phase), PHASE_MS_MIN) for phase in ("recovery", "steady", "fault")}
+    values: dict[Location, str] = {("timing", phase): half for phase, half in phases.items() if half is not None}
+    if values:
+        summary = ", ".join(f"{phase} {half}" for (_, phase), half in values.items())
         yield Candidate(f"phases: {summary}", with_values(document, values))
     durations: dict[Location, str] = {}
     for loc in fault_units(document):
         duration = value_at(document, (*loc, "for"))
-        if isinstance(duration, str):
-            half = _half_duration(parse_duration_ms(duration), FOR_MS_MIN)
-            if half is not None:
-                durations[*loc, "for"] = half
+        if isinstance(duration, str) and (half := _half_duration(parse_duration_ms(duration), FOR_MS_MIN)) is not None:
+            durations[*loc, "for"] = half
     if len(durations) > 1:
         summary = ", ".join(f"{loc[1]} {half}" for loc, half in durations.items())
         yield Candidate(f"every fault half as long: {summary}", with_values(document, durations))
@@ -216,33 +191,35 @@ def _half_duration(ms: int, min_ms: int) -> str | None:
 
 def reduce_load(document: Document) -> Iterator[Candidate]:
     """Try without each workload, then with fewer arms, sides, and half the rate."""
-    locations: list[Location] = [("workloads", index) for index in range(len(document["workloads"]))]
-    names = {loc: value_at(document, (*loc, "name")) for loc in locations}
-    for loc in locations if len(locations) > 1 else ():
-        yield Candidate(f"without workload {names[loc]}", without(document, loc))
-    for loc in locations:
-        arms = value_at(document, (*loc, "arms")) or {}
+    workloads: dict[Location, Any] = {("workloads", n): workload for n, workload in enumerate(document["workloads"])}
+    for loc, workload in workloads.items() if len(workloads) > 1 else ():
+        yield Candidate(f"without workload {workload['name']}", without(document, loc))
+    for loc, workload in workloads.items():
+        arms = workload.get("arms") or {}
         for arm in arms if len(arms) > 1 else ():
             yield Candidate(f"only arm {arm}", with_values(document, {(*loc, "arms"): {arm: arms[arm]}}))
         for arm in arms if len(arms) > 2 else ():  # noqa: PLR2004 -- of two arms, each was tried alone
             yield Candidate(f"without arm {arm}", without(document, (*loc, "arms", arm)))
-    for loc in locations:
-        sides = [side for side in _SIDES if value_at(document, (*loc, side))]
+    for loc, workload in workloads.items():
+        sides = [side for side in ("commit", "consume", "produce") if workload.get(side)]
         for side in sides if len(sides) > 1 else ():
-            yield Candidate(f"workload {names[loc]} without {side}", without(document, (*loc, side)))
-    for loc in locations:
+            yield Candidate(f"workload {workload['name']} without {side}", without(document, (*loc, side)))
+    for loc, workload in workloads.items():
         for side in ("produce", "commit"):
-            rate = value_at(document, (*loc, side, "rate"))
+            rate = value_at(workload, (side, "rate"))
             if rate and (half := parse_rate_per_s(rate) / 2) >= RATE_PER_S_MIN:
-                change = f"workload {names[loc]}: {side} at {format_rate(half)}, not {rate}"
+                change = f"workload {workload['name']}: {side} at {format_rate(half)}, not {rate}"
                 yield Candidate(change, with_values(document, {(*loc, side, "rate"): format_rate(half)}))
 
 
 def weaken_faults(document: Document) -> Iterator[Candidate]:
-    """Try each fault without removable parameters, then with each weaker parameter."""
+    """Try each fault without removable parameters, then with each weaker parameter.
+
+    Only parameters that have the same meaning in all kinds are weakened.
+    """
     for loc in fault_units(document):
         fault, name = value_at(document, loc), fault_name(document, loc)
-        for parameter in _REMOVABLE_PARAMETERS:
+        for parameter in ("jitter", "ramp_to", "spikes"):
             if parameter in fault:
                 yield Candidate(f"{name} without {parameter}", without(document, (*loc, parameter)))
         for parameter, weaken in _WEAKER.items():
@@ -252,17 +229,13 @@ def weaken_faults(document: Document) -> Iterator[Candidate]:
                 yield Candidate(change, with_values(document, {(*loc, parameter): weaker}))
 
 
-def _one_direction(link: str) -> str | None:
-    return link.replace("<->", "->") if "<->" in link else None
-
-
 def _half_delay(delay: str) -> str | None:
     half_ms = parse_duration_ms(delay) // 2
     return format_duration(half_ms) if half_ms >= _DELAY_MS_MIN else None
 
 
 _WEAKER: Mapping[str, Callable[[Any], Any]] = {
-    "link": _one_direction,
+    "link": lambda link: link.replace("<->", "->") if "<->" in link else None,
     "delay": _half_delay,
     "probability": lambda probability: probability / 2,
     "rate": lambda rate: format_bytes_per_s(2 * parse_bytes_per_s(rate)),

@@ -5,7 +5,7 @@ Each failing run adds log 4 to the evidence, each passing run subtracts it. The 
 +-log 9 (nominal error rates of 10 %), that is when failing or passing runs lead by two. A plan that always fails is
 known after two runs.
 
-The exact error rates (`chance`; a test still open at the last run counts as a flake): a plan that fails in 20 % of its
+The exact error rates (a test still open at the last run counts as a flake): a plan that fails in 20 % of its
 runs is called steady in 5.8 % of cases, one that fails in 80 % a flake in 6.9 %. One that fails in half of its runs is
 called steady in 47 % of cases.
 """
@@ -25,7 +25,7 @@ Word = Literal["steady", "flake"]
 
 @dataclass(frozen=True)
 class Repeats:
-    """Number of runs of a plan, and of those that failed the same way."""
+    """Number of runs of a plan (``n``), and of runs that failed the same way."""
 
     failed: int = 0
     n: int = 0
@@ -63,20 +63,3 @@ class Repeats:
     def __str__(self) -> str:
         low, high = self.interval
         return f"{self.failed} of {self.n} (95 % interval {low:.2f} to {high:.2f})"
-
-
-def chance(rate: float) -> dict[Word, float]:
-    """Return the exact probability of each result if a run fails with probability ``rate``, over all paths."""
-    ends: dict[Word, float] = {"steady": 0.0, "flake": 0.0}
-    states: dict[Repeats, float] = {Repeats(): 1.0}
-    while states:
-        next_states: dict[Repeats, float] = {}
-        for repeats, probability in states.items():
-            for failed, chance_of_run in ((True, rate), (False, 1 - rate)):
-                state = repeats.after(failed=failed)
-                if word := state.word:
-                    ends[word] += probability * chance_of_run
-                else:
-                    next_states[state] = next_states.get(state, 0.0) + probability * chance_of_run
-        states = next_states
-    return ends

@@ -1,25 +1,9 @@
 """Draw a plan for ``explore`` from a seed, a run number and the coverage so far: swarm testing with a goal. Pure.
 
-A `Frame` is what all runs of a search share: a plan without faults, and the cells reachable in it. The plan's own
-faults, blocks and abort conditions are left out. Of its SLOs, those that are valid for the drawn plan are kept. The
-wire proxy is in front of the cluster in every run, so one warm cluster serves all runs. Faults that need the image of
-another version are not drawn, nor faults on controller links, whose traffic can't be counted.
-
-Each run has a goal: a cell with the least effort so far, not counting stale runs. The rest is the swarm: half of the
-arms and half of the fault kinds, drawn, and from these kinds up to two more faults. Leaving features out finds more
-than having all of them at once, since some features hide what others would show (Groce et al., *Swarm Testing*, ISSTA
-2012). A run that failed to exercise a cell counts as effort, so an unreachable cell doesn't take all the time.
-
-``words.yaml`` lists templates of each kind, in which words in capitals stand for something of the plan. All words of a
-template refer to one client: its topic, and the rack where it runs, so that the fault can affect this client.
-
-The phase of a fault decides when it starts::
-
-    first        ├──────for──────┤
-    overlapping        ├─────for─────┤             at a third to two thirds of the one before
-    recovering                         ├──for──┤   right after the one before must have healed
-
-These are planned times. How long inject and heal really take is known after the run, and so is the phase that counts.
+Each run has a goal: a cell with the least effort so far, not counting stale runs. A run that failed to exercise a cell
+counts as effort, so an unreachable cell doesn't take all the time. The other features are drawn at random: half of the
+arms, half of the fault kinds, and from these kinds up to two more faults. Leaving features out finds more than having
+all of them at once, since some features hide what others would show (Groce et al., *Swarm Testing*, ISSTA 2012).
 """
 
 import random
@@ -28,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -64,14 +48,16 @@ LONGEST_MS = 75_000  # of the load after the steady phase
 _STEP_MS = 100
 _TEMPLATE_TRIES = 4  # to fill one template for one client; few valid combinations are missed
 _PLAN_TRIES = 8  # to draw a plan for one goal
-_UNCOUNTED_ROLE = "controller link"
-_RECOVERED_WITHIN = "30s"
 _HEAL_MS_MAX = 15_000  # with a slower heal the phase of the next fault can't be planned
 _LATER_PHASES: tuple[Phase, ...] = ("overlapping", "recovering")
 
-_TEMPLATES_FILE = Path(__file__).with_name("words.yaml")
+Template = Mapping[str, Any]
+"""Fields of a fault in ``words.yaml``; tokens in capitals and lists of alternatives are filled in at each draw.
+
+All tokens of a template refer to one client: its topic, and the rack where it runs, so the fault can affect it.
+"""
+
 _TOKEN = re.compile(r"TOPIC|PARTITION|RACK|OTHER|GROUP|CLIENT|OP")
-_DURATIONS = ["3s", "6s"]
 _BY_VALUE_TYPE = {
     "ROLE": "BROKER",
     "LINK": "CLIENT_LINK",
@@ -84,7 +70,14 @@ _BY_NAME = {"topic": "TOPIC", "rack": "RACK", "client": "CLIENT"}
 
 
 def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: random.Random) -> list[Fault]:
-    """Set the start of each fault according to its phase; the first starts at 0 whatever its phase."""
+    """Set the start of each fault according to its phase, by planned times; the first fault starts at 0.
+
+    ::
+
+        first        ├──────for──────┤
+        overlapping        ├─────for─────┤             at a third to two thirds of the fault before
+        recovering                         ├──for──┤   right after the fault before must have healed
+    """
     placed: list[Fault] = []
     for fault, phase in faults:
         at_ms = 0
@@ -97,7 +90,7 @@ def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: 
 
 
 def planned_phase(fault: Fault, others: Sequence[Fault], timing: Timing) -> Phase:
-    """Return the phase in which a fault starts, by planned times."""
+    """Return the phase in which a fault starts, by planned times; real times are known only after the run."""
     return phase_at(fault.at, [(other.at, _healed_at_ms(other, timing)) for other in others])
 
 
@@ -105,33 +98,22 @@ def _healed_at_ms(fault: Fault, timing: Timing) -> int:
     return fault.at + window_ms(fault, timing) + fault.allowance_ms
 
 
-@dataclass(frozen=True)
-class FaultTemplate:
-    """Fields of a fault with its target role chosen; tokens and lists of alternatives are filled in at each draw."""
-
-    kind: str
-    fields: Mapping[str, Any]
-
-
 @cache
 def _templates_document() -> Mapping[str, Any]:
-    return dict(load(_TEMPLATES_FILE).data)
+    return dict(load(Path(__file__).with_name("words.yaml")).data)
 
 
 @cache
-def fault_templates() -> tuple[FaultTemplate, ...]:
-    """Return the templates of every kind, in the order of the catalogue, one for each target a word may stand for."""
+def fault_templates() -> tuple[Template, ...]:
+    """Return the templates of every kind, in the order of the catalogue, one for each target that a word stands for."""
     document = _templates_document()
     targets: Mapping[str, list[str]] = document["targets"]
-    templates: list[FaultTemplate] = []
+    templates: list[Template] = []
     for kind, fault in KINDS.items():
         for fields in document["kinds"].get(kind) or _template_from_schema(fault):
             names = [name for name, value in fields.items() if isinstance(value, str) and value in targets]
-            if not names:
-                templates.append(FaultTemplate(kind, dict(fields)))
-            else:
-                name = names[0]
-                templates += [FaultTemplate(kind, {**fields, name: text}) for text in targets[fields[name]]]
+            variants = [{names[0]: text} for text in targets[fields[names[0]]]] if names else [{}]
+            templates += [{"kind": kind, **fields, **variant} for variant in variants]
     return tuple(templates)
 
 
@@ -145,33 +127,10 @@ def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
     return [] if None in fields.values() else [fields]
 
 
-def companion_of(kind: str) -> FaultTemplate | None:
+def companion_of(kind: str) -> Template | None:
     """Return the template of the fault that must be in force too, or no traffic meets a fault of this kind."""
-    fields = _templates_document()["company"].get(kind)
-    if not fields:
-        return None
-    return FaultTemplate(fields["kind"], {name: value for name, value in fields.items() if name != "kind"})
-
-
-def fill_template(template: FaultTemplate, worker: Worker, plan: Plan, source: random.Random) -> dict[str, Any] | None:
-    """Draw a fault as a plan's YAML has it, without ``at``; None if the plan has nothing that a token stands for."""
-    partitions = next(topic.partitions for topic in plan.topics if topic.name == worker.topic)
-    options: dict[str, list[str]] = {
-        "TOPIC": [worker.topic],
-        "PARTITION": [str(number) for number in range(partitions)],
-        "RACK": [worker.rack],
-        "OTHER": [rack for rack in plan.cluster.racks if rack != worker.rack],
-        "GROUP": [group for workload in plan.workloads for group in workload.consumer_groups],
-        "CLIENT": [f"{worker.workload}/{worker.arm}"],
-        "OP": [worker.op],
-    }
-    values = {token: source.choice(choices) for token, choices in options.items() if choices}
-    fields = {name: _filled(value, values, source) for name, value in template.fields.items()}
-    if any(_TOKEN.search(text) for text in _texts(fields)):
-        return None
-    if KINDS[template.kind].for_rule == "needed" and "for" not in fields:
-        fields["for"] = source.choice(_DURATIONS)
-    return {"kind": template.kind, **fields}
+    template: Template | None = _templates_document()["company"].get(kind)
+    return template
 
 
 def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:
@@ -186,16 +145,7 @@ def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any
     return value
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, str):
-        yield value
-
-
-@dataclass(frozen=True)
-class FaultRole:
+class FaultRole(NamedTuple):
     """Fault kind and role: the coordinates of a cell that a template decides."""
 
     fault: str
@@ -204,12 +154,18 @@ class FaultRole:
 
 @dataclass(frozen=True)
 class Frame:
-    """``plan``: without faults and SLOs; ``templates``: those of each role, with their clients; ``cells``: sorted."""
+    """Plan without faults that all runs of a search share, and the reachable cells, sorted.
+
+    The plan's own faults, blocks and abort conditions are left out. Of its SLOs (``slo``), a drawn plan has those that
+    are valid for it. The wire proxy is in front of the cluster in every run, so one warm cluster serves all runs.
+    Faults that need the image of another version are not drawn, nor faults on controller links, whose traffic can't be
+    counted. ``templates``: those of each role, with their clients.
+    """
 
     plan: Plan
     slo: tuple[str | SloEntry, ...]
     workers: tuple[Worker, ...]
-    templates: Mapping[FaultRole, tuple[tuple[FaultTemplate, Worker], ...]]
+    templates: Mapping[FaultRole, tuple[tuple[Template, Worker], ...]]
     cells: tuple[Cell, ...]
 
 
@@ -222,7 +178,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
     plan = checked.plan.model_copy(update=bare)
     workers = workers_of(plan)
     source = random.Random(0)  # noqa: S311 -- repeatable on purpose
-    templates: dict[FaultRole, list[tuple[FaultTemplate, Worker]]] = {}
+    templates: dict[FaultRole, list[tuple[Template, Worker]]] = {}
     cells: set[Cell] = set()
     for template in fault_templates():
         for worker in workers:
@@ -230,7 +186,8 @@ def frame_of(checked: CheckedPlan) -> Frame:
             fault = next(filter(None, tries), None)
             if fault is None or not can_affect(fault, worker) or fault.kafka_versions():
                 continue
-            if (role := role_of(fault)) == _UNCOUNTED_ROLE:
+            role = role_of(fault)
+            if role == "controller link":
                 continue
             templates.setdefault(FaultRole(fault.kind, role), []).append((template, worker))
             labels = {affected.label for affected in workers if can_affect(fault, affected)}
@@ -241,11 +198,24 @@ def frame_of(checked: CheckedPlan) -> Frame:
     return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)))
 
 
-def _draw_fault(template: FaultTemplate, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
-    """Draw a fault for this client, or None if the drawn fault isn't valid in the plan."""
-    fields = fill_template(template, worker, plan, source)
-    if fields is None:
+def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
+    """Draw a fault for this client, without ``at``; None if the drawn fault isn't valid in the plan."""
+    partitions = next(topic.partitions for topic in plan.topics if topic.name == worker.topic)
+    options: dict[str, list[str]] = {
+        "TOPIC": [worker.topic],
+        "PARTITION": [str(number) for number in range(partitions)],
+        "RACK": [worker.rack],
+        "OTHER": [rack for rack in plan.cluster.racks if rack != worker.rack],
+        "GROUP": [group for workload in plan.workloads for group in workload.consumer_groups],
+        "CLIENT": [f"{worker.workload}/{worker.arm}"],
+        "OP": [worker.op],
+    }
+    tokens = {token: source.choice(choices) for token, choices in options.items() if choices}
+    fields = {name: _filled(value, tokens, source) for name, value in template.items()}
+    if _TOKEN.search(str(fields)):  # the plan has nothing that the token stands for
         return None
+    if KINDS[fields["kind"]].for_rule == "needed" and "for" not in fields:
+        fields["for"] = source.choice(["3s", "6s"])
     try:
         fault = KINDS[fields["kind"]].model_validate(fields)
         check(plan.model_copy(update={"faults": (fault,)}))
@@ -282,14 +252,28 @@ def _effort(tally: Tally) -> int:
 
 
 def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
+    """Draw a plan that aims at the goal; None if the drawn plan can't run."""
     worker = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
     plan = _draw_arms(frame.plan, worker, source)
     drawn = list(_draw_sequence(goal, worker, frame, plan, tallies, source))
     faults = [(fault, phase) for fault, phase in drawn if fault is not None]
     if len(faults) < len(drawn):
         return None
-    complete = plan.model_copy(update={"faults": tuple(place_faults(faults, plan.timing, source))})
-    return _with_slos(complete, frame) if _is_runnable(complete) else None
+    placed = place_faults(faults, plan.timing, source)
+    if any(fault.allowance_ms > _HEAL_MS_MAX for fault in placed[:-1]):
+        return None
+    plan = plan.model_copy(update={"faults": tuple(placed)})
+    try:
+        check(plan)
+        if compile_plan(plan, 0, "", ()).length_ms > LONGEST_MS:
+            return None
+    except PlanError:
+        return None
+    # the frame's SLOs that have enough samples, and recovery after each fault, which is only reported
+    ids = draft_of(plan).faults.ids.values()
+    slos = [*frame.slo, *(SloEntry(slo=f"recovery < 30s after {fault}", gate="report") for fault in ids)]
+    valid = [slo for slo in slos if not any(slo_problems(draft_of(plan.model_copy(update={"slo": (slo,)}))))]
+    return plan.model_copy(update={"slo": tuple(valid)})
 
 
 def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
@@ -342,25 +326,3 @@ def _draw_sequence(
         yield _draw_fault(companion, worker, plan, source), "overlapping"
     for _ in range(source.randint(0, FAULTS_MAX - 1 - has_predecessor - bool(companion))):
         yield from_swarm(source.choice(_LATER_PHASES))
-
-
-def _is_runnable(plan: Plan) -> bool:
-    if any(fault.allowance_ms > _HEAL_MS_MAX for fault in plan.faults[:-1] if isinstance(fault, Fault)):
-        return False
-    try:
-        check(plan)
-        return compile_plan(plan, 0, "", ()).length_ms <= LONGEST_MS
-    except PlanError:
-        return False
-
-
-def _with_slos(plan: Plan, frame: Frame) -> Plan:
-    """Add the frame's SLOs that have enough samples, and recovery after each fault, which is only reported."""
-    faults = draft_of(plan).faults.ids.values()
-    recoveries = [SloEntry(slo=f"recovery < {_RECOVERED_WITHIN} after {fault}", gate="report") for fault in faults]
-    valid = [
-        slo
-        for slo in (*frame.slo, *recoveries)
-        if not any(slo_problems(draft_of(plan.model_copy(update={"slo": (slo,)}))))
-    ]
-    return plan.model_copy(update={"slo": tuple(valid)})
