@@ -1,73 +1,61 @@
-"""The figures that statements are made of, and when there are none."""
+"""Figures of slices, against numbers worked out by hand or by scipy."""
 
-from functools import partial
-
+import numpy as np
 import pytest
+from scipy import stats
 
-from aftershock.results.trials.claim import Claim, Parts, state_claims
-from aftershock.results.trials.statement import Judged, Role, below
-from aftershock.tests.unit.results.trials.made import doubted, part
-
-HALF = {"w/new": [50.0, 60, 45, 55, 50, 52], "w/old": [100.0, 120, 90, 110, 100, 104]}
-WORST = "produce.latency max in fault"
+from aftershock.results.trials.part import Slice, bootstrap, mean, quantile, ratio, slices, slope
 
 
-def judged(parts: Parts) -> Judged:
-    return below(parts["moves"].ratio("w/new", "w/old", WORST), 0.6)
+def test_only_whole_slices() -> None:
+    """What is left over at the end of a span is in no slice, so all are alike long."""
+    assert (Slice(5, 15), Slice(15, 25)) == slices(5, 34, 10)
 
 
-def claim(role: Role = "claim") -> Claim:
-    return Claim("half", "half as slow", "below 0.6", ("moves",), judged, "0.5", role)
+def test_mean_is_students() -> None:
+    """The interval is that of scipy's one-sample t, at either confidence."""
+    values = [30.0, 34, 31, 36, 33]
+    for confidence in (0.95, 0.9):
+        found = mean(values, "%", confidence)
+        low, high = stats.ttest_1samp(values, 0).confidence_interval(confidence)
+        assert (pytest.approx(low), pytest.approx(high), 5) == (found.low, found.high, found.n)
 
 
-def test_pairs() -> None:
-    """Blocks are paired: where each is half of the other, so is the ratio, whatever the blocks differ by."""
-    found = part("moves", HALF).ratio("w/new", "w/old", WORST)
-    assert (pytest.approx(0.5), 6, "times") == (found.value, found.n, found.unit)
-    assert found.p == pytest.approx(2 / 64)
+def test_one_slice_has_no_interval() -> None:
+    """One slice says nothing of how slices differ."""
+    assert (7.0, None, 1) == (mean([7.0], "").value, mean([7.0], "").interval, mean([7.0], "").n)
 
 
-def test_unproven_blocks_are_left_out() -> None:
-    """A block whose fault was not witnessed counts on neither side, so five are left, which decide nothing."""
-    spoilt = part("moves", HALF, checks=[doubted("witness/move-3", "witness")])
-    assert 5 == spoilt.ratio("w/new", "w/old", WORST).n
-    assert "inconclusive" == state_claims([claim()], {"moves": spoilt}, {})[0].word
+def test_slope_is_least_squares() -> None:
+    """Slope and interval are those of scipy's regression."""
+    values = [1.0, 2.5, 2, 4, 5.5]
+    found, oracle = slope(values, ""), stats.linregress(range(5), values)
+    reach = stats.t.ppf(0.975, 3) * oracle.stderr
+    assert (pytest.approx(oracle.slope), pytest.approx(oracle.slope - reach)) == (found.value, found.low)
 
 
-def test_a_block_without_a_value() -> None:
-    """Where all failed there is no ratio, and so no word; the p is that of the signs alone."""
-    found = part("moves", HALF | {"w/old": [None, *HALF["w/old"][1:]]}).ratio("w/new", "w/old", WORST)
-    assert (None, 6) == (found.value, found.n)
-    assert found.p == pytest.approx(2 / 64)
+def test_ratio_is_geometric() -> None:
+    """Twice and half are as far from one: their mean is one."""
+    found = ratio(np.array([2.0, 1, 4]), np.array([1.0, 2, 4]))
+    assert pytest.approx(1.0) == found.value
 
 
-def test_stated() -> None:
-    """A sound part is judged by its claim; the words of the claim are kept."""
-    found = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
-    assert ("half", "confirmed", "claim", "0.5") == (found.id, found.word, found.role, found.published)
+def test_slices_are_drawn_whole() -> None:
+    """Where every slice has the same records the interval is a point, however few or many they are."""
+    same = [np.array([1.0, 2, 3, 100])] * 6
+    found = bootstrap([same], lambda group: quantile(group[0], 0.5), "", "seed")
+    assert (2.0, 2.0, 2.0, 6) == (found.value, found.low, found.high, found.n)
 
 
-@pytest.mark.parametrize(
-    ("parts", "why"),
-    [
-        ({}, "not run: budget 10m"),
-        ({"moves": part("moves", HALF, status="interrupted")}, "did not finish"),
-        ({"moves": part("moves", HALF, checks=[doubted("harness/host", "harness")])}, "the host was starved"),
-    ],
-)
-def test_doubts(parts: Parts, why: str) -> None:
-    """What was not run, did not finish, or was measured on a starved host, leaves the claim open, with the reason."""
-    found = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
-    assert "inconclusive" == found.word
-    assert why in found.why
+def test_a_drift_is_in_the_interval() -> None:
+    """Where slices differ, the quantile of the whole is less sure than its many records would have it."""
+    drifting = [np.full(1000, float(place)) for place in range(10)]
+    found = bootstrap([drifting], lambda group: quantile(group[0], 0.5), "", "seed")
+    assert found.low is not None
+    assert found.high is not None
+    assert found.high - found.low >= 2
 
 
-def test_a_doubted_part_spares_the_others() -> None:
-    """A claim on a sound part is judged, whatever became of another part."""
-    other = Claim("other", "", "", ("gone",), partial(_never))
-    words = [each.word for each in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
-    assert ["inconclusive", "confirmed"] == words
-
-
-def _never(parts: Parts) -> Judged:
-    raise AssertionError(parts)
+def test_a_censored_quantile() -> None:
+    """A quantile that falls to a failed record is infinite; below it, it is the value that was seen."""
+    assert (3.0, np.inf) == (quantile(np.array([1.0, np.inf, 3]), 0.5), quantile(np.array([1.0, np.inf, 3]), 0.99))

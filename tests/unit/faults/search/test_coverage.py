@@ -1,12 +1,28 @@
 """Coordinates of a cell: phase at a fault's start, role of its target, clients that it can affect."""
 
+from dataclasses import replace
+from datetime import date, timedelta
+
 import pytest
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
-from aftershock.faults.search.coverage import RECOVERING_MS, Worker, can_affect, phase_at, role_of, workers_of
+from aftershock.faults.search.coverage import (
+    RECOVERING_MS,
+    STALE_AFTER,
+    Cell,
+    CoverageLine,
+    Worker,
+    can_affect,
+    matrix,
+    phase_at,
+    role_of,
+    tally_cells,
+    uncovered_cells,
+    workers_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +123,28 @@ def test_which_clients_a_fault_can_meet(one: Fault, met: str, missed: str | None
     """A client that doesn't use the link, the topic or the API is not affected."""
     assert can_affect(one, worker(met))
     assert missed is None or not can_affect(one, worker(missed))
+
+
+TODAY = date(2026, 11, 22)
+KILL = Cell("kill", "leader", "steady", "confluent produce acks=all")
+CUT = Cell("cut", "rack", "recovering", "reference commit")
+LINE = CoverageLine(TODAY, "r1", 7, 0, KILL, exercised=True, why="", verdict="PASS", recovered_s=3.5)
+
+
+def test_never_stale_and_how_often() -> None:
+    """Fourteen nights are fresh, fifteen are stale; a failed attempt doesn't exercise the cell."""
+    old, edge = TODAY - STALE_AFTER - timedelta(days=1), TODAY - STALE_AFTER
+    lines = [replace(LINE, night=old), replace(LINE, cell=CUT, exercised=False)]
+    found = tally_cells(lines, TODAY)
+    assert "STALE, 15 d" == found[KILL].word(TODAY)
+    assert ("NEVER", 1) == (found[CUT].word(TODAY), found[CUT].tried)
+    fresh = tally_cells([*lines, replace(LINE, night=edge)], TODAY)[KILL]
+    assert ("2x, 14 d", 1) == (fresh.word(TODAY), fresh.fresh)
+
+
+def test_the_matrix() -> None:
+    """The matrix has a line for each kind, with all its roles; phases and workloads are summed."""
+    late = KILL._replace(phase="recovering")
+    cells, found = [KILL, late, CUT], tally_cells([LINE], TODAY)
+    assert "cut   rack NEVER\nkill  leader 1x, 0 d" == matrix(cells, found, TODAY)
+    assert {"NEVER": [CUT, late], "STALE": []} == uncovered_cells(cells, found, TODAY)

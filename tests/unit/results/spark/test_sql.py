@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-PAGE = (Path(__file__).parents[3] / "docs" / "SPARK.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[4] / "docs" / "SPARK.md").read_text(encoding="utf-8")
 
 
 def queries(mark: str) -> list[str]:

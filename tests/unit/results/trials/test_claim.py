@@ -1,0 +1,140 @@
+"""The figures that statements are made of, and when there are none."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from aftershock.results.checks.check import Check, Status
+from aftershock.results.trials.claim import Claim, Parts, exit_code, integrity, state_claims, verdict
+from aftershock.results.trials.statement import Judged, Role, Statement, Word, below, unknown
+from aftershock.tests.unit.results.trials import on_disk
+from aftershock.tests.unit.results.trials.made import doubted, part
+
+HALF = {"w/new": [50.0, 60, 45, 55, 50, 52], "w/old": [100.0, 120, 90, 110, 100, 104]}
+WORST = "produce.latency max in fault"
+
+
+def judged(parts: Parts) -> Judged:
+    return below(parts["moves"].ratio("w/new", "w/old", WORST), 0.6)
+
+
+def claim(role: Role = "claim") -> Claim:
+    return Claim("half", "half as slow", "below 0.6", ("moves",), judged, "0.5", role)
+
+
+def test_pairs() -> None:
+    """Blocks are paired: where each is half of the other, so is the ratio, whatever the blocks differ by."""
+    found = part("moves", HALF).ratio("w/new", "w/old", WORST)
+    assert (pytest.approx(0.5), 6, "times") == (found.value, found.n, found.unit)
+    assert found.p == pytest.approx(2 / 64)
+
+
+def test_unproven_blocks_are_left_out() -> None:
+    """A block whose fault was not witnessed counts on neither side, so five are left, which decide nothing."""
+    spoilt = part("moves", HALF, checks=[doubted("witness/move-3", "witness")])
+    assert 5 == spoilt.ratio("w/new", "w/old", WORST).n
+    assert "inconclusive" == state_claims([claim()], {"moves": spoilt}, {})[0].word
+
+
+def test_a_block_without_a_value() -> None:
+    """Where all failed there is no ratio, and so no word; the p is that of the signs alone."""
+    found = part("moves", HALF | {"w/old": [None, *HALF["w/old"][1:]]}).ratio("w/new", "w/old", WORST)
+    assert (None, 6) == (found.value, found.n)
+    assert found.p == pytest.approx(2 / 64)
+
+
+def test_stated() -> None:
+    """A sound part is judged by its claim; the words of the claim are kept."""
+    found = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
+    assert ("half", "confirmed", "claim", "0.5") == (found.id, found.word, found.role, found.published)
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({}, "not run: budget 10m"),
+        ({"moves": part("moves", HALF, status="interrupted")}, "did not finish"),
+        ({"moves": part("moves", HALF, checks=[doubted("harness/host", "harness")])}, "the host was starved"),
+    ],
+)
+def test_doubts(parts: Parts, why: str) -> None:
+    """What was not run, did not finish, or was measured on a starved host, leaves the claim open, with the reason."""
+    found = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
+    assert "inconclusive" == found.word
+    assert why in found.why
+
+
+def test_a_doubted_part_spares_the_others() -> None:
+    """A claim on a sound part is judged, whatever became of another part."""
+    other = Claim("other", "", "", ("gone",), partial(_never))
+    words = [each.word for each in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
+    assert ["inconclusive", "confirmed"] == words
+
+
+def _never(parts: Parts) -> Judged:
+    raise AssertionError(parts)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "word"),
+    [
+        ([Status.PASS, Status.PASS], "confirmed"),
+        ([Status.PASS, Status.INCONCLUSIVE], "inconclusive"),
+        ([Status.INCONCLUSIVE, Status.FAIL], "contradicted"),
+        ([], "inconclusive"),
+    ],
+)
+def test_the_runs_own_checks_decide(statuses: list[Status], word: str, tmp_path: Path) -> None:
+    """One that decided nothing leaves it open, and so do none; those of another rule say nothing."""
+    checks = [Check("integrity/lost", "integrity", "arm=w consume", one, 10, 1, "", "as it was") for one in statuses]
+    other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
+    found = integrity(on_disk.part(tmp_path, checks=[*checks, other]), ["lost", "duplicate"])
+    assert (word, len(statuses)) == (found.word, found.ours.n)
+
+
+def statement(role: Role, word: Word) -> Statement:
+    return Statement(f"{role}-{word}", "", "", "", unknown(), word, "because", role)
+
+
+CONTROL = statement("control", "confirmed")
+
+
+@pytest.mark.parametrize(
+    ("statements", "word"),
+    [
+        ([statement("claim", "confirmed"), CONTROL], "confirmed"),
+        ([statement("claim", "confirmed"), statement("claim", "not seen"), CONTROL], "not seen"),
+        ([statement("claim", "not seen"), statement("claim", "inconclusive"), CONTROL], "inconclusive"),
+        ([statement("claim", "contradicted"), statement("claim", "inconclusive"), CONTROL], "contradicted"),
+        ([statement("claim", "confirmed"), statement("control", "inconclusive")], "inconclusive"),
+        ([statement("claim", "not seen"), statement("control", "contradicted")], "inconclusive"),
+        ([statement("claim", "confirmed"), statement("report", "contradicted"), CONTROL], "confirmed"),
+        ([CONTROL], "inconclusive"),
+        ([], "inconclusive"),
+    ],
+)
+def test_verdict(statements: list[Statement], word: Word) -> None:
+    """Each rule has a case that it alone decides; nothing claimed is never confirmed."""
+    assert word == verdict(statements).word
+
+
+def test_the_reason_names_who_decided() -> None:
+    """A reader is told which statement it hangs on."""
+    assert "claim-not seen: because" == verdict([statement("claim", "not seen"), CONTROL]).why
+    assert "control" in verdict([statement("claim", "confirmed"), statement("control", "inconclusive")]).why
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["confirmed", "confirmed"], 0),
+        (["confirmed", "inconclusive"], 2),
+        (["confirmed", "not seen"], 2),
+        (["inconclusive", "contradicted"], 1),
+        ([], 2),
+    ],
+)
+def test_exit_code(words: list[Word], code: int) -> None:
+    """0 only where all are confirmed, 1 where one is contradicted."""
+    assert code == exit_code(words)
