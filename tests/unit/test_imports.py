@@ -1,6 +1,7 @@
 """The import directions of the project: no module imports upwards."""
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -111,3 +112,11 @@ def test_the_rule_catches_an_upward_import() -> None:
     assert {"aftershock.harness.run.run"} <= forbidden(
         "aftershock.workloads.load.worker", "import aftershock.harness.run.run"
     )
+
+
+def test_every_folder_is_packaged() -> None:
+    """pip refuses a listed folder that does not exist, and leaves out a folder that is not listed."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    modules = [path for part in ("faults", "harness", "results", "workloads") for path in (ROOT / part).rglob("*.py")]
+    folders = {folder for path in modules for folder in path.relative_to(ROOT).parents}
+    assert {".".join(("aftershock", *folder.parts)) for folder in folders} == set(listed)
