@@ -1,4 +1,4 @@
-"""The verdict of several checks, and its two texts."""
+"""The verdict of several checks, its document and its terminal summary."""
 
 import json
 from dataclasses import replace
@@ -30,13 +30,13 @@ def verdict(*statuses: Status) -> Verdict:
     ],
 )
 def test_the_worst_check_decides(statuses: tuple[Status, ...], worst: Status, code: int) -> None:
-    """ERROR > FAIL > INCONCLUSIVE > PASS; nothing checked is not PASS."""
+    """ERROR > FAIL > INCONCLUSIVE > PASS; a verdict without checks is not PASS."""
     assert verdict(*statuses).status is worst
     assert verdict(*statuses).exit_code == code
 
 
-def test_the_document_is_that_of_the_contract() -> None:
-    """The keys of design 5.4 are all there, and reading it back gives the same verdict."""
+def test_the_document_has_all_keys_and_reads_back() -> None:
+    """The keys of design 5.4 are present, and reading the document gives the same verdict."""
     samples = replace(GOOD, samples=((0, 7), (1, 9)))
     written = Verdict("run-1", "demo", 7, ("a",), (samples,))
     document = json.loads(written.text())
@@ -49,8 +49,8 @@ def test_the_document_is_that_of_the_contract() -> None:
     assert from_json(document) == written
 
 
-def test_the_summary_says_the_verdict_first_and_fits_the_terminal() -> None:
-    """Long and hostile names are cut, wrapped and cleaned; what needs attention comes with its next step."""
+def test_the_summary_starts_with_the_verdict_and_fits_the_terminal() -> None:
+    """Long and hostile names are cut, wrapped and escaped; checks that did not pass come with their next step."""
     bad = replace(
         GOOD,
         id="slo/produce.latency-p99.9-fault/" + "x" * 90,
@@ -73,6 +73,6 @@ def test_the_summary_says_the_verdict_first_and_fits_the_terminal() -> None:
 
 
 def test_checks_are_counted_in_words() -> None:
-    """The worst first; only what there is."""
+    """Counts start with the worst status and omit statuses that do not occur."""
     assert tally([Status.PASS] * 3) == "3 of 3 checks passed"
     assert tally([Status.PASS, Status.FAIL, Status.INCONCLUSIVE]) == "1 of 3 checks failed, 1 inconclusive"

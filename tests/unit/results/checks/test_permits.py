@@ -1,4 +1,4 @@
-"""What a fault on the client itself held up is the fault's doing, and nothing else is excused by it."""
+"""Client faults excuse late and unordered records of their own client and time, and of nothing else."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,15 +24,15 @@ BEGUN, HEALED = 20 * S, 24 * S
 
 
 def lines(verb: str, *, healed: bool = True) -> list[Row]:
-    """The journal of a fault that held the producer of one arm for four seconds."""
+    """Return the journal of a fault that stopped one arm's producer for four seconds."""
     targets = {"brokers": [], "links": [], "topics": [], "clients": ["orders-baseline-produce"], "roles": {}}
     line = {"fault": "held-1", "kind": "k", "targets": targets, "undo": {"verb": verb, "args": {}}}
     told = [line | {"t_us": BEGUN, "state": "intended"}, line | {"t_us": BEGUN + S, "state": "injected"}]
     return [*told, line | {"t_us": HEALED, "state": "healed"}] if healed else told
 
 
-def test_from_intent_to_heal(evidence: Evidence) -> None:
-    """Only that side of that arm, only by such undos; what was never healed lasts to the end."""
+def test_outages_last_from_intent_to_heal(evidence: Evidence) -> None:
+    """Only undos of client faults count, for their own side and arm; without a heal, the outage lasts to the end."""
     for verb in (KILLED, FROZEN):
         told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
         assert client_outages(told, KILLED, FROZEN) == {("produce", BASELINE): ((BEGUN, HEALED),)}
@@ -42,13 +42,15 @@ def test_from_intent_to_heal(evidence: Evidence) -> None:
     assert span == (BEGUN, max(phase.end_us for phase in evidence.phases))
 
 
-def test_a_rehearsal_holds_nobody(evidence: Evidence) -> None:
-    """Its undo is nothing, so its clients are excused of nothing."""
+def test_a_rehearsal_excuses_nothing(evidence: Evidence) -> None:
+    """A rehearsal has no undo, so no client is excused."""
     assert client_outages(replace(evidence, journal=tuple(lines("nothing"))), KILLED, FROZEN) == {}
 
 
 def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, facts: Facts) -> None:
-    """What it had under way may reach the log after its next life's first record; a frozen one's may not."""
+    """Records in flight may reach the log after the first record of the restarted producer; a paused producer's may
+    not.
+    """
     disorder = Finding("order", "produce", BASELINE, 2_400, 1, ((0, 7),))
     found = replace(facts, findings={**facts.findings, ("order", "produce", BASELINE): disorder})
 
@@ -70,7 +72,7 @@ def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, fact
 def test_lateness_is_excused_for_that_time_and_that_client_only(
     spark: "SparkSession", made: Made, tmp_path: Path
 ) -> None:
-    """Records sent seconds late, or by nobody: excused within the fault; one second of them outside it is too much."""
+    """Records sent late or not at all are excused within the fault; one second of lateness outside it fails."""
     spoiled = made.copy()
     spoiled.journal += lines(KILLED)
     for row in spoiled.produce:
@@ -87,7 +89,7 @@ def test_lateness_is_excused_for_that_time_and_that_client_only(
 
 
 def generators(evidence: Evidence, facts: Facts) -> dict[str, str]:
-    """The verdict on each arm's load generator."""
+    """Return the status of each arm's load-generator check."""
     return {
         str(check.arm): check.status
         for check in harness_checks(evidence, facts, NO_DOUBTS)

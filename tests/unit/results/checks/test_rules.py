@@ -1,4 +1,4 @@
-"""The tables of SLO metrics and of integrity rules: a new row is all that a metric or a rule needs."""
+"""The tables of SLO metrics and integrity rules: a new row suffices to add a metric or a rule."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts
 from aftershock.results.slo import METRICS, Count, Metric, parse
 from aftershock.results.slo.metrics import ABOVE, Reading, Selection
-from aftershock.tests.unit.results.checks.slo.stage import S, Stage, client, seen
+from aftershock.tests.unit.results.checks.slo.stage import S, Stage, client, latencies
 
 
 def test_a_row_adds_a_metric_with_a_unit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parser, the printed SLO, the value, the unit and the sentence follow from the row."""
+    """Parser, printed SLO, value, unit and sentence follow from the row."""
 
     def value(_: Selection, reading: Reading) -> Fraction:
         return Fraction(reading.n * 1_000_000, reading.length_us)
@@ -31,7 +31,7 @@ def test_a_row_adds_a_metric_with_a_unit_of_its_own(monkeypatch: pytest.MonkeyPa
     text = "produce.rate >= 100 records/s in fault"
     assert str(parse(text)) == text
     stage = Stage()
-    stage.latency(seen(1000, 5))
+    stage.latency(latencies(1000, 5))
     check = stage.check(text)
     assert (check.status, check.observed, check.unit, check.why) == (
         Status.PASS,
@@ -62,7 +62,7 @@ def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyP
 
 
 def test_every_overlap_of_assignments_is_compared_with_the_faults() -> None:
-    """Two partitions change hands while a fault is in force: both overlaps are permitted, and reported."""
+    """Two partitions have two owners while a fault is in force: both overlaps are permitted and reported."""
     workloads = [{"name": name, "consume": {"group": "g"}, "arms": {"a": {}}} for name in ("orders", "audit")]
     owned = {"event": "assigned", "arm": "a", "partitions": [["orders", 0], ["orders", 1]]}
     evidence = replace(
@@ -80,7 +80,7 @@ def test_every_overlap_of_assignments_is_compared_with_the_faults() -> None:
 
 
 def test_every_rule_is_counted_and_described() -> None:
-    """A row without a finding or without a text would be a check that can't fail, or that can't be understood."""
+    """A rule without a finding could not fail, and a rule without a text could not be understood."""
     for name, rule in RULES.items():
         assert rule.findings, name
         assert all((rule.forbids, rule.permitted, rule.advice)), name

@@ -1,4 +1,4 @@
-"""Faults as a test says them, and the evidence that a run with them would leave, without any records."""
+"""Faults described by a test, and the evidence that a run with these faults leaves. No records are made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ TAKES = {
     "late": "moments",
     "rotate": "leaders",
 }
-"""What each word of these tests takes; any other word takes nobody knows what."""
+"""Kind of fault → its impact; kinds that are not listed have an unknown impact."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault and its real times, in seconds; without ``for`` it is done when it is injected."""
+    """Describe one fault and its real times in seconds. If not ``lasting``, the fault is over when it is injected."""
 
     kind: str
     start_s: float
@@ -41,21 +41,21 @@ class Fault:
 
     @property
     def id(self) -> str:
-        """Unique in a play: no two begin together."""
+        """Unique within a play, because no two faults begin at the same time."""
         return f"{self.kind}-{self.start_s:g}"
 
     @property
     def takes(self) -> str:
-        """As its kind would declare it."""
+        """The impact that the fault's kind declares."""
         return TAKES.get(self.kind, "unknown")
 
     def step(self) -> dict[str, Any]:
-        """As the timeline has it."""
+        """The fault as a step of the timeline."""
         for_ms = round(1000 * (self.healing_s - self.start_s)) if self.lasting else None
         return {"id": self.id, "kind": self.kind, "for_ms": for_ms, "takes": self.takes, "told": self.kind in TOLD}
 
     def lines(self) -> list[dict[str, Any]]:
-        """As the journal has it."""
+        """The fault's lines of the journal."""
         targets = {name: list(getattr(self, name)) for name in ("brokers", "links", "topics", "clients")}
         states = {"intended": self.start_s, "injected": self.injected_s, "healing": self.healing_s}
         if not self.lasting:
@@ -66,13 +66,15 @@ class Fault:
 
 
 def lasting(kind: str, start_s: float, end_s: float, **targets: Any) -> Fault:
-    """A fault that takes hold and is healed at once."""
+    """Return a fault that takes effect and is healed without delay."""
     return Fault(kind, start_s, start_s, end_s, end_s, **targets)
 
 
 @dataclass(frozen=True)
 class Play:
-    """A run of 120 s after 10 s of warm-up: producer and reader in rack a, topic ``orders`` of three replicas."""
+    """Describe a run of 120 s after 10 s of warm-up: producer and consumer in rack a, topic ``orders`` with three
+    replicas.
+    """
 
     faults: Sequence[Fault] = ()
     racks: dict[int, str] = field(default_factory=lambda: {1: "a", 2: "b", 3: "c"})
@@ -91,7 +93,7 @@ class Play:
     end_s: int = 130
 
     def evidence(self) -> Evidence:
-        """What is left of it."""
+        """Return the evidence that the run leaves."""
         produce = {"topic": "orders", "acks": "all", "rack": "a"}
         consume = {"topic": "orders", "group": self.group, "rack": "a"}
         arms = {"base": {"client": "confluent", "settings": self.settings}}

@@ -1,8 +1,9 @@
-"""A small cluster and a correct client, in ticks of 100 ms, that wait for as long as their settings let them.
+"""A small cluster and a correct client, simulated in ticks of 100 ms.
 
-Independent of the code under test: it knows no grace. Nodes die, heartbeats are missed, controllers are elected, ISRs
-shrink, leaders move, and a client finds them; each takes a drawn part of what it may take at most. ``stalls`` are the
-times in which the client, who always has records waiting, had no success.
+The client waits for as long as its settings permit. The simulator is independent of the code under test and knows no
+grace periods. Nodes die, heartbeats are missed, controllers are elected, ISRs shrink, leaders move, and a client
+discovers the new leaders; each step takes a random part of its permitted maximum. ``stalls`` holds the times in which
+the client, which always has records to send, had no success.
 """
 
 import random
@@ -14,13 +15,13 @@ from aftershock.tests.unit.results.checks.obligations.plays import TOLD, Fault, 
 TICK_S = 0.1
 SESSION_S, LAG_S, QUORUM_S = 3.5, 5.0, 6.0
 TOLD_S, UNTOLD_S = 3.2, 6.0
-SLACK_S = 3.0  # of the patience: a lost request, a busy host
+SLACK_S = 3.0  # added to the client's permitted delay for a lost request and a busy host
 CAUGHT_UP_S = 0.5
 
 
 @dataclass
 class Simulation:
-    """The play as it goes. ``stuck_after_s``: from then on the client never succeeds, which no rule allows."""
+    """Simulate a play. From ``stuck_after_s`` on, the client never succeeds, which no rule permits."""
 
     play: Play
     source: random.Random
@@ -46,12 +47,14 @@ class Simulation:
         self.quorum_s = self.source.uniform(0.2, 1) * QUORUM_S
 
     def _drawn(self, fault: Fault) -> tuple[float, float]:
-        """When its effect really begins and ends: some time while it is injected, some time while it is healed."""
+        """Return the start and end of the fault's effect: a random time during injection and a random time during
+        healing.
+        """
         begins = self.source.uniform(fault.start_s, fault.injected_s)
         return begins, self.source.uniform(fault.healing_s, fault.end_s)
 
     def stalls(self) -> Iterator[tuple[float, float]]:
-        """From and to, in seconds, of a second at least."""
+        """Return the stalls of at least one second as pairs of start and end, in seconds."""
         last_s, well_s, wait_s, was_well = float(self.play.start_s), 0.0, 0.0, True
         for tick in range(round(self.play.end_s / TICK_S) + 1):
             now_s = tick * TICK_S
@@ -84,7 +87,7 @@ class Simulation:
         return racks[source] == racks[target] or f"{channel}_{racks[source]}-k{target}" not in lost
 
     def _govern(self, now_s: float, away: set[int], lost: set[str]) -> None:
-        """Elections, heartbeats, fencing, leaders and ISRs, as the controller would."""
+        """Simulate the controller: elections, heartbeats, fencing, leaders and ISRs."""
         if self._rules(self.controller, away, lost):
             self.governed_s = now_s
         elif now_s - self.governed_s > self.quorum_s:
@@ -98,7 +101,7 @@ class Simulation:
         self._follow(now_s, away, lost)
 
     def _rules(self, voter: int, away: set[int], lost: set[str]) -> bool:
-        """Whether a majority of the voters fetches from it."""
+        """Return whether a majority of the voters can fetch from this voter."""
         fetching = [
             v for v in self.voters if v == voter or (v not in away and self._dials("controller", v, voter, lost))
         ]
@@ -113,14 +116,16 @@ class Simulation:
                 self.fenced.add(broker)
 
     def _lead(self) -> None:
-        """Fenced replicas leave the ISR, unless it would be empty; a leader that is fenced gives way."""
+        """Remove fenced replicas from the ISR, unless the ISR would be empty, and replace a fenced leader."""
         left = self.isr - self.fenced
         self.isr = left or self.isr
         if self.leader in self.fenced or self.leader is None:
             self.leader = self.source.choice(sorted(left)) if left else None
 
     def _follow(self, now_s: float, away: set[int], lost: set[str]) -> None:
-        """The leader drops who lags and takes back who has caught up, if the controller hears it."""
+        """Let the leader remove lagging replicas and add replicas that caught up, if the controller receives the
+        change.
+        """
         leader = self.leader
         if leader is None or leader in away:
             return
@@ -140,7 +145,7 @@ class Simulation:
         return replica not in away and self._dials("replication", replica, leader, lost)
 
     def _writes(self, away: set[int], lost: set[str]) -> bool:
-        """Whether the leader can acknowledge to all."""
+        """Return whether the leader can acknowledge a write with acks=all."""
         leader = self.leader
         if leader is None or leader in away or f"client_a-k{leader}" in lost:
             return False
@@ -148,11 +153,13 @@ class Simulation:
         return in_sync and len(self.isr) >= self.play.in_sync_min
 
     def _client_needs_s(self, now_s: float) -> float:
-        """From the moment on that all is well: back-offs, metadata, and requests that time out where nobody told."""
+        """Return the client's delay after the cluster is healthy: back-offs, metadata, and requests that time out
+        unnoticed.
+        """
         untold = any(fault.kind not in TOLD and self._met_by_client(fault) for fault in self._live(now_s))
         return self.source.uniform(0, TOLD_S + (UNTOLD_S if untold else 0)) + self.source.uniform(0, SLACK_S)
 
     @staticmethod
     def _met_by_client(fault: Fault) -> bool:
-        """Clients of other racks are not ours."""
+        """Return whether a client fault concerns this play's client; clients of other racks are not simulated."""
         return any(not link.startswith(("client_b", "client_c")) for link in fault.links) or bool(fault.brokers)

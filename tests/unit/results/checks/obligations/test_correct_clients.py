@@ -1,7 +1,7 @@
-"""Random faults, and a simulated client that waits for as long as it may: never FAIL. One that never returns: FAIL.
+"""Random faults and a simulated client: a correct client never fails, and a client that never recovers always fails.
 
-This is the promise of the issue, that an ordinary cut fails no correct client, in the small; the simulator shares no
-code and no figure of grace with what it tests.
+This tests the promise that an ordinary cut fails no correct client. The simulator shares no code and no grace period
+with the code under test.
 """
 
 import random
@@ -22,7 +22,7 @@ APART = {1: "a", 2: "b", 3: "c", 11: "a", 12: "b", 13: "c"}
 
 
 def drawn(source: random.Random) -> Play:
-    """One to three faults of any kind, at any time, together or not."""
+    """Draw one to three faults of any kind, at any time, overlapping or not."""
     racks, isolated = source.choice([(THREE, ()), (FIVE, ()), (APART, (11, 12, 13))])
     brokers = sorted(set(racks) - set(isolated))
     faults = [_fault(source, racks, brokers) for _ in range(source.randint(1, 3))]
@@ -44,7 +44,7 @@ def _fault(source: random.Random, racks: dict[int, str], brokers: list[int]) -> 
 
 
 def _links(source: random.Random, racks: dict[int, str]) -> tuple[str, ...]:
-    """A rack cut off, one channel between two racks, or whatever links."""
+    """Draw the links of a cut-off rack, of one channel between two racks, or any links."""
     every = [
         f"{c}_{r}-k{n}"
         for c in ("client", "replication", "controller")
@@ -67,7 +67,7 @@ def _end(link: str) -> int:
 
 
 def judged(play: Play, stalls: list[tuple[float, float]]) -> Check:
-    """The check of a producer that stalled like this on its only partition."""
+    """Return the obligation check of a producer with these stalls on its only partition."""
     seen = tuple(Stall("produce", "w/base", 0, round(start * S), round(end * S)) for start, end in stalls)
     known = {("produce.latency", "w/base", "run"): Distribution(n=1000)}
     facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=seen)
@@ -77,15 +77,15 @@ def judged(play: Play, stalls: list[tuple[float, float]]) -> Check:
     return check
 
 
-def owed_for_long(play: Play, since_s: float) -> bool:
-    """Whether a client that stops then must be caught."""
+def progress_is_due(play: Play, since_s: float) -> bool:
+    """Return whether a client that stops at ``since_s`` must be reported."""
     spans = [span for span in lanes(play.evidence())[0].of(0) if span.owed and span.start_us >= since_s * S]
     return any(span.end_us - span.start_us > span.patience_us + S for span in spans)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_correct_client_never_fails(seed: int) -> None:
-    """Whatever the schedule, and however slow each part of the recovery is within its limits."""
+    """A simulated client passes for any schedule and any speed of recovery within the limits."""
     source = random.Random(seed)  # noqa: S311 - repeatable on purpose
     play = drawn(source)
     check = judged(play, list(Simulation(play, source).stalls()))
@@ -95,22 +95,22 @@ def test_a_correct_client_never_fails(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_client_that_never_comes_back_fails(seed: int) -> None:
-    """It stops with the first fault; it is caught wherever progress was owed later for longer than the patience."""
+    """A client that stops at the first fault fails if progress is due later for longer than its permitted delay."""
     source = random.Random(seed)  # noqa: S311 - repeatable on purpose
     play = drawn(source)
     stuck_s = min(fault.start_s for fault in play.faults)
     check = judged(play, list(Simulation(play, source, stuck_after_s=stuck_s).stalls()))
 
-    assert check.status is Status.FAIL or not owed_for_long(play, stuck_s)
+    assert check.status is Status.FAIL or not progress_is_due(play, stuck_s)
 
 
-def test_the_schedules_prove_something() -> None:
-    """Most stall the client and are owed something later; a good part is owed something while a fault is in force."""
+def test_random_schedules_stall_clients_and_owe_progress() -> None:
+    """Most schedules stall the client and owe it progress later; many also owe progress while a fault is in force."""
     plays = [(drawn(source), source) for source in map(random.Random, SEEDS)]
     stalled = sum(bool(list(Simulation(play, source).stalls())) for play, source in plays)
     spans = [(play, span) for play, _ in plays for span in lanes(play.evidence())[0].of(0) if span.owed]
     during = {id(play) for play, span in spans for fault in play.faults if _within(span.start_us, span.end_us, fault)}
-    caught = sum(owed_for_long(play, min(fault.start_s for fault in play.faults)) for play, _ in plays)
+    caught = sum(progress_is_due(play, min(fault.start_s for fault in play.faults)) for play, _ in plays)
 
     counts = (stalled, len(during), caught)
     assert all(count >= least for count, least in zip(counts, (100, 50, 150), strict=True)), counts

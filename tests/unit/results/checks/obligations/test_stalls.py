@@ -1,4 +1,4 @@
-"""The stalls that Spark finds, against a plain reading of the rule; and the whole way from rows to the check."""
+"""Stalls: Spark's result equals a plain implementation of the rule, and a run's rows lead to the expected checks."""
 
 import random
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ SHAPE = "run int, side string, client string, partition int, wanted_us bigint, d
 Wait = tuple[int, int, bool]
 
 
-def found(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
-    """``client partition start end`` of the stalls of these waits."""
+def stalls_of(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
+    """Return the stalls of these waits as text: ``client partition start end``."""
     waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
     waits = waits.withColumn("whose", hash_of("side", "client"))
     silent = small(spark, silences(slots(waits, at_least).toArrow(), at_least), SILENCES)
@@ -41,9 +41,9 @@ def found(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> 
 
 
 def by_hand(waits: list[Wait], at_least: int, joined: int) -> set[tuple[int, int]]:
-    """From each success to the next: who waited then, and since when."""
+    """Compute stalls in plain Python: from each success to the next, with the records that waited in between."""
     ends = [0, *sorted(done for _, done, ok in waits if ok), max(done for _, done, _ in waits) + 1]
-    found = set()
+    stalls_of = set()
     for last, following in pairwise(ends):
         times: list[tuple[int, int]] = []
         for done in sorted(done for _, done, _ in waits if last < done <= following):
@@ -51,13 +51,13 @@ def by_hand(waits: list[Wait], at_least: int, joined: int) -> set[tuple[int, int
             if times and start <= times[-1][1] + joined:
                 start = min(start, times.pop()[0])
             times.append((start, done))
-        found |= {time for time in times if time[1] - time[0] >= at_least}
-    return found
+        stalls_of |= {time for time in times if time[1] - time[0] >= at_least}
+    return stalls_of
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_stalls_are_those_of_a_plain_reading(spark: "SparkSession", seed: int) -> None:
-    """Random waits of two partitions, failures among them, no two done in the same moment."""
+def test_stalls_equal_a_plain_implementation(spark: "SparkSession", seed: int) -> None:
+    """Random waits of two partitions, with failures and without two completions at the same time."""
     source = random.Random(seed)  # noqa: S311 - repeatable on purpose
     moments = source.sample(range(100, 100_000), 120)
     waits = {
@@ -66,41 +66,41 @@ def test_stalls_are_those_of_a_plain_reading(spark: "SparkSession", seed: int) -
     }
     rows = [("consume", "c", partition, *wait) for partition, some in waits.items() for wait in some]
 
-    told = found(spark, rows, 2000)
+    told = stalls_of(spark, rows, 2000)
 
     each = {p: {(start, end) for _, partition, start, end in told if partition == p} for p in (0, 1)}
     assert {p: by_hand(some, 2000, 1_000_000) for p, some in waits.items()} == each
     assert len(told) > 5
 
 
-def test_a_client_as_a_whole_stalls_only_where_all_of_it_does(spark: "SparkSession") -> None:
-    """While one partition stands still and another goes on, the client does not stall; when both do, it does."""
+def test_a_client_stalls_only_if_all_its_partitions_stall(spark: "SparkSession") -> None:
+    """The client does not stall while one of two partitions makes progress."""
     rows = [("produce", "c", 0, 0, at, True) for at in (10, 5000, 5010, 9000)]
     rows += [("produce", "c", 1, 0, at, True) for at in (10, 1500, 3000, 4500, 5010, 9001)]
 
-    told = found(spark, rows, 2000)
+    told = stalls_of(spark, rows, 2000)
 
     assert [(5010, 9000)] == [one[2:] for one in told if one[1] is None]
     assert [(10, 5000), (5010, 9000)] == [one[2:] for one in told if one[1] == 0]
 
 
 def test_an_idle_client_never_stalls(spark: "SparkSession") -> None:
-    """A success, a minute of nothing wanted, a success: no stall. One record that waits for it all: one stall."""
+    """A minute without records between two successes is no stall; a minute in which one record waits is one stall."""
     idle = [("consume", "idle", 0, 0, 10, True), ("consume", "idle", 0, 60_000, 60_010, True)]
     waiting = [("consume", "waits", 0, 0, 10, True), ("consume", "waits", 0, 5, 60_010, True)]
 
-    assert [("waits", 0, 10, 60_010)] == found(spark, [*idle, *waiting], 1000)
+    assert [("waits", 0, 10, 60_010)] == stalls_of(spark, [*idle, *waiting], 1000)
 
 
-def test_failures_make_one_stall_while_another_record_is_wanted_within_a_second(spark: "SparkSession") -> None:
-    """Two that fail at once half a second apart are one silence; what is idle for ten seconds between them is none."""
+def test_failures_within_a_second_are_one_stall(spark: "SparkSession") -> None:
+    """Two failures half a second apart are one stall; ten idle seconds between two failures separate two stalls."""
     rows = [("commit", "c", None, at, at + 10, False) for at in (0, 500_000, 10_500_000)]
 
-    assert [("c", None, 0, 500_010)] == found(spark, rows, 1000)
+    assert [("c", None, 0, 500_010)] == stalls_of(spark, rows, 1000)
 
 
-def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession") -> None:
-    """Intended at 0 s, acknowledged at 5 s, delivered at 7.5 s, nothing else since 1 s: 2.5 s of stall, not 6.5 s."""
+def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> None:
+    """A record intended at 0 s, acknowledged at 5 s and delivered at 7.5 s is a stall of 2.5 s, not of 6.5 s."""
     rows = [("produce", 0, 100, 900, "ok"), ("consume", 0, 100, 1000, None)]
     rows += [("produce", 1, 0, 5000, "ok"), ("consume", 1, 0, 7500, None)]
     told = [(op, seq, from_ms * 1000, done_ms * 1000, status) for op, seq, from_ms, done_ms, status in rows]
@@ -121,7 +121,7 @@ def test_a_delivery_is_wanted_from_the_acknowledgement_on(spark: "SparkSession")
 
 
 def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> None:
-    """Each side of each arm was owed something; the producers' stall behind the killed leader was permitted."""
+    """Every side of every arm was due progress, and the producers' stall after the killed leader was permitted."""
     checks = obligation_checks(evidence, facts, NO_DOUBTS)
 
     assert {("obligation/produce", "PASS"), ("obligation/consume", "PASS")} == {(c.id, c.status.value) for c in checks}
@@ -129,25 +129,25 @@ def test_a_good_run_breaks_no_obligation(evidence: Evidence, facts: Facts) -> No
     assert all("a stall of 3.0 s was permitted (" in check.why for check in checks if check.id.endswith("produce"))
 
 
-def stop(rows: list[Row], start_s: float, end_s: float, *, arm: str, partition: int) -> None:
-    """Nothing of a partition is done between these moments: it is all done right after."""
+def stop_progress(rows: list[Row], start_s: float, end_s: float, *, arm: str, partition: int) -> None:
+    """Delay all completions of a partition between two moments until right after the second."""
     for row in rows:
         if (row["arm"], row["partition"]) == (arm, partition) and start_s * S <= row["done_us"] < end_s * S:
             row["done_us"] = round(end_s * S)
 
 
 def produce(run: Made) -> None:
-    """Eight seconds of steady in which one partition of six takes nothing."""
-    stop(run.produce, 7, 15, arm="baseline", partition=2)
+    """Spoil a run: one partition of six accepts no record for eight seconds of steady."""
+    stop_progress(run.produce, 7, 15, arm="baseline", partition=2)
 
 
 def consume(run: Made) -> None:
-    """The same, of what is read from it."""
-    stop(run.consume, 7, 15, arm="baseline", partition=2)
+    """Spoil a run: one partition of six delivers no record for eight seconds of steady."""
+    stop_progress(run.consume, 7, 15, arm="baseline", partition=2)
 
 
 def failing(run: Made) -> None:
-    """Each record fails 100 ms after it was wanted, for eight seconds."""
+    """Spoil a run: each record fails 100 ms after its intended time, for eight seconds."""
     for row in run.produce:
         if row["arm"] == "baseline" and 7 * S <= row["intended_us"] < 15 * S:
             row |= {"status": "failed", "error": "_MSG_TIMED_OUT", "partition": None, "offset": None}
@@ -155,7 +155,7 @@ def failing(run: Made) -> None:
 
 
 def few(run: Made) -> None:
-    """Ten records fail while the leader is being killed, between successes of other partitions."""
+    """Spoil a run: ten records fail while the leader is killed, between successes of other partitions."""
     hit = [row for row in run.produce if row["arm"] == "baseline" and 26 * S <= row["intended_us"] < 29 * S]
     for row in hit[::18]:
         row |= {"status": "failed", "error": "NOT_ENOUGH_REPLICAS", "partition": None, "offset": None}
@@ -163,16 +163,16 @@ def few(run: Made) -> None:
 
 @dataclass(frozen=True)
 class Judged:
-    """The runs above, measured together."""
+    """Hold the runs above, measured together."""
 
     evidence: Mapping[str, Evidence]
     facts: Mapping[str, Facts]
 
     def check(self, name: str, side: str, arm: str = "baseline", untrusted: str | None = None) -> Check:
-        """The obligation of one side of one arm."""
+        """Return the obligation check of one side of one arm."""
         checks = obligation_checks(self.evidence[name], self.facts[name], Doubts(harness=untrusted))
-        (found,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
-        return found
+        (stalls_of,) = (check for check in checks if (check.id, check.arm) == (f"obligation/{side}", arm))
+        return stalls_of
 
 
 @pytest.fixture(scope="module")
@@ -188,14 +188,14 @@ def stalled(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPath
 
 @pytest.mark.parametrize("side", ["produce", "consume"])
 def test_a_stall_of_one_partition_without_any_fault_fails(stalled: Judged, side: str) -> None:
-    """FAIL for that arm, without an SLO; the other arm goes on."""
+    """The affected arm fails without an SLO, and the other arm passes."""
     assert Status.FAIL is stalled.check(side, side).status
     assert "orders/2" in stalled.check(side, side).why
     assert Status.PASS is stalled.check(side, side, "patient").status
 
 
-def test_records_that_all_fail_are_a_stall_though_nobody_knows_their_partition(stalled: Judged) -> None:
-    """Of the client as a whole; under a starved host nobody is to blame."""
+def test_failures_without_partition_stall_the_whole_client(stalled: Judged) -> None:
+    """The stall counts for the client as a whole; on a starved host the check is INCONCLUSIVE."""
     check = stalled.check("failing", "produce")
     assert Status.FAIL is check.status
     assert "of the client as a whole" in check.why
@@ -204,7 +204,7 @@ def test_records_that_all_fail_are_a_stall_though_nobody_knows_their_partition(s
 
 
 def test_a_few_failures_are_reported_and_not_judged(stalled: Judged) -> None:
-    """They happened while nothing was owed."""
+    """The failures occurred while no progress was due."""
     check = stalled.check("few", "produce")
     assert Status.PASS is check.status
     assert "10 failed, 10 of them while no progress was required (kill-1" in check.why

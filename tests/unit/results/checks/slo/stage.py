@@ -1,4 +1,4 @@
-"""A run of two arms, and measurements of it that a test makes up one by one."""
+"""A run of two arms without measurements, to which a test adds measurements one by one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,15 +29,15 @@ def client(arm: str, workload: str = "orders") -> Client:
     return Client(workload, arm, "orders", "orders", True, "all", True, False, commits_to="orders")
 
 
-def seen(n: int, value_us: int | None, q: float = 0.99, **more: Any) -> Distribution:
-    """``n`` latencies whose quantile ``q`` is the value; None: it falls on a failure."""
+def latencies(n: int, value_us: int | None, q: float = 0.99, **more: Any) -> Distribution:
+    """Return ``n`` latencies whose quantile ``q`` has this value; None means that the quantile is a failed record."""
     censored = more.pop("censored", 0 if value_us is not None else n)
     return Distribution(n, censored, value_us, {q: value_us, 1.0: value_us}, **more)
 
 
 @dataclass
 class Stage:
-    """Steady from 10 s to 20 s, a fault from 20 s to 30 s, recovery to 40 s; what was measured is empty."""
+    """Steady from 10 s to 20 s, a fault from 20 s to 30 s, recovery until 40 s, and no measurements yet."""
 
     clients: Sequence[Client] = (client("a"), client("b"))
     steps: Sequence[str] = ("kill-1",)
@@ -81,7 +81,7 @@ class Stage:
         )
 
     def checks(self, *texts: str, gate: bool = True) -> list[Check]:
-        """The checks of these SLOs; everything they want measured besides the usual has been asked for."""
+        """Return the checks of these SLOs, after asserting that the SLOs requested every extra measurement they use."""
         evidence = self.evidence(*texts, gate=gate)
         asked = wanted(evidence)
         assert {cut for cut, _ in self.cuts} <= set(asked.cuts)
@@ -99,5 +99,5 @@ class Stage:
         return checks
 
     def check(self, text: str) -> Check:
-        """The first check of one SLO, that of arm a."""
+        """Return the first check of one SLO, which is that of arm a."""
         return self.checks(text)[0]

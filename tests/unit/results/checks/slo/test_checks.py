@@ -1,4 +1,4 @@
-"""Recoveries, doubts, gates, ids, and what is asked to be measured."""
+"""SLO checks: recoveries, doubts, gates, check ids, and the measurements that SLOs request."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.checks.slo.checks import wanted
 from aftershock.results.measure.facts import Cut, Recovered, RecoveryCriterion
-from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, seen
+from aftershock.tests.unit.results.checks.slo.stage import A, B, S, Stage, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
 
@@ -22,16 +22,16 @@ PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
         (None, 4_999_999, OPEN),
     ],
 )
-def test_recovery_is_seen_or_not(recovered_us: int | None, observed_us: int, status: Status) -> None:
-    """Not recovered is a FAIL only if the load went on long enough to tell."""
+def test_recovery_fails_only_after_enough_load(recovered_us: int | None, observed_us: int, status: Status) -> None:
+    """A missing recovery fails only if the load went on for long enough afterwards."""
     stage = Stage(recoveries={("kill-1", A): Recovered(100, recovered_us, observed_us)})
-    stage.latency(seen(200, 1), "steady")
+    stage.latency(latencies(200, 1), "steady")
     check = stage.check("recovery < 5s after kill-1")
     assert (status, "fault/kill-1", 200) == (check.status, check.phase, check.n)
 
 
-def test_a_recovery_of_its_own_terms_is_measured_by_them() -> None:
-    """The usual calm says nothing of another one; without a yardstick nothing is known."""
+def test_a_recovery_with_own_terms_uses_its_own_measurement() -> None:
+    """The default calm period is not used, and without a steady quantile the check is INCONCLUSIVE."""
     text = "recovery (p99 <= 3 * steady for 5s) < 5s after kill-1"
     usual = {("kill-1", A): Recovered(100, S, 20 * S)}
     assert Stage(recoveries=usual).check(text).status is OPEN
@@ -39,8 +39,8 @@ def test_a_recovery_of_its_own_terms_is_measured_by_them() -> None:
     assert Stage(calms=own).check(text).status is PASS
 
 
-def test_of_several_times_the_worst_counts() -> None:
-    """`after kill` means every round and block of it; one that was too slow, or open, is not hidden by the others."""
+def test_the_slowest_recovery_of_all_rounds_counts() -> None:
+    """`after kill` means every round and block of the fault; faster recoveries do not hide a slow or missing one."""
     rounds = ["kill@1", "kill@2", "kill@3"]
     quick, slow, lost = Recovered(9, S, 20 * S), Recovered(9, 6 * S, 20 * S), Recovered(9, None, S)
     for third, status in ((quick, PASS), (slow, FAIL), (lost, OPEN)):
@@ -61,24 +61,24 @@ def test_of_several_times_the_worst_counts() -> None:
         ("recovery < 1s after kill-1", True),
     ],
 )
-def test_an_unproven_fault_leaves_open_what_reads_its_window(text: str, reads: bool) -> None:
-    """Also where the fault's window is the one that is compared with."""
+def test_an_unproven_fault_makes_slos_of_its_window_inconclusive(text: str, reads: bool) -> None:
+    """This also holds if the fault's window is only the window compared with."""
     check = Stage(unproven={"kill-1": "witness/kill-1: no"}).check(text)
     assert reads == check.why.startswith("fault kill-1 is unproven (witness/kill-1: no)")
 
 
-def test_a_lagging_harness_leaves_failures_open() -> None:
-    """It can only make things look worse: what passes passes."""
+def test_a_lagging_harness_makes_failures_inconclusive() -> None:
+    """A lagging harness can only increase latencies, so an SLO that passes still passes."""
     stage = Stage(harness="harness/generator: late")
-    stage.latency(seen(1000, 5_000))
+    stage.latency(latencies(1000, 5_000))
     assert [PASS, OPEN] == [stage.check(f"produce.latency p99 < {limit} in fault").status for limit in ("6ms", "5ms")]
 
 
-def test_what_is_watched_gates_nothing() -> None:
-    """`gate: report` fails as a check, and the verdict is the worst of the others; of none it is open."""
+def test_report_only_slos_do_not_affect_the_verdict() -> None:
+    """An SLO with `gate: report` fails as a check, but the verdict is the worst of the other checks."""
     stage = Stage()
-    stage.latency(seen(1000, 5_000))
-    stage.latency(seen(1000, 5_000), client=B)
+    stage.latency(latencies(1000, 5_000))
+    stage.latency(latencies(1000, 5_000), client=B)
     watched = stage.checks("produce.latency p99 < 5ms in fault", gate=False)
     gating = stage.checks("produce.latency p99 < 6ms in fault")
     assert ([FAIL, FAIL], [False, False]) == ([each.status for each in watched], [each.gate for each in watched])
@@ -87,15 +87,15 @@ def test_what_is_watched_gates_nothing() -> None:
     assert replace(verdict, checks=tuple(watched)).status is OPEN
 
 
-def test_two_slos_of_one_kind_keep_apart() -> None:
-    """The later one of the same id and subject gets a number; a check is told apart by both."""
+def test_equal_check_ids_are_numbered() -> None:
+    """The second check of the same id and subject gets a number; checks are identified by id and subject."""
     texts = ("produce.latency p95 < 50ms in steady", "produce.latency p95 < 1ms in steady")
     ids = [check.id for check in Stage().checks(*texts)]
     assert ids == ["slo/produce.latency-p95-steady"] * 2 + ["slo/produce.latency-p95-steady-2"] * 2
 
 
-def test_what_is_wanted() -> None:
-    """Every quantile, band, cut and calm that the SLOs read, each once; what is always measured is not asked for."""
+def test_slos_request_their_measurements_once() -> None:
+    """Every quantile, band, cut and calm period is requested once; default measurements are not requested."""
     evidence = Stage(steps=["kill@1", "kill@2"]).evidence(
         "produce.latency p99.9 < 1s",
         "produce.latency p50 in fault <= 2 * p90 in steady for each rack with 99% confidence",
@@ -121,7 +121,7 @@ def test_what_is_wanted() -> None:
     assert asked.recoveries == tuple(RecoveryCriterion(fault, 0.9, 2.5, S) for fault in ("kill@1", "kill@2"))
 
 
-def test_an_slo_that_can_not_be_read_is_bad_evidence() -> None:
-    """A timeline from elsewhere: the file is named, before anything is measured."""
+def test_an_invalid_slo_in_a_timeline_is_an_evidence_error() -> None:
+    """The error names the timeline file before any measurement."""
     with pytest.raises(EvidenceError, match=r"timeline\.json: an SLO can't be parsed"):
         wanted(Stage().evidence("produce.latency p95 < 5"))

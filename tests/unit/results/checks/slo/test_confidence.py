@@ -1,10 +1,10 @@
-"""`with 95% confidence`: what the band of a quantile leaves open is open."""
+"""SLOs `with 95% confidence`: INCONCLUSIVE if the limit lies within the confidence band."""
 
 import pytest
 
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.measure.facts import Band, Cut, Distribution, Slice
-from aftershock.tests.unit.results.checks.slo.stage import A, B, Stage, seen
+from aftershock.tests.unit.results.checks.slo.stage import A, B, Stage, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
 
@@ -34,12 +34,14 @@ def check(ours: Distribution, text: str = "produce.latency p99 <= 5ms in fault w
     ],
 )
 def test_the_whole_band_decides(value_us: int | None, band: Band, n: int, status: Status) -> None:
-    """PASS if all of it is within, FAIL if none of it is, to the microsecond; a band of failures is over any limit."""
+    """PASS if the whole band is within the limit, FAIL if none of it is, to the microsecond; a censored band exceeds
+    any limit.
+    """
     assert check(banded(value_us, band, n)).status is status
 
 
-def test_an_open_one_says_how_many_more() -> None:
-    """The band shrinks with the root of n: half as wide takes four times as many. It says what it does not speak of."""
+def test_an_inconclusive_band_advises_a_number_of_samples() -> None:
+    """The band shrinks with the square root of n, so half the width takes four times as many samples."""
     told = check(banded(4_500, (4_000, 5_500)))
     assert told.why == "p99 in fault is 4.5 ms, between 4 ms and 5.5 ms (sampling error only)"
     assert told.next == "about 3000 more records are needed: lengthen the fault to 40s or raise the rate"
@@ -48,7 +50,7 @@ def test_an_open_one_says_how_many_more() -> None:
 
 
 def test_without_confidence_the_value_decides() -> None:
-    """The same measurement, a plain SLO: PASS."""
+    """The same measurement passes a plain SLO."""
     assert check(banded(4_500, (4_000, 6_000)), "produce.latency p99 <= 5ms in fault").status is PASS
 
 
@@ -56,11 +58,11 @@ def test_without_confidence_the_value_decides() -> None:
     ("slower", "blocks", "status"), [(0.4, 8, PASS), (0.9, 8, FAIL), (0.5, 8, OPEN), (0.4, 5, OPEN)]
 )
 def test_arms_are_compared_by_blocks(slower: float, blocks: int, status: Status) -> None:
-    """The records of one stall are one event: it takes six of them to be sure, and the ratio has an interval."""
+    """The records of one stall are one event, so a comparison needs six blocks and reports the ratio's interval."""
     stage = Stage()
     for client, factor, swing in ((A, slower, 1000), (B, 1.0, 0)):
         slices = [
-            Slice(f"block={number}", None, seen(1000, int(factor * (10_000 + (-1) ** number * swing))))
+            Slice(f"block={number}", None, latencies(1000, int(factor * (10_000 + (-1) ** number * swing))))
             for number in range(1, blocks + 1)
         ]
         stage.cuts[Cut("produce.latency", "fault", "block"), client] = tuple(slices)
@@ -79,8 +81,8 @@ def test_arms_are_compared_by_blocks(slower: float, blocks: int, status: Status)
         ((25, 30), (10, None), OPEN),
     ],
 )
-def test_of_a_multiple_both_bands_count(ours: Band, steady: Band, status: Status) -> None:
-    """Twice 10 to 12 is 20 to 24: below all of it passes, above all of it fails."""
+def test_a_multiple_uses_both_bands(ours: Band, steady: Band, status: Status) -> None:
+    """Twice 10 to 12 ms is 20 to 24 ms: a value below this range passes, and a value above fails."""
     stage = Stage()
     stage.latency(banded(18, ours))
     stage.latency(banded(11, steady), "steady")

@@ -1,4 +1,4 @@
-"""`for each` subject and `in every` slot: each is judged by itself, and the worst is what is told."""
+"""SLOs with `for each` subject and `in every` slot: every subject and slot is judged, and the worst is reported."""
 
 from typing import Any
 
@@ -6,56 +6,56 @@ import pytest
 
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.measure.facts import Distribution, Lag, Outage, Slice
-from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, seen
+from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
 TEXT = "produce.latency p99 < 5ms in fault for each partition"
 
 
 def partitions(*measured: tuple[int, int | None], unknown: int = 0, text: str = TEXT) -> Check:
-    """The check of partitions 0, 1, … with (n, p99) each."""
+    """Return the check of partitions 0, 1, … with (n, p99) each."""
     stage = Stage()
-    slices = [Slice(f"orders/{number}", None, seen(n, us)) for number, (n, us) in enumerate(measured)]
+    slices = [Slice(f"orders/{number}", None, latencies(n, us)) for number, (n, us) in enumerate(measured)]
     slices += [Slice("unknown", None, Distribution(unknown, unknown, None, {}))] if unknown else []
     stage.cut("produce.latency", "fault", *slices, each="partition")
     return stage.check(text)
 
 
 def test_all_within_pass() -> None:
-    """None broke it; the one nearest to the limit is named, with its own n."""
+    """The check names the partition nearest to the limit, with its own n."""
     check = partitions((1000, 4_000), (1200, 4_999), (1000, 1))
     assert (PASS, "arm=a orders/1", 1200, 4.999) == (check.status, check.subject, check.n, check.observed)
     assert check.why == "none of 3 partitions violate the SLO, worst orders/1: p99 in fault is 4.999 ms"
 
 
-def test_one_over_fails() -> None:
-    """One us over in one of three, which a good average hides."""
+def test_one_subject_over_the_limit_fails() -> None:
+    """One partition of three is 1 us over the limit; a good average does not hide it."""
     check = partitions((1000, 1), (1000, 5_000), (1000, 1))
     assert (FAIL, "arm=a orders/1") == (check.status, check.subject)
     assert check.why.startswith("1 of 3 partitions violate the SLO, worst orders/1: ")
 
 
-def test_of_two_over_the_worse_is_told() -> None:
-    """A censored one is worse than any that is merely slow."""
+def test_the_worst_failing_subject_is_reported() -> None:
+    """A censored partition is worse than any slow partition."""
     assert partitions((1000, 6_000), (1000, 7_000), (1000, 1)).subject == "arm=a orders/1"
     assert partitions((1000, 6_000), (1000, 7_000), (1000, None)).subject == "arm=a orders/2"
 
 
-def test_the_least_fed_keeps_it_open() -> None:
-    """All of those that can be judged are within, but one can't be: INCONCLUSIVE, and it is named."""
+def test_a_subject_with_too_few_samples_is_inconclusive() -> None:
+    """All other partitions are within the limit, and the check names the partition with too few samples."""
     check = partitions((1000, 1), (800, 1), (999, 1))
     assert (OPEN, "arm=a orders/1", 800) == (check.status, check.subject, check.n)
     assert check.next == "p99 needs 1000 records, saw 800 of orders/1: lengthen the fault to 13s or raise the rate"
 
 
-def test_a_failure_counts_whatever_the_others_lack() -> None:
-    """One with enough records fails, the others have next to none: FAIL."""
+def test_a_failing_subject_outweighs_subjects_without_samples() -> None:
+    """One partition with enough records exceeds the limit, and the others have almost no records: FAIL."""
     check = partitions((3, 1), (1000, 5_000), (0, None))
     assert (FAIL, "arm=a orders/1") == (check.status, check.subject)
 
 
-def test_a_partition_nobody_saw_does_not_vanish() -> None:
-    """The topic has three partitions and two were seen: the third has a reading, of nothing."""
+def test_a_partition_without_records_is_judged() -> None:
+    """The topic has three partitions and two have records: the third has a reading with n = 0."""
     check = partitions((1000, 1), (1000, 1))
     assert (OPEN, "arm=a orders/2", 0) == (check.status, check.subject, check.n)
     assert (check.why, check.next) == (
@@ -64,8 +64,8 @@ def test_a_partition_nobody_saw_does_not_vanish() -> None:
     )
 
 
-def test_records_of_no_partition_may_be_of_any() -> None:
-    """Four that failed before they had a partition: what would pass is left open; what fails, fails."""
+def test_failures_without_partition_may_belong_to_any_partition() -> None:
+    """Four records failed before they had a partition: a pass becomes INCONCLUSIVE, and a failure stays FAIL."""
     check = partitions((1000, 1), (1000, 1), (1000, 1), unknown=4)
     assert (OPEN, "find out from outcomes/ why they have no partition") == (check.status, check.next)
     assert check.why.endswith("4 records have no known partition, and may belong to any")
@@ -76,22 +76,26 @@ def test_records_of_no_partition_may_be_of_any() -> None:
     ("text", "status"),
     [("produce.success >= 99%", PASS), ("produce.success >= 99.7%", OPEN), ("produce.budget(99%) <= 40%", PASS)],
 )
-def test_shares_are_held_against_the_worst_that_can_be(text: str, status: Status) -> None:
-    """Were all four of one partition of 1000, it had 99.6 %: that decides of what passes."""
+def test_shares_count_failures_without_partition_in_the_worst_way(text: str, status: Status) -> None:
+    """If all four failures belong to one partition of 1000 records, its share is 99.6 %, which decides whether the
+    check passes.
+    """
     every = [(1000, 1)] * 3
     assert partitions(*every, unknown=4, text=f"{text} in fault for each partition").status is status
 
 
-def test_producers_of_whom_nothing_came_are_named() -> None:
-    """The run says who produces for an arm; racks and brokers come and go with the leaders, so only those seen do."""
+def test_producers_without_records_are_judged() -> None:
+    """The run lists the producers of an arm; racks and brokers change with the leaders, so only those with records
+    count.
+    """
     stage = Stage()
     assert stage.check("produce.latency p99 < 5ms for each producer").subject == "arm=a producer=0"
-    stage.cut("produce.latency", "run", Slice("rack=b", None, seen(1000, 1)), each="rack")
+    stage.cut("produce.latency", "run", Slice("rack=b", None, latencies(1000, 1)), each="rack")
     assert stage.check("produce.latency p99 < 5ms for each rack").status is PASS
 
 
-def test_a_partition_stands_still_alone() -> None:
-    """One partition's stalls are its own, and those of the whole side everybody's."""
+def test_stalls_of_one_partition_are_its_own() -> None:
+    """A stall of the whole side counts for every partition."""
     text = "produce.unavailable < 3s in fault for each partition"
     stage = Stage(unavailable={("produce", A, "fault"): (Outage(1, 3 * S, S, 2), Outage(0, 2 * S, S, 2))})
     stage.latency(Distribution(100, 0, 1, {}))
@@ -102,10 +106,10 @@ def test_a_partition_stands_still_alone() -> None:
     assert stage.check(text).why.startswith("3 of 3 partitions violate the SLO")
 
 
-def test_a_client_that_does_not_tell() -> None:
-    """Every record is of an unknown rack: open, with what would do, and not as if there had been none."""
+def test_a_client_that_reports_no_rack_is_inconclusive() -> None:
+    """Every record has an unknown rack; the check explains what is missing instead of reporting no records."""
     stage = Stage()
-    stage.cut("produce.latency", "fault", Slice("unknown", None, seen(5000, 1)), each="rack")
+    stage.cut("produce.latency", "fault", Slice("unknown", None, latencies(5000, 1)), each="rack")
     check = stage.check(TEXT.replace("partition", "rack"))
     assert (OPEN, 5000, "none of 5000 records has a known rack") == (check.status, check.n, check.why)
     assert check.next
@@ -116,23 +120,23 @@ SLOTS = "produce.latency p50 < 5ms in every 2s of fault"
 
 
 def slots(*measured: tuple[int, int | None], text: str = SLOTS, **cut: Any) -> Check:
-    """The check of slots from 20 s on, with (n, median) each."""
+    """Return the check of slots from 20 s on, with (n, median) each."""
     stage = Stage()
-    slices = [Slice("", 20 * S + number * 2 * S, seen(n, us, 0.5)) for number, (n, us) in enumerate(measured)]
+    slices = [Slice("", 20 * S + number * 2 * S, latencies(n, us, 0.5)) for number, (n, us) in enumerate(measured)]
     stage.cut("produce.latency", "fault", *slices, every_us=2 * S, **cut)
     return stage.check(text)
 
 
 def test_every_slot_is_judged() -> None:
-    """One of five slots over by nothing fails it, and is named by its time; a dip that the whole window would hide."""
+    """One of five slots exceeds the limit by 1 us, and the check names its time; the whole window would hide it."""
     assert slots(*[(20, 4_999)] * 5).status is PASS
     check = slots((20, 1), (20, 1), (20, 5_000), (20, 1), (20, 1))
     assert (FAIL, "arm=a") == (check.status, check.subject)
     assert check.why == "1 of 5 slots violate the SLO, worst the 2s from 24.0 s: p50 in fault is 5 ms"
 
 
-def test_a_slot_with_too_few_keeps_it_open() -> None:
-    """Nineteen of twenty in one slot; slots without a row at all are there too, with nothing in them."""
+def test_a_slot_with_too_few_samples_is_inconclusive() -> None:
+    """One slot has 19 of 20 required samples; slots without rows are judged with n = 0."""
     check = slots((20, 1), (19, 1), (20, 1), (20, 1), (20, 1))
     assert (OPEN, 19) == (check.status, check.n)
     assert check.next == (
@@ -142,10 +146,10 @@ def test_a_slot_with_too_few_keeps_it_open() -> None:
 
 
 def test_subjects_and_slots_together() -> None:
-    """Each partition in each slot: the worst is named by both."""
+    """Each partition is judged in each slot, and the check names the worst partition and slot."""
     stage = Stage()
     every = [
-        Slice(f"orders/{partition}", at * S, seen(20, 9_000 if (partition, at) == (1, 26) else 1, 0.5))
+        Slice(f"orders/{partition}", at * S, latencies(20, 9_000 if (partition, at) == (1, 26) else 1, 0.5))
         for partition in range(3)
         for at in range(20, 30, 2)
     ]
@@ -155,8 +159,8 @@ def test_subjects_and_slots_together() -> None:
     assert check.why.startswith("1 of 15 slots violate the SLO, worst orders/1 in the 2s from 26.0 s: ")
 
 
-def test_silence_through_a_slot_is_a_gap_of_what_was_due() -> None:
-    """In a slot of 5 s nothing succeeded of 40 that were due; where nothing was due nothing is known."""
+def test_a_slot_without_success_is_a_gap_of_its_due_records() -> None:
+    """In a slot of 5 s none of 40 due records succeeded; a slot without due records is INCONCLUSIVE."""
     text = "produce.gap < 3s in every 5s of fault"
     for due, status in ((40, FAIL), (0, OPEN)):
         stage = Stage()
@@ -169,8 +173,8 @@ def test_silence_through_a_slot_is_a_gap_of_what_was_due() -> None:
         assert (status, due) == (check.status, check.n)
 
 
-def test_slots_of_lag_are_of_its_seconds() -> None:
-    """The most that waited in any five seconds."""
+def test_slots_of_lag_use_the_seconds_within() -> None:
+    """The value is the maximum of waiting records in any five seconds."""
     stage = Stage(lag={A: tuple(Lag(at * S, 100 if at == 26 else 10, 1) for at in range(60))})
     check = stage.check("consume.lag max <= 99 in every 5s of fault")
     assert (FAIL, 5) == (check.status, check.n)

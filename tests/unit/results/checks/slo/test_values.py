@@ -1,11 +1,11 @@
-"""Each metric against a value: within it, over it by the least there is, and too little seen to say."""
+"""SLOs with a fixed limit: per metric the value within the limit, just beyond the limit, and with too few samples."""
 
 import pytest
 
 from aftershock.results.checks.check import Status
 from aftershock.results.evidence.evidence import Client
 from aftershock.results.measure.facts import Distribution, Lag, LongestGap, Outage
-from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client, seen
+from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage, client, latencies
 
 PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
 
@@ -24,30 +24,30 @@ PASS, FAIL, OPEN = Status.PASS, Status.FAIL, Status.INCONCLUSIVE
     ],
 )
 def test_a_quantile(n: int, value_us: int | None, op: str, status: Status) -> None:
-    """Held by 1 us, broken by 1 us; a censored one is over any limit; with one record too few nothing is said."""
+    """The limit is exact to 1 us; a censored quantile exceeds any limit; one record too few gives INCONCLUSIVE."""
     stage = Stage()
-    stage.latency(seen(n, value_us))
+    stage.latency(latencies(n, value_us))
     check = stage.check(f"produce.latency p99 {op} 250ms in fault")
     assert (status, n, 1000, 250.0, "ms") == (check.status, check.n, check.minimum, check.threshold, check.unit)
     assert (check.next is None) == (status is PASS)
     assert ("arm=a", "fault", "a") == (check.subject, check.phase, check.arm)
 
 
-def test_too_few_say_how_much_longer() -> None:
-    """The advice counts with the load that there was: 480 records in 10 s make 1000 in 21 s."""
+def test_too_few_samples_advise_a_longer_window() -> None:
+    """The advice uses the observed load: 480 records in 10 s make 1000 records in 21 s."""
     stage = Stage()
-    stage.latency(seen(480, 1))
+    stage.latency(latencies(480, 1))
     told = stage.check("produce.latency p99 < 1ms in fault").next
     assert told == "p99 needs 1000 records, saw 480: lengthen the fault to 21s or raise the rate"
     assert stage.check("produce.latency p99 < 1ms in steady").next == "add traffic for the plan in steady"
 
 
-def test_service_time_stands_beside_latency() -> None:
-    """The user's wait and the client's own figure are told together, where there are enough of both."""
+def test_service_time_is_reported_with_latency() -> None:
+    """The reason has latency and service time where both have enough samples."""
     stage = Stage()
-    stage.latency(seen(1000, 250_000))
+    stage.latency(latencies(1000, 250_000))
     assert stage.check("produce.latency p99 <= 250ms in fault").why == "p99 in fault is 250 ms"
-    stage.latency(seen(1000, 3_000), metric="service")
+    stage.latency(latencies(1000, 3_000), metric="service")
     told = stage.check("produce.latency p99 <= 250ms in fault")
     assert (PASS, "p99 in fault is 250 ms; from the actual send 3 ms") == (told.status, told.why)
 
@@ -55,10 +55,10 @@ def test_service_time_stands_beside_latency() -> None:
 @pytest.mark.parametrize(
     ("n", "value_us", "status"), [(1, 999, PASS), (1, 1000, FAIL), (1, None, FAIL), (0, None, OPEN)]
 )
-def test_the_largest(n: int, value_us: int | None, status: Status) -> None:
-    """One record is enough for a maximum, and a failure is larger than any."""
+def test_the_maximum(n: int, value_us: int | None, status: Status) -> None:
+    """One record suffices for a maximum, and a failed record exceeds any limit."""
     stage = Stage()
-    stage.latency(seen(n, value_us))
+    stage.latency(latencies(n, value_us))
     assert stage.check("produce.latency max < 1ms in fault").status is status
 
 
@@ -67,7 +67,7 @@ def test_the_largest(n: int, value_us: int | None, status: Status) -> None:
     [(30, 999.9, 0, PASS), (30, 1000.1, 0, FAIL), (30, 10.0, 1, FAIL), (29, 10.0, 0, OPEN)],
 )
 def test_the_mean(n: int, mean_us: float, censored: int, status: Status) -> None:
-    """A mean of which one failed is over any limit: how late that one would have been nobody knows."""
+    """A mean with a failed record exceeds any limit, because the failed record's latency is unknown."""
     stage = Stage()
     stage.latency(Distribution(n, censored, 1, {}, mean_us))
     assert stage.check("produce.latency mean <= 1ms in fault").status is status
@@ -90,14 +90,13 @@ def test_the_mean(n: int, mean_us: float, censored: int, status: Status) -> None
     ],
 )
 def test_shares_are_exact(n: int, failed: int, text: str, status: Status) -> None:
-    """999 of 1000 are at least 99.9 %, and one failure of ten that may be is a tenth of the budget, to the record."""
+    """999 of 1000 is at least 99.9 %, and one failure of ten permitted uses a tenth of the budget."""
     stage = Stage()
     stage.latency(Distribution(n, failed, 1, {}), "run")
     assert stage.check(text).status is status
 
 
-def test_a_budget_says_what_it_counts() -> None:
-    """The share used up, of how many that may fail."""
+def test_a_budget_reports_used_share_and_permitted_failures() -> None:
     stage = Stage()
     stage.latency(Distribution(1000, 4, 1, {}), "run")
     check = stage.check("produce.budget(99%) <= 50%")
@@ -115,7 +114,9 @@ def test_a_budget_says_what_it_counts() -> None:
     ],
 )
 def test_a_gap(longest: LongestGap, due: int, status: Status) -> None:
-    """Silence from end to end is a gap of as many records as were due; where none was due nothing is known."""
+    """A window without any success is one gap of all records that were due; without due records the check is
+    INCONCLUSIVE.
+    """
     stage = Stage(longest={("produce.gap", A, "fault"): longest})
     stage.latency(Distribution(due, due, None, {}))
     check = stage.check("produce.gap < 6s in fault")
@@ -133,8 +134,12 @@ def test_a_gap(longest: LongestGap, due: int, status: Status) -> None:
         (None, 100, OPEN),
     ],
 )
-def test_unavailable_is_the_worst_partitions(outages: tuple[Outage, ...] | None, due: int, status: Status) -> None:
-    """The sum of a partition's stalls; a stall of the whole side is one of each; where nothing was due, unknown."""
+def test_unavailability_is_that_of_the_worst_partition(
+    outages: tuple[Outage, ...] | None, due: int, status: Status
+) -> None:
+    """Stalls of a partition are summed, and a stall of the whole side counts for every partition; INCONCLUSIVE without
+    due records.
+    """
     stage = Stage(unavailable={} if outages is None else {("produce", A, "fault"): outages})
     stage.latency(Distribution(due, 0, 1, {}))
     assert stage.check("produce.unavailable < 3s in fault").status is status
@@ -143,30 +148,30 @@ def test_unavailable_is_the_worst_partitions(outages: tuple[Outage, ...] | None,
 @pytest.mark.parametrize(("value", "status"), [(99, PASS), (100, FAIL), (None, OPEN)])
 @pytest.mark.parametrize(("metric", "limit"), [("consume.lag", "100 records"), ("consume.freshness", "100us")])
 def test_lag_and_freshness(metric: str, limit: str, value: int | None, status: Status) -> None:
-    """Of the seconds of a window: records that wait, or how old the oldest is."""
-    before = Lag(30 * S, 10**9, 10**9)  # the second that ended as the window began
+    """The metrics are read per second of the window: waiting records, or the age of the oldest."""
+    before = Lag(30 * S, 10**9, 10**9)  # the second that ends where the window begins is not part of the window
     stage = Stage(lag={A: (before, *([Lag(31 * S, value, value)] if value else []))})
     check = stage.check(f"{metric} max < {limit} in recovery")
     assert (status, "records" if metric == "consume.lag" else "ms") == (check.status, check.unit)
 
 
-def test_seconds_are_what_lag_needs() -> None:
-    """A p95 needs 200 seconds to be told, whatever the rate."""
+def test_samples_of_lag_are_seconds() -> None:
+    """A p95 of lag needs 200 seconds at any rate."""
     stage = Stage(lag={A: tuple(Lag(second * S, 5, 5) for second in range(60))})
     told = stage.check("consume.lag p95 < 9 in recovery")
     assert (OPEN, "p95 needs 200 seconds, saw 10: lengthen timing.recovery to 200s") == (told.status, told.next)
 
 
 @pytest.mark.parametrize(("aggregate", "value"), [("p50", 15), ("p51", 16), ("max", 30), ("mean", 15.5)])
-def test_seconds_have_quantiles_too(aggregate: str, value: float) -> None:
-    """Of thirty seconds with 30, 29 … 1 records: nearest-rank, an observed value."""
+def test_quantiles_of_lag_are_nearest_rank(aggregate: str, value: float) -> None:
+    """Thirty seconds have 30, 29 … 1 waiting records; the quantile is an observed value."""
     stage = Stage(lag={A: tuple(Lag((11 + at) * S, 30 - at, 1) for at in range(30))})
     check = stage.check(f"consume.lag {aggregate} < 99 in run")
     assert (value, 30) == (check.observed, check.n)
 
 
-def test_every_arm_is_judged_unless_one_is_named() -> None:
-    """Without `for` there is a check for each arm with the side; an arm that the plan lacks gives one that says so."""
+def test_every_arm_is_judged_unless_the_slo_names_an_arm() -> None:
+    """Without `for` there is a check per arm with this side; an unknown arm gives a check with an explanation."""
     stage = Stage()
     text = "produce.latency p99 < 1ms in fault"
     assert ["arm=a", "arm=b"] == [check.subject for check in stage.checks(text)]
@@ -175,8 +180,8 @@ def test_every_arm_is_judged_unless_one_is_named() -> None:
     assert (OPEN, 0, "the plan has no arm 'c' with a produce side") == (nobody.status, nobody.n, nobody.why)
 
 
-def test_arms_of_one_name_are_told_apart() -> None:
-    """Where two workloads have an arm of one name, the subject names the workload too."""
+def test_subjects_name_the_workload_of_arms_with_equal_names() -> None:
+    """The subject includes the workload if two workloads have an arm of the same name."""
     twins: list[Client] = [client("a"), client("a", "audit")]
     subjects = [check.subject for check in Stage(clients=twins).checks("produce.gap < 6s")]
     assert ["workload=orders arm=a", "workload=audit arm=a"] == subjects
