@@ -1,7 +1,6 @@
-"""Messages of the runner to a client process, each one line of JSON on the worker's standard input.
+"""Messages of the runner to a client process, each one line of JSON: the assignment, then orders.
 
-The first line is the assignment; it is also stored beside the worker's spool, so that the spool can be turned into
-evidence without the worker, which may have been killed. The orders follow, distinguished by ``do``.
+The assignment is also stored beside the worker's spool, so that a killed worker's spool can be turned into evidence.
 """
 
 from pathlib import Path
@@ -24,21 +23,11 @@ class _Message(BaseModel):
 
 
 class _Assignment(_Message):
-    """Fields common to producers, consumers and committers.
-
-    ``worker`` names the process, its log file and its spool: unique in the run. ``rack`` is the client's location (its
-    bootstrap address belongs to that rack); ``client_rack`` is the rack that it reports to Kafka, null for none.
-    ``origin_ns`` is ``time.monotonic_ns()`` at the start of the run: all times are integer microseconds since then.
-    ``settings`` are the plan's own settings of the client, under the client's own names (librdkafka's, Kafka's); they
-    override the harness's. ``switches`` are the rules of a reference client that the plan turned on or off. ``command``
-    starts the program of an ``exec`` or ``java`` client. ``broker_racks`` maps brokers to racks. ``security`` names the
-    variables of its secrets, never the secrets. ``life`` counts the restarts of this worker after a fault killed it: it
-    continues where the previous process ended.
-    """
+    """Fields common to producers, consumers and committers. All times are integer microseconds since ``origin_ns``."""
 
     run_id: str
-    origin_ns: int
-    worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    origin_ns: int  # `time.monotonic_ns()` at the start of the run
+    worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # names process, log file and spool: unique in the run
     workload: str
     arm: str
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
@@ -46,24 +35,24 @@ class _Assignment(_Message):
     topic_id: str
     partitions: int = Field(ge=1)
     bootstrap: str
-    rack: str
-    client_rack: str | None = None
-    settings: dict[str, Setting] = Field(default_factory=dict)
-    switches: dict[str, Any] = Field(default_factory=dict)
-    command: tuple[str, ...] = ()
+    rack: str  # location of the client; its bootstrap address belongs to this rack
+    client_rack: str | None = None  # rack that the client reports to Kafka
+    settings: dict[str, Setting] = Field(default_factory=dict)  # in the client's own names; override the harness's
+    switches: dict[str, Any] = Field(default_factory=dict)  # rules of a reference client that the plan set
+    command: tuple[str, ...] = ()  # starts the program of an `exec` or `java` client
     broker_racks: dict[int, str] = Field(default_factory=dict)
-    security: SecuritySettings = PLAINTEXT_SETTINGS
-    life: int = Field(default=0, ge=0)
+    security: SecuritySettings = PLAINTEXT_SETTINGS  # names the variables of the secrets, never the secrets
+    life: int = Field(default=0, ge=0)  # restarts after a fault; the worker continues where the last process ended
     spool: Path
     events: Path
 
 
 class ProduceAssignment(_Assignment):
-    """Assignment of one producer: ``rate_per_s`` records a second, the first at ``start + offset_us``.
+    """Assignment of one producer.
 
     ``offset_us`` shifts an arm's schedule, so that arms do not all send at the same instant. Sizes are of the record's
-    value, in bytes. ``keys`` is the number of distinct keys, null for records without a key. ``seed`` and ``workload``
-    identify the stream that sizes and keys are drawn from, so all arms of a workload send the same records.
+    value, in bytes. ``keys`` is the number of distinct keys, null for records without a key. Sizes and keys are drawn
+    from ``seed`` and ``workload``, so all arms of a workload send the same records.
     """
 
     op: Literal["produce"] = "produce"
@@ -89,9 +78,8 @@ class ProduceAssignment(_Assignment):
 class CommitAssignment(_Assignment):
     """Assignment of one committer.
 
-    It sends ``rate_per_s`` OffsetCommits a second, or keeps ``in_flight`` of them open, for ``groups`` in turn. Commit
-    n belongs to group n mod ``groups``. A group commits 0, 1, 2 ... for one partition of ``topic``, so its offsets must
-    never be seen to decrease. The groups have no members. With ``offsets_partitions``, the number of partitions of
+    Commit n belongs to group n mod ``groups``; the groups have no members. A group commits 0, 1, 2 ... for one
+    partition of ``topic``, so its offsets never decrease. With ``offsets_partitions``, the number of partitions of
     ``__consumer_offsets``, the groups are ordered by coordinator, else by number.
     """
 
@@ -111,18 +99,15 @@ class CommitAssignment(_Assignment):
         return self
 
     def group_of(self, seq: int) -> str:
-        """Return the group of commit ``seq``."""
         prefix, number = f"{self.workload}-{self.arm}", seq % self.groups
         if self.offsets_partitions is None:
             return f"{prefix}-{number}"
         return groups_by_coordinator(prefix, self.groups, self.offsets_partitions)[number]
 
     def partition_of(self, seq: "Number") -> "Number":
-        """Return the partition of commit ``seq`` (a number or an array): always the same for a group."""
         return seq % self.groups % self.partitions
 
     def offset_of(self, seq: "Number") -> "Number":
-        """Return the offset that commit ``seq`` commits (a number or an array)."""
         return seq // self.groups
 
 
@@ -150,10 +135,7 @@ def parse_assignment(line: str | bytes) -> Assignment:
 
 
 class Go(_Message):
-    """Start a sender's schedule at ``start_us``.
-
-    A restarted worker that receives it after a stop also gets ``stop_us``.
-    """
+    """Start a sender's schedule at ``start_us``; ``stop_us``: the stop that a worker missed before its restart."""
 
     do: Literal["go"] = "go"
     start_us: int

@@ -1,8 +1,6 @@
 """The run's clock, the event log and the running counts of one client.
 
-Clock: integer microseconds since the run's origin, the same in every process of the host, because ``time.monotonic_ns``
-reads Linux's CLOCK_MONOTONIC, which all processes share. Counts are for the live display and the warm-up rule only; the
-evidence is the spool.
+Counts are for the live display and the warm-up rule only; the evidence is the spool.
 """
 
 import json
@@ -19,7 +17,10 @@ Clock = Callable[[], int]
 
 
 def run_clock(origin_ns: int) -> Clock:
-    """Return a function that gives the microseconds since ``origin_ns`` (one ``time.monotonic_ns()`` of the run)."""
+    """Return a function that gives the microseconds since ``origin_ns`` (one ``time.monotonic_ns()`` of the run).
+
+    All processes of the host share Linux's CLOCK_MONOTONIC.
+    """
     monotonic_ns = time.monotonic_ns
     return lambda: (monotonic_ns() - origin_ns) // 1000
 
@@ -27,8 +28,7 @@ def run_clock(origin_ns: int) -> Clock:
 class Events:
     """Appends the events of one worker to ``assignment.events``, a file that many processes append to.
 
-    An event is one JSON object per line, and one ``write`` to a descriptor opened for appending, so lines of different
-    processes do not mix.
+    Each line is one ``write`` to a descriptor opened for appending, so lines of different processes do not mix.
     """
 
     def __init__(self, assignment: Assignment, clock: Clock) -> None:
@@ -56,11 +56,9 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """Number of records with a final status."""
         return sum(self._by_status.values())
 
     def sent_late(self, late_us: int) -> None:
-        """Count a record that was sent ``late_us`` after its intended time."""
         self.sent += 1
         self._late_us.append(late_us)
 

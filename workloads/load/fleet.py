@@ -1,10 +1,6 @@
 """Client processes of one run: a fleet of supervised workers, started, commanded and restarted together.
 
-A fault may kill a worker on purpose. The fault, possibly in another process (a manual fault), first writes a marker
-file beside the worker's rows (``mark_down``), and its end, possibly from yet another process (``heal``), releases the
-worker (``mark_released``); then the fleet restarts it. The marker names the process that was killed; any other death of
-that worker is unexpected, and an error. The marker stays after the release, because the fleet may notice the death
-later. Every process is a child of the runner and is gone when the ``async with`` block is left, however it is left.
+Every process is a child of the runner and is gone when the ``async with`` block is left, however it is left.
 """
 
 import asyncio
@@ -28,14 +24,19 @@ FILE = "held.json"
 
 
 class DownMarker(NamedTuple):
-    """Process (``pid``) of a worker that a fault killed; ``down`` is True while it must stay dead."""
+    """Process (``pid``) of a worker that a fault killed; ``down`` is True while it must stay dead.
+
+    A fault, possibly in another process (a manual fault), writes the marker file beside the worker's rows before the
+    kill (``mark_down``); its end, possibly from yet another process (``heal``), releases the worker
+    (``mark_released``), and the fleet restarts it. Any other death of the worker is an error. The marker stays after
+    the release, because the fleet may notice the death later.
+    """
 
     pid: int
     down: bool
 
 
 def mark_down(spool: Path, worker: str, pid: int) -> None:
-    """Mark a worker as killed on purpose. Call this before the kill."""
     _write(spool / worker, DownMarker(pid, down=True))
 
 
@@ -47,7 +48,6 @@ def mark_released(spool: Path, worker: str) -> None:
 
 
 def read_down_marker(spool: Path, worker: str) -> DownMarker | None:
-    """Return the marker of a worker; None if no fault ever killed it."""
     with suppress(OSError):
         return DownMarker(**json.loads((spool / worker / FILE).read_bytes()))
     return None
@@ -81,12 +81,10 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the latest process, None before ``start``."""
         return self._process.pid
 
     @property
     def progress(self) -> Progress | None:
-        """Latest progress report, with the counts of earlier processes added."""
         return _add_progress(self._earlier, self._process.progress)
 
     async def start(self) -> None:
@@ -127,7 +125,7 @@ class Worker:
                     raise
 
     async def kill(self) -> None:
-        """Kill the worker for good, and wait until its process is gone. Does nothing if it has ended."""
+        """Kill the worker for good, and wait until its process is gone."""
         if self._supervisor:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
@@ -226,7 +224,7 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def start(self, deadline_s: float) -> None:
-        """Start all workers; return when all are ready: leaders known, partitions assigned."""
+        """Start all workers; return when all know the leaders and have their partitions."""
         await self._all(SENDERS | READERS, Worker.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
@@ -261,7 +259,7 @@ class Fleet:
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:
-        """Have all workers write their final counters, close their clients and exit; kill workers that are too slow."""
+        """Let all workers write their final counters, close their clients and exit; kill workers that are too slow."""
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*(worker.order(Quit()) for worker in self._workers))
@@ -275,11 +273,9 @@ class Fleet:
         raise AssertionError("an event that is never set was set")
 
     def progress(self) -> Mapping[str, Progress]:
-        """Return worker -> its latest progress report, for workers that have reported."""
         return {worker.assignment.worker: worker.progress for worker in self._workers if worker.progress}
 
     def medians_us(self) -> Mapping[str, Sequence[float]]:
-        """Return worker -> its one-second latency medians so far, oldest first, for ``warmup.judge_warmup``."""
         return {worker.assignment.worker: worker.seconds.medians_us() for worker in self._workers}
 
     def pids(self) -> Mapping[str, int]:

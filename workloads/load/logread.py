@@ -1,8 +1,6 @@
-"""Log of the run's topics: every record of every partition, from beginning to end, as evidence.
+"""Log of the run's topics: every record of every partition, as evidence, read after all delivery deadlines have passed.
 
-The log is read after all delivery deadlines have passed. The ends are the high watermarks at the time of the call. A
-partition that cannot be read to its end within the deadline is an error, because half a log would make the other half
-look lost.
+A partition that cannot be read to its end is an error, because half a log would make the other half look lost.
 """
 
 import time
@@ -15,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.security import librdkafka_config
@@ -47,7 +45,7 @@ EndOffsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Topic:
-    """Topic to read: its name, id (as text, for the evidence) and number of partitions."""
+    """Topic to read; ``topic_id`` is the text form, for the evidence."""
 
     name: str
     topic_id: str
@@ -141,29 +139,21 @@ def _row_groups(
     consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[dict[str, Any]]:
     """Yield the topic's records as row groups, each partition in offset order."""
-    filler = Filler()
-
-    def row(message: Message) -> tuple[object, ...]:
-        mark = unpack(cast("Headers", message.headers()))
-        if mark is None:
-            return message.partition(), message.offset(), None, None, None
-        error = None if filler.is_value(mark.seq, message.value() or b"") else VALUE_CORRUPT
-        return message.partition(), message.offset(), mark.producer_id, mark.seq, error
-
     names = "partition", "offset", "producer_id", "seq", "error"
-    rows = map(row, _messages(consumer, topic.name, first, ends, until_s))
+    rows = _rows(consumer, topic.name, first, ends, until_s)
     while group := list(islice(rows, ROW_GROUP)):
         columns: dict[str, Any] = dict(zip(names, zip(*group, strict=True), strict=True))
         yield columns | {"topic": [topic.name] * len(group), "topic_id": [topic.topic_id] * len(group)}
 
 
-def _messages(
+def _rows(
     consumer: Consumer, topic: str, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
-) -> Iterator[Message]:
-    """Yield all records from ``first`` to below ``ends``.
+) -> Iterator[tuple[object, ...]]:
+    """Yield (partition, offset, producer id, seq, error) of all records from ``first`` to below ``ends``.
 
     A partition is complete when a record or the end of the partition lies at its end offset.
     """
+    filler = Filler()
     positions = {number: first[number] for number, end in ends.items() if end > first[number]}
     consumer.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])
     while behind := {number: offset for number, offset in positions.items() if offset < ends[number]}:
@@ -173,9 +163,14 @@ def _messages(
                 f"the log of {topic}/{number} was read only to offset {offset} of {ends[number]} in time"
             )
         for message in consumer.consume(_BATCH, timeout=0.1):
-            number, offset = cast("int", message.partition()), cast("int", message.offset())
-            if message.error() is None and offset < ends[number]:
+            number, offset, error = cast("int", message.partition()), cast("int", message.offset()), message.error()
+            if error is None and offset < ends[number]:
                 positions[number] = offset + 1
-                yield message
-            elif (error := message.error()) is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own errors
+                mark = unpack(cast("Headers", message.headers()))
+                if mark is None:
+                    yield number, offset, None, None, None
+                else:
+                    corrupt = not filler.is_value(mark.seq, message.value() or b"")
+                    yield number, offset, mark.producer_id, mark.seq, VALUE_CORRUPT if corrupt else None
+            elif error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own errors
                 positions[number] = max(positions[number], offset)

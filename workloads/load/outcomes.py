@@ -1,11 +1,7 @@
 """Conversion of spools into evidence: one Parquet file per worker, with the columns of the public outcome row.
 
-The runner converts after the load, from the spools alone, so a worker that was killed makes no difference. There is one
-row for every row of the spool, nothing dropped or clamped; a produce row that was begun and never ended is ``in_doubt``
-with ``done_us`` null.
-
-zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the fastest to
-read of the encodings measured.
+The runner converts after the load, from the spools alone, so a worker that was killed makes no difference. Every row of
+the spool becomes a row; a produce row that was begun and never ended is ``in_doubt`` with ``done_us`` null.
 """
 
 import os
@@ -89,12 +85,7 @@ def convert(home: Path, outcomes: Path) -> list[Path]:
     paths = []
     for file in sorted(home.glob("*/assignment.json")):
         assignment, spool = parse_assignment(file.read_bytes()), file.parent
-        if isinstance(assignment, ConsumeAssignment):
-            groups = _consumed(assignment, spool)
-        elif isinstance(assignment, CommitAssignment):
-            groups = _committed(assignment, spool)
-        else:
-            groups = _produced(assignment, spool)
+        groups = _consumed(assignment, spool) if isinstance(assignment, ConsumeAssignment) else _sent(assignment, spool)
         paths.append(outcomes / f"part-{assignment.worker}.parquet")
         write_whole(paths[-1], SCHEMA, groups)
     return paths
@@ -104,6 +95,8 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> Non
     """Write one Parquet file with a row group for each of ``groups``: complete and on disk, or not there at all.
 
     Columns that a group lacks are null. Until it is complete, the file's name starts with a dot, which Spark ignores.
+    zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the fastest
+    to read of the encodings measured.
     """
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     draft = path.with_name(f".{path.name}.draft")
@@ -136,57 +129,50 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> Non
         draft.unlink(missing_ok=True)
 
 
-def _produced(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:
-    seq = 0
+def _sent(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:
+    first_seq = 0
     for rows in _groups(spool, _PRODUCED, "begun"):
+        seqs = np.arange(first_seq, first_seq + len(rows))
+        first_seq += len(rows)
         ended = rows["ended"] == 1
         final = {name: np.where(ended, rows[name], UNKNOWN) for name in _FINAL_COLUMNS}
-        yield (
-            _constant_columns(assignment, len(rows))
-            | final
-            | {
-                "producer_id": np.full(len(rows), assignment.producer_id),
-                "seq": np.arange(seq, seq + len(rows)),
-                **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
-                "broker_rack": _text_column(final["broker_id"], assignment.broker_racks.get),
-                "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
-                "status": _text_column(
-                    np.where(ended, rows["status"], Status.IN_DOUBT), lambda value: Status(value).text
-                ),
-                "error": _text_column(np.where(ended, rows["code"], 0), error_name),
-            }
-        )
-        seq += len(rows)
-
-
-def _committed(assignment: CommitAssignment, spool: Path) -> Iterator[Columns]:
-    """Partition and offset follow from a commit's number unless the client reported them. There are no ``bytes``."""
-    for rows in _produced(assignment, spool):
-        seqs, reported = rows["seq"], rows["offset"] >= 0
-        yield rows | {
-            "group": _text_column(seqs % assignment.groups, assignment.group_of),
-            "partition": np.where(reported, rows["partition"], assignment.partition_of(seqs)),
-            "offset": np.where(reported, rows["offset"], assignment.offset_of(seqs)),
-            "bytes": np.full(len(seqs), UNKNOWN),
+        status = np.where(ended, rows["status"], Status.IN_DOUBT)
+        columns = {
+            **_constant_columns(assignment, len(rows)),
+            **final,
+            "producer_id": np.full(len(rows), assignment.producer_id),
+            "seq": seqs,
+            **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
+            "broker_rack": _text_column(final["broker_id"], assignment.broker_racks.get),
+            "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
+            "status": _text_column(status, lambda value: Status(value).text),
+            "error": _text_column(np.where(ended, rows["code"], 0), error_name),
         }
+        if isinstance(assignment, CommitAssignment):
+            # partition and offset follow from a commit's number unless the client reported them
+            reported = final["offset"] >= 0
+            columns |= {
+                "group": _text_column(seqs % assignment.groups, assignment.group_of),
+                "partition": np.where(reported, final["partition"], assignment.partition_of(seqs)),
+                "offset": np.where(reported, final["offset"], assignment.offset_of(seqs)),
+                "bytes": np.full(len(seqs), UNKNOWN),
+            }
+        yield columns
 
 
 def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
     path = spool / "members"
     members = [None, *(path.read_text().splitlines() if path.exists() else [])]
     for rows in _groups(spool, _CONSUMED, "written"):
-        numbers = {name: rows[name].copy() for name in _NUMBERS}
-        yield (
-            _constant_columns(assignment, len(rows))
-            | numbers
-            | {
-                "group": [assignment.group] * len(rows),
-                "broker_rack": _text_column(rows["broker_id"], assignment.broker_racks.get),
-                "member": _text_column(rows["member"], lambda index: members[index]),
-                "status": [Status.OK.text] * len(rows),
-                "error": _text_column(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
-            }
-        )
+        yield {
+            **_constant_columns(assignment, len(rows)),
+            **{name: rows[name].copy() for name in _NUMBERS},
+            "group": [assignment.group] * len(rows),
+            "broker_rack": _text_column(rows["broker_id"], assignment.broker_racks.get),
+            "member": _text_column(rows["member"], lambda index: members[index]),
+            "status": [Status.OK.text] * len(rows),
+            "error": _text_column(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
+        }
 
 
 def _constant_columns(assignment: Assignment, rows: int) -> Columns:

@@ -63,7 +63,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id, None before ``start``."""
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
@@ -98,7 +97,6 @@ class WorkerProcess:
         return await self._result_or_end(done)
 
     async def kill(self) -> None:
-        """Kill the process by its id and wait until it is gone. Does nothing if it has ended."""
         if self._process is None:
             return
         self.quitting = True
@@ -109,13 +107,12 @@ class WorkerProcess:
             await self._listener
 
     async def end(self) -> None:
-        """Wait until the process is gone. ``WorkloadError`` if it ended unexpectedly."""
+        """Wait until the process is gone; ``WorkloadError`` if it ended unexpectedly."""
         await self.ended.wait()
         if not self.quitting:
             raise self.early_end_error()
 
     def early_end_error(self) -> WorkloadError:
-        """Return the error about a worker that ended too early, with the reason, or the exit status and log lines."""
         if self._reason is not None:
             return self._error(f"ended early: {self._reason}", "")
         status = self._process.returncode if self._process else None
@@ -123,7 +120,6 @@ class WorkerProcess:
         return self.overdue_error(f"ended early: {end}")
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        """Return the error about a worker that is alive but overdue, with its last log lines."""
         lines: list[str] = []
         with contextlib.suppress(OSError):
             size = self.log.stat().st_size
@@ -166,7 +162,15 @@ class WorkerProcess:
                 message = json.loads(line)
                 match message.pop("say"):
                     case "progress":
-                        self._record_progress(message)
+                        window_us, traffic = message.pop("window"), message.pop("traffic")
+                        self.seconds.add(message["t_us"], window_us)
+                        names = ("worker", "workload", "arm", "op", "rack")
+                        self.progress = Progress(
+                            **{name: getattr(self.assignment, name) for name in names},
+                            **message,
+                            window_us=tuple(window_us),
+                            traffic={int(broker): (sent, received) for broker, (sent, received) in traffic.items()},
+                        )
                     case "died":
                         self._reason = message["why"]
                     case "done":
@@ -183,10 +187,3 @@ class WorkerProcess:
         answer = self._answers.pop(kind, None)
         if answer and not answer.done():
             answer.set_result(message)
-
-    def _record_progress(self, message: dict[str, Any]) -> None:
-        assignment, window_us = self.assignment, message.pop("window")
-        traffic = {int(broker): (sent, received) for broker, (sent, received) in message.pop("traffic").items()}
-        self.seconds.add(message["t_us"], window_us)
-        names = {name: getattr(assignment, name) for name in ("worker", "workload", "arm", "op", "rack")}
-        self.progress = Progress(**names, **message, window_us=tuple(window_us), traffic=traffic)

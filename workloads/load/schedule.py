@@ -33,8 +33,8 @@ def offsets_partition(group: str, partitions: int) -> int:
 def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
     """Return the names of a client's groups, ordered by their partition of ``__consumer_offsets``, then by number.
 
-    That partition's leader is the group's coordinator (``GroupMetadataManager.partitionFor``). In this order one
-    coordinator is busy for as many commits as it has groups, then the next, so their writes do not mix.
+    That partition's leader is the group's coordinator (``GroupMetadataManager.partitionFor``). In this order the writes
+    of different coordinators do not mix.
     """
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
@@ -45,10 +45,7 @@ US_PER_S = 1_000_000
 
 
 class Schedule:
-    """Constant rate: ``intended_us(n) = start_us + offset_us + n / rate``, in whole microseconds without drift.
-
-    The rate is a fraction and every time is computed from n, so rounding errors do not add up.
-    """
+    """Constant rate: ``intended_us(n) = start_us + offset_us + n / rate``, in whole microseconds without drift."""
 
     def __init__(self, start_us: int, offset_us: int, rate_per_s: float) -> None:
         rate = Fraction(rate_per_s).limit_denominator(US_PER_S)
@@ -75,7 +72,7 @@ class Draw:
 
 
 class Stream:
-    """Draws of one workload. ``keys`` is the number of distinct keys, None for records without a key."""
+    """Random sizes and keys of one workload. ``keys``: number of distinct keys, None for records without a key."""
 
     def __init__(self, seed: int, workload: str, size_min: int, size_max: int, keys: int | None) -> None:
         self._name = blake2b(f"{seed}/{workload}".encode()).digest()

@@ -1,8 +1,7 @@
 """Recorder of a client's actions: fixed-size rows that survive a ``kill -9`` of the client.
 
-A row is packed straight into a file mapped into memory. The row belongs to the kernel as soon as it is packed, so the
-death of the process loses nothing; only the death of the machine would. The byte that makes a row valid is packed last:
-half a row does not count. A worker that a fault killed continues, after its restart, behind the earlier rows.
+A row is packed straight into a file mapped into memory, so it belongs to the kernel. The byte that makes a row valid is
+packed last: half a row does not count. A restarted worker continues behind the earlier rows.
 
 ::
 
@@ -61,11 +60,9 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 def status_of_code(code: int) -> Status:
     """Return the status that a delivery report's error code leaves a record in; code 0 is success.
 
-    ``FAILED`` promises that the record is nowhere. Only errors of the record, the topic or its policies can promise it,
-    because every attempt meets them alike. Every other error (a time-out, a connection, a moved leader, too few
-    replicas, a fatal client) may follow an attempt that was written and whose response was lost, and librdkafka's
-    Python binding does not report whether a message was possibly persisted. So the default is ``IN_DOUBT``: doubt costs
-    a little knowledge, a wrong ``FAILED`` would accuse Kafka of a phantom.
+    ``FAILED`` promises that the record is nowhere. Only errors of the record, the topic or its policies can promise
+    this, because every attempt meets them alike. Any other error may follow an attempt that was written and whose
+    response was lost, and librdkafka's Python binding does not report whether a message was possibly persisted.
     """
     if code == KafkaError.NO_ERROR:
         return Status.OK
@@ -113,8 +110,8 @@ class _Spool:
     """Files of ROWS rows each, mapped into memory and never moved, including the files of an earlier process.
 
     ``next`` is the first row that is not valid. ``FileExistsError`` if this worker has a spool already, although it was
-    not restarted. Files are grown ahead of need, when the client has time, with their space reserved: a full disk is an
-    error when growing, never a SIGBUS when packing.
+    not restarted. Files are added when the client has time, with their space reserved: a full disk is an error when a
+    file is added, never a SIGBUS when a row is packed.
     """
 
     def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
@@ -148,7 +145,7 @@ class _Spool:
             os.close(descriptor)
 
     def idle(self) -> None:
-        """Grow if less than half a file is left. Call this when the client has nothing to do."""
+        """Add a file if less than half a file is left. Call this when the client has nothing to do."""
         if len(self._maps) * ROWS - self.next < ROWS // 2:
             self._grow()
 

@@ -1,7 +1,7 @@
 """One client in a process of its own: ``python -m aftershock.workloads.load.worker RUN WORKER``.
 
-The arguments only make the process easy to find; its assignment arrives on standard input. The conversation is one JSON
-object per line, the runner's side on standard input::
+The arguments only make the process easy to find. The conversation is one JSON object per line, the runner's side on
+standard input::
 
     {assignment}                       ->
                                        <-  {"say": "ready"}
@@ -62,7 +62,6 @@ class Inbox:
         Thread(target=self._read, name="inbox", daemon=True).start()
 
     def wait(self) -> bytes:
-        """Return the next line, however long it takes."""
         return self._lines.get()
 
     def take(self) -> bytes | None:
@@ -162,7 +161,7 @@ class Client(Protocol):
         """Accept an order. ``answer`` returns its result, if it has one."""
 
     def step(self, wait_us: int) -> None:
-        """Do the work that is due, or wait for work for about ``wait_us`` at most."""
+        """Do the due work, or wait for work for about ``wait_us`` at most."""
 
     def answer(self) -> dict[str, Any] | None:
         """Return the result of the last order once, when it has been carried out."""
@@ -203,7 +202,19 @@ def main() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     outbox = Outbox(sys.stdout.fileno())
     try:
-        _work(Inbox(sys.stdin.fileno()), outbox)
+        inbox = Inbox(sys.stdin.fileno())
+        assignment = parse_assignment(inbox.wait())
+        clock = run_clock(assignment.origin_ns)
+        events = Events(assignment, clock)
+        client = make_client(assignment, clock, events)
+        client.prepare()
+        gc.collect()
+        gc.freeze()  # objects of the set-up stay alive; a full collection would stall the schedule
+        outbox.report("ready")
+        _serve(client, inbox, outbox, clock, HeartbeatFile(assignment))
+        events.emit("counters", counters=client.counters())
+        client.close()
+        outbox.report("done", did="quit")
     except Exception as error:  # noqa: BLE001  # any failure must be reported to the runner
         _LOG.exception("died")
         reason = f"{type(error).__name__}: {error}"
@@ -212,25 +223,10 @@ def main() -> int:
         elif isinstance(error, KafkaException):
             reason = f"librdkafka: {error.args[0].str()}"
         outbox.report("died", why=reason)
-        outbox.flush(_FLUSH_S)
         return 1
+    finally:
+        outbox.flush(_FLUSH_S)
     return 0
-
-
-def _work(inbox: Inbox, outbox: Outbox) -> None:
-    assignment = parse_assignment(inbox.wait())
-    clock = run_clock(assignment.origin_ns)
-    events = Events(assignment, clock)
-    client = make_client(assignment, clock, events)
-    client.prepare()
-    gc.collect()
-    gc.freeze()  # objects of the set-up stay alive; a full collection would stall the schedule
-    outbox.report("ready")
-    _serve(client, inbox, outbox, clock, HeartbeatFile(assignment))
-    events.emit("counters", counters=client.counters())
-    client.close()
-    outbox.report("done", did="quit")
-    outbox.flush(_FLUSH_S)
 
 
 def _serve(client: Client, inbox: Inbox, outbox: Outbox, clock: Clock, heartbeats: HeartbeatFile) -> None:
