@@ -89,11 +89,12 @@ class Pair:
         self._ended = False
         self._dialling: asyncio.Task[None] | None = None
         self.client, self.broker = Side(self), Side(self)
-        self._to_client = DelayQueue(self.client.write, self.client.close, partial(self.broker.hold_back, "delayed"))
-        self._to_broker = DelayQueue(self.broker.write, self.broker.close, partial(self.client.hold_back, "delayed"))
+        self.client.peer, self.broker.peer = self.broker, self.client
         same_rack = {other.broker: proxy.addresses[other.name] for other in proxy.routes if other.rack == route.rack}
         broker_view = BrokerView(route.broker, same_rack)
-        self.conversation = Conversation(proxy.active_rules, broker_view, self._to_broker, self._to_client, self.end)
+        self.conversation = Conversation(
+            proxy.active_rules, broker_view, self.broker.queue, self.client.queue, self.end
+        )
 
     def connected(self, side: "Side") -> None:
         """Handle a new socket; the client's socket is not read before the broker's socket exists."""
@@ -115,18 +116,11 @@ class Pair:
         except ProtocolError:
             self.end()
 
-    def crowded(self, side: "Side", is_crowded: bool) -> None:  # noqa: FBT001 -- as in asyncio's callbacks
-        """Pause reading from the other side while this one accepts no more data."""
-        (self.broker if side is self.client else self.client).hold_back("crowded", is_crowded)
-
     def lost(self, side: "Side") -> None:
         """Handle the end of one side: the other side ends when it has received all pending data."""
-        to_lost, to_other = (
-            (self._to_client, self._to_broker) if side is self.client else (self._to_broker, self._to_client)
-        )
-        to_lost.abandon()
-        if self.client.is_open or self.broker.is_open:
-            to_other.finish()
+        side.queue.abandon()
+        if side.peer.is_open:
+            side.peer.queue.finish()
         else:
             self.end()
 
@@ -137,9 +131,8 @@ class Pair:
         self._proxy.pairs.discard(self)
         if self._dialling:
             self._dialling.cancel()
-        for queue in (self._to_client, self._to_broker):
-            queue.abandon()
         for side in (self.client, self.broker):
+            side.queue.abandon()
             side.abort()
 
     async def _dial(self) -> None:
@@ -151,13 +144,19 @@ class Pair:
 
 
 class Side(asyncio.Protocol):
-    """One of the two sockets. The last five methods are asyncio's callbacks."""
+    """One of the two sockets. ``queue``: delayed writes to it. ``peer``: the other socket.
+
+    A socket that accepts no more data, or for which too many bytes are delayed, pauses reading from its peer.
+    """
+
+    peer: "Side"
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
         self._transport: asyncio.Transport | None = None
         self._held_by: set[str] = set()
         self.is_open = False
+        self.queue = DelayQueue(self.write, self.close, lambda is_crowded: self.peer.hold_back("delayed", is_crowded))
 
     def write(self, piece: Piece) -> None:
         # the transport buffers data that it can't send, and then calls `pause_writing`
@@ -173,7 +172,7 @@ class Side(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
-    def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- used as a callback
+    def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- short calls
         """Add or remove a reason to pause reading; reading continues when none is left."""
         was_held = bool(self._held_by)
         (self._held_by.add if is_held else self._held_by.discard)(reason)
@@ -189,10 +188,10 @@ class Side(asyncio.Protocol):
         self._pair.received(self, data)
 
     def pause_writing(self) -> None:
-        self._pair.crowded(self, True)
+        self.peer.hold_back("crowded", True)
 
     def resume_writing(self) -> None:
-        self._pair.crowded(self, False)
+        self.peer.hold_back("crowded", False)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.is_open = False
