@@ -1,4 +1,6 @@
-"""A run with blocks, measured by Spark: each block's number is of its own records, and arms are told apart by them."""
+"""A run with blocks, measured by Spark: each block's value comes from its own records and decides comparisons
+of arms.
+"""
 
 import json
 import math
@@ -31,7 +33,9 @@ P90 = Measure("produce.latency", 0.9, "fault")
 
 @pytest.fixture(scope="module")
 def blocked(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """Eight blocks of 2 s and 2 s, in which `patient` takes four times as long; one fault of the plan, `slow`."""
+    """Write a run of eight blocks of 2 s fault and 2 s recovery, in which `patient` is four times as slow; the
+    only fault is `slow`.
+    """
     other, phases = made.copy(), [row for row in made.phases if row["name"] in ("warmup", "steady")]
     for block in range(1, BLOCKS + 1):
         at, name = FIRST_S + EACH_S * (block - 1), f"slow-{block}"
@@ -57,13 +61,13 @@ def _window(block: int, start_s: int, end_s: int) -> dict[str, int]:
 
 
 def _block_of(at_us: int) -> int:
-    """The block in whose fault a moment lies; 0: in none."""
+    """Return the block whose fault contains this moment, or 0."""
     since = at_us / S - FIRST_S
     return int(since // EACH_S) + 1 if 0 <= since < BLOCKS * EACH_S and since % EACH_S < FAULT_S else 0
 
 
 def _oracle(blocked: Evidence, client: str) -> dict[int, Block]:
-    """Nearest rank, of the rows as they stand in the files."""
+    """Compute nearest-rank quantiles in plain Python from the rows of the files."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - beside the one use of it
 
     seen: dict[int, list[int]] = {}
@@ -75,8 +79,8 @@ def _oracle(blocked: Evidence, client: str) -> dict[int, Block]:
     return {n: Block(sorted(some)[math.ceil(0.9 * len(some)) - 1], len(some)) for n, some in seen.items()}
 
 
-def test_each_block_is_of_its_own_records(measured: Facts, blocked: Evidence) -> None:
-    """The value and the number of records of every block, by an oracle in plain Python; nothing of steady is there."""
+def test_each_block_has_the_values_of_its_own_records(measured: Facts, blocked: Evidence) -> None:
+    """Every block's value and number of records equal a plain Python oracle and exclude the steady phase."""
     for client in CLIENTS:
         oracle = _oracle(blocked, client)
         assert set(range(1, BLOCKS + 1)) == oracle.keys()
@@ -84,14 +88,16 @@ def test_each_block_is_of_its_own_records(measured: Facts, blocked: Evidence) ->
 
 
 def test_gaps_are_cut_at_the_blocks(measured: Facts) -> None:
-    """The longest gap of a block lies within its fault and recovery, and every block has one."""
+    """Every block has a longest gap, which lies within its fault and recovery."""
     gaps = blocks.of_slices(measured.slices(Measure("produce.gap").cut, CLIENTS[0]), None)
     assert set(range(1, BLOCKS + 1)) == gaps.keys()
     assert all(gap.value_us is not None and 0 < gap.value_us <= EACH_S * S for gap in gaps.values())
 
 
-def test_arms_are_told_apart(measured: Facts) -> None:
-    """Four times as slow is a regression, and no SLO that asks for less passes; one that asks for more does."""
+def test_a_slower_arm_is_a_regression(measured: Facts) -> None:
+    """An arm that is four times as slow is a regression; SLOs with a lower factor fail and SLOs with a higher
+    factor pass.
+    """
     ours, theirs = (blocks.of_slices(measured.slices(P90.cut, client), 0.9) for client in CLIENTS)
     (row,) = rows([Question(Measure("produce.latency", 0.9, "fault"), ours, theirs)])
     assert ("regressed", BLOCKS) == (row.verdict, row.blocks)
@@ -99,8 +105,8 @@ def test_arms_are_told_apart(measured: Facts) -> None:
     assert [Status.FAIL, Status.PASS] == told
 
 
-def test_what_is_stored_is_what_was_measured(measured: Facts, blocked: Evidence) -> None:
-    """`analysis.json` leads to the same blocks as the measurements themselves, recoveries too."""
+def test_stored_blocks_equal_measured_blocks(measured: Facts, blocked: Evidence) -> None:
+    """`analysis.json` gives the same blocks as the measurements, including recoveries."""
     stored = json.loads(json.dumps(analysis_document(measured)))
     for measure_ in (P90, Measure("produce.gap")):
         assert blocks.of_slices(measured.slices(measure_.cut, CLIENTS[0]), measure_.q) == blocks.stored(

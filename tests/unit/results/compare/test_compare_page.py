@@ -1,4 +1,4 @@
-"""What docs/COMPARE.md shows is what is printed."""
+"""The examples in docs/COMPARE.md equal the output of the commands."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -17,7 +17,7 @@ NIGHT = Line(date(2026, 9, 8), "", "nightly", "orders", "kip951", "recovery", "f
 
 
 def test_the_comparison(tmp_path: Path) -> None:
-    """Eight blocks of a client that recovers four times as fast."""
+    """The example has eight blocks of a client that recovers four times as fast."""
     rng = np.random.default_rng(11)
     blocks = {arm: [float(v) for v in us * np.exp(rng.normal(0, 0.3, 8))] for arm, us in (("kip951", 9e4), ("baseline", 4e5))}  # fmt: skip # noqa: E501
     recovered = {arm: [v * 12 * float(np.exp(rng.normal(0, 0.2))) for v in values] for arm, values in blocks.items()}
@@ -26,7 +26,7 @@ def test_the_comparison(tmp_path: Path) -> None:
 
 
 def test_the_trend() -> None:
-    """Eighty nights, of which one of two arms got slower with a new Kafka."""
+    """The example has eighty nights in which a new Kafka version made one of two arms slower."""
     rng = np.random.default_rng(12)
     nights = [(NIGHT.night + timedelta(days=index), "4.3.0" if index < 65 else "4.3.1") for index in range(80)]
     slow = [replace(NIGHT, night=night, run_id=f"{night:%Y%m%d}-nightly", kafka=kafka, value=float(np.exp(rng.normal(0, 0.1))) * (1.5 if kafka == "4.3.1" else 1)) for night, kafka in nights]  # fmt: skip # noqa: E501

@@ -1,4 +1,4 @@
-"""Comparisons by blocks: what is said when, of one run's arms, of two runs, and of an SLO with confidence."""
+"""Comparisons by blocks: of one run's arms, of two runs, and of SLOs with confidence."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def row(ours: Sequence[float | None], theirs: Sequence[float | None], n: int = 6
 
 
 def test_four_verdicts() -> None:
-    """Half, double, the same, and too noisy to tell; only the last has no answer."""
+    """The results are improved, regressed, equivalent and inconclusive; only inconclusive has no answer."""
     noisy = [value * factor for value, factor in zip(BASE, (1, 3, 0.3, 2, 0.5, 4, 0.2, 1.5), strict=True)]
     half, double, same, unsure = (
         row(ours, BASE) for ours in ([v / 2 for v in SAME], [v * 2 for v in SAME], SAME, noisy)
@@ -53,7 +53,7 @@ def test_four_verdicts() -> None:
 
 
 def test_fewer_than_six_blocks_decide_nothing() -> None:
-    """However large the difference, and whatever its sign; the sentence says what to set."""
+    """This holds for any difference in any direction; the reason names the setting to change."""
     for count in range(1, 6):
         answer = row([1.0] * count, [9.0] * count)
         assert ("inconclusive", f"needs 6 blocks, saw {count}: set blocks: 8") == (answer.verdict, answer.next)
@@ -61,20 +61,22 @@ def test_fewer_than_six_blocks_decide_nothing() -> None:
 
 
 def test_too_few_records_in_a_block() -> None:
-    """One thin block is enough: a p95 of 199 records is none."""
+    """One block with too few records suffices: a p95 of 199 records is not used."""
     thin = blocks(SAME) | {3: Block(1.0, 199)}
     (answer,) = rows([Question(P95, thin, blocks(BASE))])
     assert ("inconclusive", "too few records in a block: 199 of 200") == (answer.verdict, answer.why)
 
 
 def test_a_block_on_one_side_only() -> None:
-    """It is neither dropped nor made up."""
+    """The block is neither omitted nor filled in."""
     (answer,) = rows([Question(P95, blocks(SAME), blocks(BASE[:7]))])
     assert ("inconclusive", "block 8 has a value on one side only") == (answer.verdict, answer.why)
 
 
 def test_censored_blocks_are_counted() -> None:
-    """They leave no ratio: eight signs of eight decide, seven do not; the row says how many there were."""
+    """A censored block has no ratio: eight equal signs of eight decide, seven do not; the row reports the
+    number of signs.
+    """
     sure, unsure = row([None, *[9e6] * 7], BASE), row([None, *[9e6] * 6, 1.0], BASE)
     assert ("regressed", 1, None, None) == (sure.verdict, sure.censored, sure.ratio, sure.ours_ms)
     assert "1 of 16 values are censored" in sure.why
@@ -82,8 +84,10 @@ def test_censored_blocks_are_counted() -> None:
     assert "inconclusive" == row([None] * 8, [None] * 8).verdict
 
 
-def test_several_metrics_are_several_chances() -> None:
-    """What is sure alone is not among twelve: Holm, and those that could not be tested count."""
+def test_several_metrics_are_corrected_for_multiple_tests() -> None:
+    """A difference that is significant alone is not among twelve (Holm); metrics that could not be tested count
+    as well.
+    """
     mild = [value * factor for value, factor in zip(BASE, (1.5, 1.9, 1.1, 1.6, 0.9, 1.8, 1.2, 1.5), strict=True)]
     one = Question(P95, blocks(mild), blocks(BASE))
     thin = Question(P95, blocks(BASE, 10), blocks(BASE, 10))
@@ -91,14 +95,14 @@ def test_several_metrics_are_several_chances() -> None:
     assert "inconclusive" == rows([one, *[thin] * 20])[0].verdict
 
 
-def test_equivalent_goes_before_improved() -> None:
-    """A difference as sure as can be, and too small to matter, is none; a smaller margin makes it one."""
+def test_equivalence_takes_precedence_over_improvement() -> None:
+    """A certain difference within the margin is equivalent; with a smaller margin it is an improvement."""
     question = Question(P95, blocks([value * 0.95 for value in BASE]), blocks(BASE))
     assert ["equivalent", "improved"] == [rows([question], margin)[0].verdict for margin in (1.25, 1.02)]
 
 
 def test_false_alarms_of_a_whole_comparison() -> None:
-    """Three metrics of an arm with itself, 300 times over: some verdict of a difference in 5 % at most (3 sigma)."""
+    """300 comparisons of an arm with itself in three metrics find a difference in at most 5 % (3 sigma)."""
     rng, alarms = np.random.default_rng(2), 0
     for _ in range(300):
         questions = [Question(P95, blocks(ours), blocks(theirs)) for ours, theirs in (pairs(rng, 8) for _ in range(3))]
@@ -106,8 +110,8 @@ def test_false_alarms_of_a_whole_comparison() -> None:
     assert alarms <= 300 * 0.05 + 3 * (300 * 0.05 * 0.95) ** 0.5
 
 
-def test_the_worst_of_the_rows() -> None:
-    """One regression is one; no rows are no answer."""
+def test_the_result_is_that_of_the_worst_row() -> None:
+    """One regression suffices; a comparison without rows is inconclusive."""
     made = [Row("m", verdict, 8, 0, "") for verdict in ("improved", "inconclusive", "regressed", "equivalent")]  # type: ignore[arg-type]
     assert ["regressed", "inconclusive", "equivalent", "inconclusive"] == [
         worst(made), worst(made[:2]), worst([made[0], made[3]]), worst([]),
@@ -125,19 +129,19 @@ def test_the_worst_of_the_rows() -> None:
     ],
 )
 def test_measures_are_read(text: str, measure: Measure) -> None:
-    """Every form, and its own words lead back to it."""
+    """Every form parses, and its printed form parses to the same measure."""
     assert measure == parse(text) == parse(str(measure))
 
 
 @pytest.mark.parametrize("text", ["", "p95", "produce.latency", "produce.latency p100", "produce.gap in fault", "lost"])
-def test_no_measure(text: str) -> None:
-    """What can't be compared is refused, with the forms that can."""
+def test_invalid_measures_are_refused(text: str) -> None:
+    """The error lists the valid forms."""
     with pytest.raises(AftershockError, match="can't be compared; write a metric like"):
         parse(text)
 
 
 def test_arms_of_one_run(tmp_path: Path) -> None:
-    """The control on the other side, metric by metric, from the stored documents alone."""
+    """The stored documents suffice to compare every metric of an arm with that of the control."""
     p95 = {"kip951": [v / 4 for v in SAME], "baseline": BASE}
     recovered = {"kip951": [20_000.0] * 8, "baseline": [900_000 * wave for wave in WAVES]}
     (found,) = arms_of(write(tmp_path / "r1", documents(p95, recovered)))
@@ -148,7 +152,7 @@ def test_arms_of_one_run(tmp_path: Path) -> None:
 
 
 def test_three_arms_are_three_pairs(tmp_path: Path) -> None:
-    """Each with each, the control never first."""
+    """Every pair is compared, and the control is always second."""
     made = documents(dict.fromkeys(("kip951", "control", "eager"), BASE))
     found = arms_of(write(tmp_path / "r1", made))
     assert [("eager", "control"), ("kip951", "control"), ("kip951", "eager")] == [
@@ -156,8 +160,8 @@ def test_three_arms_are_three_pairs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_block_without_its_fault_is_no_trial(tmp_path: Path) -> None:
-    """It is left out on both sides, and said; what it held does not matter any more."""
+def test_a_block_without_its_fault_is_omitted(tmp_path: Path) -> None:
+    """The block is omitted on both sides whatever its values, and the output reports the omission."""
     wild = [v / 4 for v in SAME]
     wild[2] = 9e9
     made = spoilt(documents({"kip951": wild, "baseline": BASE}), "witness/kill-1-3", "the broker never stopped")
@@ -168,8 +172,8 @@ def test_a_block_without_its_fault_is_no_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["harness", "unfinished"])
-def test_nothing_is_shown_under_doubt(tmp_path: Path, spoil: str) -> None:
-    """A harness that is not to be trusted, or a run that did not finish: inconclusive whatever was measured."""
+def test_doubtful_runs_are_inconclusive(tmp_path: Path, spoil: str) -> None:
+    """A run with a doubtful harness or an incomplete run is inconclusive whatever was measured."""
     made = documents({"kip951": [v / 4 for v in SAME], "baseline": BASE})
     if spoil == "harness":
         made = spoilt(made, "harness/host", "the host was starved")
@@ -180,17 +184,17 @@ def test_nothing_is_shown_under_doubt(tmp_path: Path, spoil: str) -> None:
     assert any(word in found.rows[0].why for word in ("starved", "runner died"))
 
 
-def two(tmp_path: Path, base: dict[str, Any], changed: dict[str, Any], **asked: Any) -> Any:
+def two_runs(tmp_path: Path, base: dict[str, Any], changed: dict[str, Any], **asked: Any) -> Any:
     paths = [write(tmp_path / name, made) for name, made in (("r1", base), ("r2", changed))]
     return between(paths[0], paths[1], Options(**asked))
 
 
 def test_two_runs_by_block(tmp_path: Path) -> None:
-    """The same arms before and after, with a caution; what differs between the runs is noted."""
+    """The same arms are compared before and after, with a caution; differences between the runs are listed."""
     base = documents({"baseline": BASE, "kip951": BASE})
     changed = documents({"baseline": SAME, "kip951": [v * 3 for v in SAME]}, run_id="r2")
     changed["run"]["versions"]["kafka"] = "4.4.0"
-    found = two(tmp_path, base, changed)
+    found = two_runs(tmp_path, base, changed)
     assert [("orders/baseline in r2", "r1", "equivalent"), ("orders/kip951 in r2", "r1", "regressed")] == [
         (one.ours, one.theirs, one.verdict) for one in found
     ]
@@ -201,11 +205,11 @@ def test_two_runs_by_block(tmp_path: Path) -> None:
     )
 
 
-def test_a_control_divides_the_night_out(tmp_path: Path) -> None:
-    """A night twice as slow for both arms is no change of the one against the other."""
+def test_a_control_cancels_the_difference_between_nights(tmp_path: Path) -> None:
+    """A night that is twice as slow for both arms is no change of an arm relative to the control."""
     base = documents({"baseline": BASE, "kip951": [v / 2 for v in BASE]})
     changed = documents({"baseline": [v * 2 for v in BASE], "kip951": SAME}, run_id="r2")
-    (found,) = two(tmp_path, base, changed, control="baseline")
+    (found,) = two_runs(tmp_path, base, changed, control="baseline")
     assert ("orders/kip951 in r2", "equivalent") == (found.ours, found.verdict)
     assert (
         "every block is divided by the value of baseline in the same block, so an effect on both arms is not visible"
@@ -213,19 +217,19 @@ def test_a_control_divides_the_night_out(tmp_path: Path) -> None:
     )
 
 
-def test_other_numbers_of_blocks_have_no_pairs(tmp_path: Path) -> None:
-    """Eight against six: two groups (Welch), and no flipped signs."""
+def test_different_numbers_of_blocks_are_not_paired(tmp_path: Path) -> None:
+    """Eight and six blocks are two groups (Welch), without a sign-flip test."""
     base, changed = documents({"baseline": BASE}), documents({"baseline": [v * 3 for v in SAME[:6]]}, run_id="r2")
-    (found,) = two(tmp_path, base, changed)
+    (found,) = two_runs(tmp_path, base, changed)
     assert ("regressed", 6, None) == (found.verdict, found.rows[0].blocks, found.rows[0].p_flip)
 
 
-def test_a_run_without_blocks_is_one(tmp_path: Path) -> None:
-    """Two ordinary runs: their values are shown, nothing is decided, and it is said what would."""
+def test_runs_without_blocks_decide_nothing(tmp_path: Path) -> None:
+    """Two ordinary runs are shown with their values, and the output names what would allow a decision."""
     made = documents({"baseline": BASE[:1]})
     made["timeline"]["steps"] = [{"id": "kill-1", "kind": "kill", "at_ms": 0}]
     made["analysis"]["recoveries"][0]["fault"] = "kill-1"
-    (found,) = two(tmp_path, made, deepcopy(made))
+    (found,) = two_runs(tmp_path, made, deepcopy(made))
     assert {("inconclusive", "needs 6 blocks, saw 1: set blocks: 8")} == {(one.verdict, one.next) for one in found.rows}
     assert [1000.0, 30.0] == [one.ours_ms for one in found.rows]
 
@@ -242,8 +246,8 @@ def test_a_run_without_blocks_is_one(tmp_path: Path) -> None:
         (("run", "rehearse"), True, "one run is a rehearsal, in which nothing was injected"),
     ],
 )
-def test_what_cannot_be_compared(tmp_path: Path, part: tuple[Any, ...], value: Any, says: str) -> None:
-    """Another plan's numbers are no comparison: refused, with the difference."""
+def test_runs_of_different_plans_are_refused(tmp_path: Path, part: tuple[Any, ...], value: Any, says: str) -> None:
+    """The error names the difference."""
     base, changed = documents({"baseline": BASE}), documents({"baseline": BASE}, run_id="r2")
     *path, last = part
     inner: Any = changed
@@ -251,12 +255,12 @@ def test_what_cannot_be_compared(tmp_path: Path, part: tuple[Any, ...], value: A
         inner = inner[step]
     inner[last] = value
     with pytest.raises(EvidenceError, match="can't be compared with r1") as caught:
-        two(tmp_path, base, changed)
+        two_runs(tmp_path, base, changed)
     assert says in str(caught.value)
 
 
 def test_damaged_documents(tmp_path: Path) -> None:
-    """A run that was not judged, and one whose documents are not ours, each by name and with what to do."""
+    """A run that was not judged and a run with foreign documents are named, with a remedy."""
     made = documents({"baseline": BASE})
     home = write(tmp_path / "r1", made)
     (home / "verdict.json").unlink()
@@ -268,7 +272,9 @@ def test_damaged_documents(tmp_path: Path) -> None:
 
 
 def test_text_markdown_and_document(tmp_path: Path) -> None:
-    """80 columns; a table that a name can't break; a document with every number; and the exit codes."""
+    """The text has 80 columns, names can't break the Markdown table, the document has every number, and exit
+    codes agree.
+    """
     made = documents({"kip951": [v * 3 for v in SAME], "baseline": BASE}, n=100)
     found = arms_of(write(tmp_path / "r1", made))
     text = runs.text(found)
@@ -296,7 +302,7 @@ def sure(ours: Sequence[float | None], theirs: Sequence[float | None], factor: f
 
 
 def test_an_slo_with_confidence() -> None:
-    """PASS where the whole interval holds, FAIL where none of it does, else neither; five blocks decide nothing."""
+    """PASS if the whole interval is within the limit, FAIL if none of it is, else INCONCLUSIVE; so with five blocks."""
     half = [value / 2 for value in SAME]
     assert [Status.PASS, Status.FAIL, Status.INCONCLUSIVE] == [sure(half, BASE, f).status for f in (0.7, 0.3, 0.5)]
     assert Status.FAIL == sure(half, BASE, 0.5, "<").status or sure(half, BASE, 0.5, "<").next is not None
@@ -305,7 +311,7 @@ def test_an_slo_with_confidence() -> None:
 
 
 def test_an_slo_with_confidence_and_censored_blocks() -> None:
-    """No ratio; the signs against the factor decide if they are all alike."""
+    """Censored blocks have no ratio; the signs relative to the factor decide if all are equal."""
     slow = sure([None, *[9e6] * 7], BASE, 0.7)
     assert (Status.FAIL, 1, None) == (slow.status, slow.censored, slow.ratio)
     quick = sure([value / 2 for value in SAME], [None, *BASE[1:]], 0.7)
@@ -313,16 +319,18 @@ def test_an_slo_with_confidence_and_censored_blocks() -> None:
     assert Status.INCONCLUSIVE == sure([None] * 8, [None] * 8, 0.7).status
 
 
-def test_the_interval_is_as_sure_as_it_says() -> None:
-    """300 runs of an arm that is exactly 0.7 times the other: `< 0.7` passes in 2.5 % and fails in 2.5 %, by chance."""
+def test_the_interval_has_its_nominal_coverage() -> None:
+    """In 300 runs of an arm that is exactly 0.7 times the other, `< 0.7` passes in about 2.5 % and fails in
+    about 2.5 %.
+    """
     rng = np.random.default_rng(4)
     found = [sure(*pairs(rng, 8, 0.7), 0.7, "<").status for _ in range(300)]
     for status in (Status.PASS, Status.FAIL):
         assert found.count(status) <= 300 * 0.025 + 3 * (300 * 0.025 * 0.975) ** 0.5
 
 
-def test_every_run_with_blocks_is_measured_for_them(evidence: Evidence) -> None:
-    """Cuts by block only where there are blocks; of each side that the clients have, and of each fault of several."""
+def test_cuts_by_block_exist_only_in_runs_with_blocks(evidence: Evidence) -> None:
+    """There is a cut per side that the clients have and per fault, if there are several."""
     assert () == block_cuts(evidence)
     told = vars(evidence) | {"phases": tuple(Phase("fault", f"{e}-1", 1, 2, 1, e) for e in ("kill-1", "turn"))}
     cuts = block_cuts(Evidence(**told))

@@ -1,4 +1,4 @@
-"""The ledger: what it keeps of a run, what it refuses, and that it only grows."""
+"""The ledger: the figures kept of a run, runs that are refused, and that the file only grows."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -18,8 +18,10 @@ def run(tmp_path: Path, name: str = "r1") -> JudgedRun:
     return read_judged_run(write(tmp_path / name, documents(P95, run_id=name)))
 
 
-def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
-    """p50 and p99 by window where there are records enough, the gap under faults, recovery: beside the control's."""
+def test_the_figures_of_a_run(tmp_path: Path) -> None:
+    """A run's line has p50 and p99 by window with enough records, gap and recovery under faults, and the
+    control's values.
+    """
     kept = {(line.arm, line.metric, line.window): line for line in lines_of(run(tmp_path))}
     assert 2 * (2 * 3 + 1 + 1) == len(kept)
     recovery = kept["kip951", "recovery", "fault/kill-1"]
@@ -33,7 +35,7 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_what_few_records_cannot_say_is_not_kept(tmp_path: Path) -> None:
+def test_quantiles_with_too_few_records_are_omitted(tmp_path: Path) -> None:
     """800 records have a p50 and no p99."""
     home = write(tmp_path / "r1", documents(P95, n=100))
     assert {"produce.latency p50", "produce.gap", "recovery"} == {
@@ -41,8 +43,8 @@ def test_what_few_records_cannot_say_is_not_kept(tmp_path: Path) -> None:
     }
 
 
-def test_what_never_came_is_null(tmp_path: Path) -> None:
-    """A block that never recovered makes the night's recovery null, and so does a gap that nothing ended."""
+def test_censored_figures_are_null(tmp_path: Path) -> None:
+    """A block without recovery makes the run's recovery null; a gap without end makes the gap null."""
     made = documents(P95, {"kip951": [1e6, None, 1e6], "baseline": [1e6] * 3})
     made["analysis"]["gaps"][0]["n"] = 0
     kept = {(line.arm, line.metric): line for line in lines_of(read_judged_run(write(tmp_path / "r1", made)))}
@@ -51,7 +53,7 @@ def test_what_never_came_is_null(tmp_path: Path) -> None:
 
 
 def test_a_ledger_only_grows(tmp_path: Path) -> None:
-    """A run is added once; the bytes that were there stay; what is read back is what was added."""
+    """A run is added once, existing bytes are unchanged, and added lines read back."""
     path = ledger_in(tmp_path)
     assert tmp_path / NAME == path
     one, two = run(tmp_path), run(tmp_path, "r2")
@@ -66,8 +68,8 @@ def test_a_ledger_only_grows(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_no_evidence_is_not_added(tmp_path: Path) -> None:
-    """A harness that is not to be trusted measured itself; a run that did not finish measured half."""
+def test_doubtful_and_incomplete_runs_are_refused(tmp_path: Path) -> None:
+    """A run with a doubtful harness measures the harness, and an incomplete run has partial measurements."""
     path = tmp_path / "new" / "ledger.jsonl"
     starved = spoilt(documents(P95), "harness/host", "the host was starved")
     broken = deepcopy(documents(P95, run_id="r2"))
@@ -77,8 +79,8 @@ def test_what_is_no_evidence_is_not_added(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_torn_line_harms_no_other(tmp_path: Path) -> None:
-    """What was cut off in the middle is named; what comes after begins on a line of its own."""
+def test_a_torn_line_does_not_affect_other_lines(tmp_path: Path) -> None:
+    """The torn line is reported, and the next line starts on a line of its own."""
     path = tmp_path / "ledger.jsonl"
     add(path, [run(tmp_path)])
     path.write_bytes(path.read_bytes()[:-40])
@@ -88,8 +90,8 @@ def test_a_torn_line_harms_no_other(tmp_path: Path) -> None:
     assert [f"{path}:16:"] == [sentence.split(" ")[0] for sentence in ledger.broken]
 
 
-def test_a_place_that_is_none(tmp_path: Path) -> None:
-    """A folder where the file should be is said, both ways."""
+def test_a_folder_in_place_of_the_ledger_is_an_error(tmp_path: Path) -> None:
+    """Reading and writing both report the error."""
     (tmp_path / "x").mkdir()
     with pytest.raises(EvidenceError, match="can't be read"):
         history.read_ledger(tmp_path / "x")

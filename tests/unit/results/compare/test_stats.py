@@ -1,4 +1,4 @@
-"""The statistics agree with SciPy's own, and their rates of false alarms are what they say."""
+"""The statistics agree with SciPy, and their rates of false alarms equal the nominal rates."""
 
 import math
 
@@ -16,15 +16,15 @@ values = st.floats(1, 1e7)
 rows = st.integers(2, 12).flatmap(lambda n: st.tuples(*[st.lists(values, min_size=n, max_size=n)] * 2))
 
 
-def most(rate: float, trials: int) -> float:
-    """What a rate of so much may come to by chance: three standard deviations."""
+def count_max(rate: float, trials: int) -> float:
+    """Return the largest count that chance explains at this rate: three standard deviations above the mean."""
     return rate + 3 * math.sqrt(rate * (1 - rate) / trials)
 
 
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_paired_is_scipys(both: tuple[list[float], list[float]]) -> None:
-    """Ratio, p and interval are those of SciPy's paired t-test on logarithms."""
+def test_paired_equals_scipy(both: tuple[list[float], list[float]]) -> None:
+    """Ratio, p and interval equal SciPy's paired t-test on logarithms."""
     ours, theirs = both
     logs = np.log(ours), np.log(theirs)
     if np.ptp(logs[0] - logs[1]) < 1e-9:
@@ -40,8 +40,8 @@ def test_paired_is_scipys(both: tuple[list[float], list[float]]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(-9, 9), min_size=3, max_size=9))
-def test_flips_are_scipys_permutations(differences: list[int]) -> None:
-    """All 2^B assignments of signs, as SciPy's exact permutation test counts them."""
+def test_sign_flips_equal_scipy_permutations(differences: list[int]) -> None:
+    """All 2^B assignments of signs give the p of SciPy's exact permutation test."""
     p, flips = sign_flip([float(each) for each in differences], 0)
     oracle = scipy_stats.permutation_test(
         (np.array(differences),), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=False
@@ -52,8 +52,8 @@ def test_flips_are_scipys_permutations(differences: list[int]) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(values, min_size=2, max_size=9), st.lists(values, min_size=2, max_size=9))
-def test_welch_is_scipys(ours: list[float], theirs: list[float]) -> None:
-    """Groups of different sizes and spreads: SciPy's Welch test on logarithms."""
+def test_welch_equals_scipy(ours: list[float], theirs: list[float]) -> None:
+    """Groups of different sizes and variances are tested by Welch's test on logarithms."""
     if min(np.ptp(np.log(ours)), np.ptp(np.log(theirs))) < 1e-6:
         return
     tested = welch(ours, theirs, MARGIN)
@@ -63,7 +63,7 @@ def test_welch_is_scipys(ours: list[float], theirs: list[float]) -> None:
 
 
 def test_equivalence_is_two_one_sided_tests() -> None:
-    """TOST: the worse of SciPy's two one-sided tests against the ends of the margin."""
+    """TOST: p is the larger of SciPy's two one-sided tests against the ends of the margin."""
     rng = np.random.default_rng(4)
     ours, theirs = np.exp(rng.normal(0, 0.1, 8)), np.exp(rng.normal(0, 0.1, 8))
     logs = np.log(ours) - np.log(theirs)
@@ -74,7 +74,7 @@ def test_equivalence_is_two_one_sided_tests() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
 def test_holm_against_its_definition(ps: list[float]) -> None:
-    """Never below p, never above Bonferroni, in the order of p; one alone stays as it is."""
+    """A corrected p lies between p and its Bonferroni correction, in the order of p; a single p is unchanged."""
     adjusted = [p for p in holm(ps) if p is not None]
     order = np.argsort(ps, kind="stable")
     assert all(p <= one <= min(1, p * len(ps)) + 1e-12 for p, one in zip(ps, adjusted, strict=True))
@@ -82,13 +82,13 @@ def test_holm_against_its_definition(ps: list[float]) -> None:
     assert holm([0.03]) == [0.03]
 
 
-def test_holm_counts_what_could_not_be_tested() -> None:
-    """A metric without p claims nothing, and yet is one more chance that was taken."""
+def test_holm_counts_untested_metrics() -> None:
+    """A metric without p claims nothing but counts as one more test."""
     assert [0.03, None, 0.04] == holm([0.01, None, 0.02])
 
 
 def test_sign_test_is_binomial() -> None:
-    """Two-sided, as SciPy's; a tie stays in the number of pairs, against whatever is claimed."""
+    """The test is two-sided as in SciPy; a tie stays in the number of pairs and counts against any claim."""
     assert sign_test([-1] * 8) == pytest.approx(scipy_stats.binomtest(8, 8).pvalue)
     assert sign_test([-1] * 7 + [1]) == pytest.approx(scipy_stats.binomtest(7, 8).pvalue)
     assert sign_test([-1] * 7 + [0]) == sign_test([-1] * 7 + [1])
@@ -96,7 +96,7 @@ def test_sign_test_is_binomial() -> None:
 
 
 def test_censored_values_leave_only_signs() -> None:
-    """A None is slower than any: no ratio then, but eight signs of eight are enough; two Nones are a tie."""
+    """None is slower than any value: there is no ratio, but eight equal signs suffice; two Nones are a tie."""
     slower = paired([None, 5, 5, 5, 5, 5, 5, None], [1.0] * 8, MARGIN)
     assert (None, 1, True) == (slower.interval, slower.direction, slower.p < 0.05)
     faster = paired([1.0] * 8, [None, *[5.0] * 7], MARGIN)
@@ -107,7 +107,7 @@ def test_censored_values_leave_only_signs() -> None:
 
 
 def test_zero_and_negative_have_no_ratio() -> None:
-    """They have a sign like any number; what is no number at all is refused."""
+    """Zero and negative values have a sign; NaN is refused."""
     tested = paired([0.0, -1.0, *[1.0] * 6], [1.0] * 8, MARGIN)
     assert (None, -1) == (tested.interval, tested.direction)
     with pytest.raises(ValueError, match="NaN can't be compared"):
@@ -115,14 +115,14 @@ def test_zero_and_negative_have_no_ratio() -> None:
 
 
 def test_no_noise_at_all() -> None:
-    """The same numbers twice are equivalent; the same multiple in every block is a sure difference."""
+    """Identical values are equivalent; the same factor in every block is a certain difference."""
     same, double = paired([3.0] * 6, [3.0] * 6, MARGIN), paired([6.0] * 6, [3.0] * 6, MARGIN)
     assert (1.0, 0.0) == (same.p, same.p_equivalent)
     assert (0.0, 1.0) == (pytest.approx(double.p, abs=1e-60), double.p_equivalent)
 
 
-def test_many_blocks_flip_by_the_seed() -> None:
-    """Above 12 blocks signs are drawn: the same for the same seed, and close to the t-test's answer."""
+def test_many_blocks_draw_their_sign_flips() -> None:
+    """Above 12 blocks, signs are drawn: equal for equal seeds, and close to the t-test."""
     ours, theirs = pairs(np.random.default_rng(3), 16, 0.5)
     one, again, other = (paired(ours, theirs, MARGIN, seed=seed) for seed in (1, 1, 2))
     assert one == again != other
@@ -133,7 +133,7 @@ def test_many_blocks_flip_by_the_seed() -> None:
 @settings(max_examples=30, deadline=None)
 @given(rows, st.floats(0.01, 100))
 def test_sides_and_units_do_not_matter(both: tuple[list[float], list[float]], unit: float) -> None:
-    """Swapping the sides inverts the ratio and keeps p; other units change nothing."""
+    """Swapped sides invert the ratio and keep p; other units change nothing."""
     ours, theirs = both
     one, swapped = paired(ours, theirs, MARGIN), paired(theirs, ours, MARGIN)
     scaled = paired([value * unit for value in ours], [value * unit for value in theirs], MARGIN)
@@ -144,44 +144,44 @@ def test_sides_and_units_do_not_matter(both: tuple[list[float], list[float]], un
 
 
 @pytest.mark.parametrize("blocks", [6, 8, 12])
-def test_false_alarms_of_a_thing_compared_with_itself(blocks: int) -> None:
-    """300 comparisons of an arm with itself under realistic noise: 5 % differ by chance, by t and by signs, no more."""
+def test_false_alarms_of_an_arm_compared_with_itself(blocks: int) -> None:
+    """In 300 comparisons under realistic noise, at most 5 % differ by t-test and by signs."""
     rng, trials = np.random.default_rng(blocks), 300
     tested = [paired(*pairs(rng, blocks), MARGIN) for _ in range(trials)]
-    assert sum(one.p <= 0.05 for one in tested) / trials <= most(0.05, trials)
-    assert sum((one.p_flip or 0) <= 0.05 for one in tested) / trials <= most(0.05, trials)
+    assert sum(one.p <= 0.05 for one in tested) / trials <= count_max(0.05, trials)
+    assert sum((one.p_flip or 0) <= 0.05 for one in tested) / trials <= count_max(0.05, trials)
 
 
 def test_false_alarms_where_blocks_are_censored() -> None:
-    """With a block in five censored on either side the signs alone decide, and are fooled no more often."""
+    """If a fifth of the blocks is censored on either side, the sign test alone decides, with no more false alarms."""
     rng, trials = np.random.default_rng(9), 400
     alarms = 0
     for _ in range(trials):
         ours, theirs = ([None if rng.random() < 0.2 else value for value in side] for side in pairs(rng, 8))
         alarms += paired(ours, theirs, MARGIN).p <= 0.05
-    assert alarms / trials <= most(0.05, trials)
+    assert alarms / trials <= count_max(0.05, trials)
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.15])
 def test_false_equivalence(sigma: float) -> None:
-    """At the very end of the margin nothing is equivalent: it is called so in 5 % of 1000 trials at most."""
+    """A difference at the end of the margin is called equivalent in at most 5 % of 1000 trials."""
     rng, trials = np.random.default_rng(5), 1000
     found = 0
     for _ in range(trials):
         ours = MARGIN * np.exp(rng.normal(0, sigma, 8))
         found += (paired(ours.tolist(), np.exp(rng.normal(0, sigma, 8)).tolist(), MARGIN).p_equivalent or 0) <= 0.05
-    assert found / trials <= most(0.05, trials)
+    assert found / trials <= count_max(0.05, trials)
 
 
 def test_power() -> None:
-    """An arm that takes an eighth of the time is found by eight blocks in nine of ten cases and more."""
+    """Eight blocks detect an arm that takes an eighth of the time in at least nine of ten cases."""
     rng = np.random.default_rng(8)
     found = [paired(*pairs(rng, 8, 0.12), MARGIN) for _ in range(100)]
     assert sum(one.p <= 0.05 and one.direction < 0 for one in found) >= 90
 
 
-def test_blocks_of_one_run_share_their_night() -> None:
-    """Why two runs are compared with a caution: a night that is 25 % off is called a change, as it is one."""
+def test_a_slow_night_is_reported_as_a_change() -> None:
+    """Two runs are compared with a caution, because a night that is 25 % slower counts as a change."""
     rng = np.random.default_rng(6)
     alarms = [welch(*nights_apart(rng, 8, 0.25, steady=True), MARGIN) for _ in range(60)]
     assert sum(one is not None and one.p <= 0.05 for one in alarms) > 30

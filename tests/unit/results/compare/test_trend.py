@@ -1,4 +1,6 @@
-"""Nightly series: what is found and how soon, what is not, and what a damaged ledger does to the rest."""
+"""Trends of nightly series: which shifts are found and how soon, and how damaged ledgers and known issues are
+treated.
+"""
 
 import csv
 import io
@@ -38,13 +40,15 @@ def made(seed: int, length: int = 90, ratio: float = 1.0, at: int | None = SHIFT
 
 
 def test_no_alarm_without_a_shift() -> None:
-    """Sixty series of 90 nights, lognormal with outliers, nothing changed: not one is called regressed or improved."""
+    """Sixty lognormal series of 90 nights with outliers but without a change are never called regressed or improved."""
     assert {"steady"} == {judged(made(seed)).status for seed in range(60)}
 
 
 @pytest.mark.parametrize(("ratio", "rate"), [(1.5, 1.0), (1.2, 0.75), (1 / 1.5, 1.0)])
-def test_a_shift_is_found_where_it_was(ratio: float, rate: float) -> None:
-    """Within 3 nights of where it was, 30 nights later: x1.5 always, x1.2 in three of four; its size within 15 %."""
+def test_a_shift_is_found_at_its_night(ratio: float, rate: float) -> None:
+    """30 nights later, a shift of x1.5 is always found, x1.2 in three of four series, within 3 nights and 15 %
+    of its size.
+    """
     found = [judged(made(seed, ratio=ratio)) for seed in range(20)]
     shift = FIRST + timedelta(days=SHIFT_AT)
     near = [one.change for one in found if one.change and abs((one.change.night - shift).days) <= 3]
@@ -53,13 +57,15 @@ def test_a_shift_is_found_where_it_was(ratio: float, rate: float) -> None:
     assert {"regressed" if ratio > 1 else "improved"} == {one.status for one in found if one.change}
 
 
-def test_half_as_slow_again_is_seen_within_eight_nights() -> None:
-    """How soon: eight nights after x1.5, none of ten series is called steady any more."""
+def test_a_shift_of_half_is_found_within_eight_nights() -> None:
+    """Eight nights after a shift of x1.5, none of ten series is called steady."""
     assert {"regressed"} == {judged(made(seed, SHIFT_AT + 8, 1.5)).status for seed in range(10)}
 
 
-def test_what_is_said_of_a_shift() -> None:
-    """The night, the size, the runs around it, what else changed that night, and the command that looks closer."""
+def test_the_report_of_a_shift() -> None:
+    """The report has the night, the size, the neighbouring runs, other changes of that night, and a command to
+    investigate.
+    """
     lines = series([40.0, 41.0, 39.5] * 20 + [80.0, 81.0, 79.0] * 5)
     lines = [replace(one, kafka="4.4.0", host="ci-2") if index >= 60 else one for index, one in enumerate(lines)]
     (found,) = trends(lines)
@@ -71,22 +77,22 @@ def test_what_is_said_of_a_shift() -> None:
     assert "2.00 times the earlier value, since 2026-07-31 (host ci-1 to ci-2, Kafka 4.3.0 to 4.4.0)" == found.why
 
 
-def test_less_than_a_tenth_is_no_change() -> None:
-    """A shift as sure as can be, and under the floor, is steady; just above it is not."""
+def test_shifts_below_the_floor_are_steady() -> None:
+    """A certain shift just below the floor is steady, and one just above is not."""
     noise = [1.0, 1.001, 0.999] * 20
     for size, status in ((FLOOR - 0.02, "steady"), (FLOOR + 0.02, "regressed")):
         assert status == judged([*noise, *(size * value for value in noise[:15])]).status
 
 
-def test_an_old_change_is_news_no_more() -> None:
-    """It counts while it is among the last 45 nights."""
+def test_old_changes_do_not_count() -> None:
+    """A change counts while it is within the last 45 nights."""
     noise = [1.0, 1.01, 0.99] * 40
     for after, status in ((RECENT_NIGHTS, "regressed"), (RECENT_NIGHTS + 1, "steady")):
         assert status == judged([*noise[:40], *(2 * value for value in noise[:after])]).status
 
 
-def test_a_ratio_to_the_control_cancels_the_night() -> None:
-    """A slower machine moves both arms and is no change of the client; a slower client on it is."""
+def test_a_ratio_to_the_control_cancels_slow_machines() -> None:
+    """A slower machine affects both arms and is no change of the client; a slower client is."""
     rng = np.random.default_rng(1)
     control = [float(v) for v in 30 * np.exp(rng.normal(0, 0.1, 90)) * np.where(np.arange(90) >= 60, 2, 1)]
     own = [0.5 * value * float(np.exp(rng.normal(0, 0.02))) for value in control]
@@ -98,7 +104,9 @@ def test_a_ratio_to_the_control_cancels_the_night() -> None:
 
 
 def test_too_few_nights() -> None:
-    """Fewer than 24 decide nothing, and the answer says how many are missing; so does a ledger without lines."""
+    """Fewer than 24 nights decide nothing, and the output reports the number that is missing; so does an empty
+    ledger.
+    """
     found = judged([1.0] * (NIGHTS_MIN - 5))
     assert ("inconclusive", "too few nights: 19 of 24", "run 5 more nights") == (found.status, found.why, found.next)
     assert "steady" == judged([1.0, 1.1] * (NIGHTS_MIN // 2)).status
@@ -106,7 +114,7 @@ def test_too_few_nights() -> None:
 
 
 def test_censored_nights_are_counted() -> None:
-    """Old ones are left out and counted; one of the last three leaves the series undecided, with the run to look at."""
+    """Old censored nights are omitted and counted; one of the last three makes the series undecided and is named."""
     old = judged([1.0, None, 1.1, *[1.0, 1.05] * 15])
     assert ("steady", 1, 32) == (old.status, old.censored, old.nights)
     late = judged([*[1.0, 1.05] * 15, None, 1.0])
@@ -114,8 +122,8 @@ def test_censored_nights_are_counted() -> None:
     assert "see the verdict of run-2026-07-01" == late.next
 
 
-def test_two_runs_of_a_night_are_one() -> None:
-    """Their geometric mean; one that is censored censors the night."""
+def test_runs_of_one_night_are_averaged() -> None:
+    """The value is the geometric mean; a censored run makes the night censored."""
     twice = [one for line in series([1.0] * 30) for one in (replace(line, value=2.0), replace(line, value=8.0))]
     (found,) = trends(twice)
     assert (30, "steady") == (found.nights, found.status)
@@ -137,7 +145,7 @@ SHIFTED = [1.0, 1.01, 0.99] * 20 + [2.0, 2.01, 1.99] * 5
     ],
 )
 def test_known_issues(issue: Issue, status: str, says: str) -> None:
-    """One that covers metric, arm and night excuses; an expired one excuses nothing, and is named."""
+    """A known issue excuses its metric, arm and nights; an expired issue excuses nothing and is named."""
     found = judged(SHIFTED, issue)
     assert status == found.status
     assert says in found.why
@@ -159,7 +167,7 @@ def test_known_issues(issue: Issue, status: str, says: str) -> None:
     ],
 )
 def test_known_issues_file(tmp_path: Path, text: str, says: str | None) -> None:
-    """An excuse must be sure: whatever is wrong with the file is said, with its place."""
+    """Every mistake in the file is reported with its location."""
     path = tmp_path / known_issues.KNOWN_ISSUES_FILE
     assert () == known_issues.read_known_issues(path)
     path.write_text(text)
@@ -185,8 +193,8 @@ def test_known_issues_file(tmp_path: Path, text: str, says: str | None) -> None:
         ("\xff\xfe", ""),
     ],
 )
-def test_a_broken_line_is_named_and_the_rest_counts(tmp_path: Path, broken: str, says: str) -> None:
-    """File, number and reason, once; every other line is read, and the answer is not 0."""
+def test_a_broken_line_is_reported_and_skipped(tmp_path: Path, broken: str, says: str) -> None:
+    """File, line number and reason are reported once, other lines are read, and the exit code is not 0."""
     path = tmp_path / "ledger.jsonl"
     good = [line.to_json() for line in series([1.0] * 30)]
     path.write_bytes("\n".join([*good[:10], broken, *good[10:], ""]).encode("latin-1"))
@@ -200,16 +208,18 @@ def test_a_broken_line_is_named_and_the_rest_counts(tmp_path: Path, broken: str,
     assert "correct the line or remove it" in " ".join(trend.text(found, ledger.broken).split())
 
 
-def test_a_line_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Every field comes back; other keys, of a later version, are no harm."""
+def test_a_line_reads_back(tmp_path: Path) -> None:
+    """Every field reads back, and unknown keys of later versions are ignored."""
     path = tmp_path / "ledger.jsonl"
     path.write_text(json.dumps({**json.loads(LINE.to_json()), "colour": "red"}) + "\n")
     assert (LINE,) == history.read_ledger(path).lines
     assert history.Ledger() == history.read_ledger(tmp_path / "none.jsonl")
 
 
-def test_csv_is_otavas() -> None:
-    """`time` first, then attributes, then a column a series, a number in each; gaps get their neighbour's value."""
+def test_csv_has_the_format_of_otava() -> None:
+    """`time` is first, then attributes, then a column per series; missing values are filled from the
+    neighbouring night.
+    """
     other = replace(LINE, arm="baseline", metric="recovery", window="fault/kill-1", unit="s")
     lines = sorted(
         [*series([1.0, None, 3.0, 4.0]), *series([None, 5.0, 6.0], other)], key=lambda line: (line.night, line.run_id)
@@ -223,7 +233,9 @@ def test_csv_is_otavas() -> None:
 
 
 def test_text_and_document() -> None:
-    """What changed is told in full, what is undecided by its reasons, what is steady by number; 80 columns at most."""
+    """Changed series are reported in full, undecided ones with reasons, steady ones as a count, in at most 80
+    columns.
+    """
     shifted, quiet, short = (
         series(SHIFTED),
         series([1.0] * 40, replace(LINE, arm="a")),

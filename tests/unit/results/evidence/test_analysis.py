@@ -1,4 +1,4 @@
-"""``analysis.json`` has every measurement that there is, in rows that the report reads."""
+"""``analysis.json`` has every measurement in rows that the report reads."""
 
 import json
 from dataclasses import fields
@@ -23,8 +23,8 @@ UNSAID = {"longest", "recoveries", "produced", "backwards"}
 """Fields under another name (gaps), or of the judge alone."""
 
 
-def test_every_measurement_is_a_row_that_says_whose_it_is() -> None:
-    """Keys become fields; quantiles are text, as JSON wants; nothing is left out; it is JSON without NaN."""
+def test_every_measurement_is_a_row_with_its_key() -> None:
+    """Keys become fields, quantiles become text, no measurement is omitted, and the document is JSON without NaN."""
     seen = Distribution(9, 1, 70, {0.99: 50, 1.0: None}, 40.0, {(0.99, 0.95): (45, None)})
     cut = Cut("produce.latency", "fault", each="rack", every_us=1_000_000)
     slow = SlowRecord(0, 7, "orders", 3, None, 1, 2, None, "failed", "TIMED_OUT")

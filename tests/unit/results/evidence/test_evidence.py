@@ -1,4 +1,4 @@
-"""Broken evidence gets a sentence that names the file; partial evidence is read."""
+"""Broken evidence gives an error that names the file; partial evidence is read."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def home(made: Made, tmp_path: Path) -> Path:
 
 
 def test_a_whole_run_is_read(home: Path) -> None:
-    """Clients, phases, objectives with their places, parts of the tables."""
+    """The result has clients, phases, SLOs with positions, and parts of the tables."""
     evidence = read(home, columns())
     assert [client.key for client in evidence.clients] == ["orders/baseline", "orders/patient"]
     assert evidence.producers == {0: "orders/baseline", 1: "orders/patient"}
@@ -77,7 +77,7 @@ def told(text: str) -> Callable[[Path], None]:
     ],
 )
 def test_a_broken_file_is_named(home: Path, name: str, spoil: Callable[[Path], None], says: str) -> None:
-    """What is wrong, in which file, and what to do."""
+    """The error has the problem, the file and a remedy."""
     spoil(home / name)
     with pytest.raises(EvidenceError) as error:
         read(home, columns())
@@ -89,7 +89,7 @@ def test_a_broken_file_is_named(home: Path, name: str, spoil: Callable[[Path], N
 @pytest.mark.parametrize("name", ["run.json", "timeline.json", "manifest.json"])
 @pytest.mark.parametrize("version", [2, "2"])
 def test_a_run_of_a_newer_schema_version_is_refused(home: Path, name: str, version: object) -> None:
-    """The error names the file, both versions, and the way out."""
+    """The error names the file, both versions and a remedy."""
     document = json.loads((home / name).read_text()) | {"schema_version": version}
     (home / name).write_text(json.dumps(document))
     with pytest.raises(EvidenceError) as error:
@@ -100,7 +100,7 @@ def test_a_run_of_a_newer_schema_version_is_refused(home: Path, name: str, versi
 
 @pytest.mark.parametrize(("name", "newest"), [("verdict.json", 1), ("analysis.json", 2), ("run.json", 1)])
 def test_newer_documents_of_a_judged_run_are_refused(home: Path, name: str, newest: int) -> None:
-    """A report, a story and a comparison read the stored documents only."""
+    """Reports, stories and comparisons read only the stored documents."""
     run = json.loads((home / "run.json").read_text())
     (home / "verdict.json").write_text(Verdict(run["run_id"], "demo", 7, (), ()).text())
     tables: dict[str, list[object]] = {"distributions": [], "gaps": [], "recoveries": []}
@@ -115,7 +115,7 @@ def test_newer_documents_of_a_judged_run_are_refused(home: Path, name: str, newe
 
 
 def test_the_manifest_names_no_file_outside_the_run(home: Path, tmp_path: Path) -> None:
-    """A path that leaves the run directory is refused, even if the file exists."""
+    """A path outside the run directory is refused, even if the file exists."""
     stray = tmp_path / "stray.parquet"
     stray.write_bytes((home / "outcomes/produce-0.parquet").read_bytes())
     manifest = json.loads((home / "manifest.json").read_text())
@@ -125,16 +125,16 @@ def test_the_manifest_names_no_file_outside_the_run(home: Path, tmp_path: Path) 
         read(home, columns())
 
 
-def test_a_torn_last_line_is_left_out(home: Path) -> None:
-    """The writer was killed in the middle of a line: the lines before it count."""
+def test_a_torn_last_line_is_ignored(home: Path) -> None:
+    """The writer was killed in the middle of a line; the lines before it are read."""
     path = home / "events.jsonl"
     whole = len(read(home, columns()).events)
     path.write_text(path.read_text() + '{"t_us": 5, "arm"')
     assert len(read(home, columns()).events) == whole
 
 
-def test_what_a_test_expects_is_judged_as_well(home: Path) -> None:
-    """The lines of expectations.jsonl follow the plan's objectives, each with its place in the test."""
+def test_expectations_of_a_test_are_objectives(home: Path) -> None:
+    """The lines of expectations.jsonl follow the plan's SLOs, each with its position in the test."""
     before = read(home, columns()).objectives
     lines = '{"text": "lost == 0", "at": "tests/test_x.py:12"}\n\n{"text": "duplicate == 0", "gate": "report"}'
     told(lines)(home / "expectations.jsonl")
@@ -153,8 +153,8 @@ def test_what_a_test_expects_is_judged_as_well(home: Path) -> None:
         ('{"text": "lost = 0"}\n', ":1: not an SLO"),
     ],
 )
-def test_no_expectation_is_lost(home: Path, text: str, says: str) -> None:
-    """A line that is torn, of another shape or no SLO is an error with file and line, never a check left out."""
+def test_an_invalid_expectation_is_an_error(home: Path, text: str, says: str) -> None:
+    """A torn line, another shape or an invalid SLO is an error with file and line, so that no check is omitted."""
     told(text)(home / "expectations.jsonl")
     with pytest.raises(EvidenceError) as error:
         read(home, columns())
@@ -162,7 +162,7 @@ def test_no_expectation_is_lost(home: Path, text: str, says: str) -> None:
 
 
 def test_newer_columns_are_ignored_and_narrower_ones_accepted(home: Path) -> None:
-    """A column more, and an int32 where a bigint is declared, are both readable."""
+    """An additional column and an int32 instead of a bigint are readable."""
     path = home / "log/part-0.parquet"
     table = pq.read_table(path)
     pq.write_table(table.append_column("leader_epoch", table["partition"]), path)
@@ -170,8 +170,8 @@ def test_newer_columns_are_ignored_and_narrower_ones_accepted(home: Path) -> Non
     assert read(home, columns()).parquet["log"] == (path,)
 
 
-def test_columns_that_came_later_may_be_missing(home: Path) -> None:
-    """An older file is whole with the columns of the public contract; a newer column is checked where it is there."""
+def test_columns_of_later_versions_may_be_missing(home: Path) -> None:
+    """Older files need only the columns of the public contract; a later column is checked if it exists."""
     path = home / "log/part-0.parquet"
     wanted = columns() | {"log": columns()["log"] | {"since_now": "bigint"}}
     without("error")(path)
@@ -183,7 +183,7 @@ def test_columns_that_came_later_may_be_missing(home: Path) -> None:
 
 
 def test_a_run_that_did_not_finish_is_read(home: Path) -> None:
-    """Without manifest, phases, log: what is there is found; drafts are not evidence."""
+    """Without manifest, phases and log, existing files are read; temporary files are ignored."""
     for name in ("manifest.json", "phases.json", "journal.jsonl", "log/part-0.parquet"):
         (home / name).unlink()
     (home / "outcomes" / ".part-9.parquet.inprogress").write_text("half")
@@ -194,7 +194,7 @@ def test_a_run_that_did_not_finish_is_read(home: Path) -> None:
 
 
 def test_windows_overlap_and_unite() -> None:
-    """`fault` is the union of the faults' windows, `run` all after warm-up."""
+    """`fault` is the union of the faults' windows, and `run` is everything after warm-up."""
     phases = [
         Phase("warmup", None, 0, 5),
         Phase("steady", None, 5, 10),
@@ -211,7 +211,7 @@ def test_windows_overlap_and_unite() -> None:
 
 
 def test_the_contract_of_the_tables_is_declared_once() -> None:
-    """The columns of design 5.3, in their order, which every file must have; of checks, those that a check writes."""
+    """The required columns equal design 5.3 in order; the columns of checks are the fields of a check."""
     assert list(REQUIRED["outcomes"]) == [
         "workload", "arm", "client", "op", "producer_id", "seq", "topic", "topic_id", "partition", "offset", "group",
         "member", "leader_epoch", "broker_id", "broker_rack", "client_rack", "high_watermark", "intended_us",

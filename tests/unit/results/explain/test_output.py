@@ -1,4 +1,4 @@
-"""The story of a run and of one record: in order, within 80 columns, and silent on what nobody told."""
+"""The story of a run and of one record: in order, within 80 columns, and without unknown facts."""
 
 import json
 import subprocess
@@ -16,11 +16,15 @@ from aftershock.tests.unit.results.analysis_factory import analysed
 from aftershock.tests.unit.results.evidence_factory import Made
 
 HOSTILE = "<script>alert(1)</script>|`*\x1b[2J"
-OWED = Check("obligation/produce", "obligation", "arm=baseline", Status.PASS, 9, 1, "s", "progress was owed for 9 s")
+OWED = Check(
+    "obligation/produce", "obligation", "arm=baseline", Status.PASS, 9, 1, "s", "progress was required for 9 s"
+)
 
 
 def judged(made: Made, home: Path, **other: Any) -> Path:
-    """A run with a verdict and a whole analysis, ``other`` fields of it replaced; None takes one away."""
+    """Write a run with a verdict and a complete analysis; ``other`` replaces fields of the analysis, and None
+    removes a field.
+    """
     made.write(home)
     document = analysed([*made.produce, *made.consume], made.phases) | other
     whole = {name: value for name, value in document.items() if value is not None}
@@ -29,8 +33,8 @@ def judged(made: Made, home: Path, **other: Any) -> Path:
     return home
 
 
-def telling(made: Made) -> Made:
-    """The clean run with a reference client that tells what it meets in kill-1, and a broker that is known."""
+def detailed(made: Made) -> Made:
+    """Return the clean run with a reference client that reports its attempts during kill-1, and with known brokers."""
     told = made.copy()
     who = {"workload": "orders", "arm": "baseline", "op": "produce", "topic": "orders", "partition": 0}
     told.events += [
@@ -44,9 +48,9 @@ def telling(made: Made) -> Made:
     return told
 
 
-def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
-    """Injected, found the leader, first error, witnessed, first success again, recovered, healed: by their moments."""
-    (chapter,) = [one for one in story(judged(telling(made), tmp_path / "run")).chapters if one.fault == "kill-1"]
+def test_a_fault_is_a_chapter_in_order_of_time(made: Made, tmp_path: Path) -> None:
+    """The events are injection, new leader, first error, witness, first success, recovery and heal."""
+    (chapter,) = [one for one in story(judged(detailed(made), tmp_path / "run")).chapters if one.fault == "kill-1"]
     said = [str(moment) for moment in chapter.moments]
     steps = [
         "injected",
@@ -64,10 +68,10 @@ def test_a_fault_is_told_in_order(made: Made, tmp_path: Path) -> None:
     assert any("progress was required for" in note for note in chapter.notes)
 
 
-def test_the_story_ends_with_promises_and_slow_records(made: Made, tmp_path: Path) -> None:
-    """Obligations held; ten records, the slowest first, each with the fault that overlapped it."""
-    told = story(judged(telling(made), tmp_path / "run"))
-    assert ("obligation/produce arm=baseline: held: progress was owed for 9 s",) == told.promises
+def test_the_story_ends_with_obligations_and_slow_records(made: Made, tmp_path: Path) -> None:
+    """Obligations come first, then ten records, slowest first, each with the fault that overlapped it."""
+    told = story(judged(detailed(made), tmp_path / "run"))
+    assert ("obligation/produce arm=baseline: held: progress was required for 9 s",) == told.promises
     assert told.slowest
     assert 10 == len(told.slowest)
     took = [tale.record.latency_us or 0 for tale in told.slowest]
@@ -77,7 +81,7 @@ def test_the_story_ends_with_promises_and_slow_records(made: Made, tmp_path: Pat
 
 
 def test_a_slow_record_outside_every_fault_says_so(made: Made, tmp_path: Path) -> None:
-    """No fault did, and how long the last one was over; a link fault in force on its path is named with its share."""
+    """The text names the time since the last fault; a link fault on the record's path is named with its share."""
     slow = {"producer_id": 0, "seq": 1, "topic": "orders", "partition": 0, "offset": 1, "status": "ok", "broker_id": 2}
     calm = slow | {"intended_us": 45_000_000, "sent_us": 45_000_000, "done_us": 46_000_000}
     late = slow | {"seq": 2, "intended_us": 17_000_000, "sent_us": 17_000_000, "done_us": 17_500_000}
@@ -92,7 +96,7 @@ def test_a_slow_record_outside_every_fault_says_so(made: Made, tmp_path: Path) -
 
 
 def test_a_run_judged_by_an_older_version_says_what_is_missing(made: Made, tmp_path: Path) -> None:
-    """Its faults are told all the same, from its gaps; the slowest are left out with the command that adds them."""
+    """Faults are described from gaps; slow records are omitted, with the command that adds them."""
     lacking = dict.fromkeys(("slowest", "stalls", "spectra", "racks", "lag", "perf"))
     text = story_text(story(judged(made, tmp_path / "run", **lacking)))
     assert "kill-1: kill" in text
@@ -101,8 +105,8 @@ def test_a_run_judged_by_an_older_version_says_what_is_missing(made: Made, tmp_p
     assert "aftershock verdict" in text.replace("\n", " ")
 
 
-def test_a_rehearsal_is_told_as_one(made: Made, tmp_path: Path) -> None:
-    """Nothing was injected, and so nothing was on any record's path."""
+def test_a_rehearsal_is_described_as_a_rehearsal(made: Made, tmp_path: Path) -> None:
+    """No fault was injected, so no fault is on a record's path."""
     calm = made.copy()
     calm.run["rehearse"] = True
     told = story(judged(calm, tmp_path / "run"))
@@ -110,8 +114,8 @@ def test_a_rehearsal_is_told_as_one(made: Made, tmp_path: Path) -> None:
     assert not any("on the record's path" in note for tale in told.slowest or () for note in tale.notes)
 
 
-def test_a_fault_by_hand_and_one_that_never_began_are_told(made: Made, tmp_path: Path) -> None:
-    """What the journal has beside the plan is a chapter; a step without a line is one as well."""
+def test_manual_faults_and_skipped_steps_are_chapters(made: Made, tmp_path: Path) -> None:
+    """A journal entry that is not in the plan and a step without journal entries each get a chapter."""
     odd = made.copy()
     lines = [line | {"fault": "mine"} for line in odd.journal if line["fault"] == "kill-1"]
     odd.events.append({"t_us": 1, "event": "injected_by_hand", "fault": {"id": "mine", "kind": "kill"}})
@@ -123,8 +127,8 @@ def test_a_fault_by_hand_and_one_that_never_began_are_told(made: Made, tmp_path:
 
 
 def test_no_line_is_wider_than_80_columns_and_no_name_moves_the_cursor(made: Made, tmp_path: Path) -> None:
-    """Names of strangers are shown as text, in the terminal and in Markdown."""
-    odd = telling(made)
+    """Hostile names are escaped in the terminal and in Markdown."""
+    odd = detailed(made)
     odd.timeline["workloads"][0]["arms"] = {HOSTILE: {}, "baseline": {}}
     odd.timeline["name"] = HOSTILE
     for row in odd.produce:
@@ -138,8 +142,8 @@ def test_no_line_is_wider_than_80_columns_and_no_name_moves_the_cursor(made: Mad
 
 
 def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path) -> None:
-    """Wanted, handed over, refused and sent again, acknowledged, in the log, delivered to each reader."""
-    told = telling(made)
+    """The events are intended, sent, refused, retried, acknowledged, logged, and delivered to each consumer."""
+    told = detailed(made)
     record = next(
         row for row in told.produce if row["arm"] == "baseline" and row["attempts"] == 2 and not row["partition"]
     )
@@ -154,8 +158,8 @@ def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path
     assert "### Record" in record_markdown(found)
 
 
-def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: Path) -> None:
-    """Lost to a reader, gone from the log, in doubt, a phantom: each is a sentence, none an error."""
+def test_lost_and_phantom_records_are_explained(made: Made, tmp_path: Path) -> None:
+    """Undelivered, unlogged, in-doubt and phantom records each give a sentence and no error."""
     odd = made.copy()
     odd.consume = [row for row in odd.consume if (row["producer_id"], row["seq"], row["arm"]) != (0, 9, "patient")]
     odd.log = [row for row in odd.log if (row["producer_id"], row["seq"]) != (0, 9)]
@@ -171,8 +175,8 @@ def test_a_record_nobody_got_or_that_nobody_sent_says_so(made: Made, tmp_path: P
     assert "the record is a phantom" in phantom
 
 
-def test_an_unknown_record_is_answered_with_those_there_are(made: Made, tmp_path: Path) -> None:
-    """A sentence that names the producers and how far each got; the run needn't have been judged."""
+def test_an_unknown_record_lists_the_known_producers(made: Made, tmp_path: Path) -> None:
+    """The message names the producers and their last records; the run need not be judged."""
     found = record_history(made.write(tmp_path / "run"), 5, 1)
     assert "There is no record 5:1." in record_text(found)
     assert "0 (arm=baseline) sent 0 to 2999" in record_text(found).replace("\n", " ")
@@ -199,7 +203,7 @@ def home(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_command(
     home: Path, capsys: pytest.CaptureFixture[str], record: str | None, options: dict[str, Any], said: str
 ) -> None:
-    """`aftershock explain RUN`: text, Markdown or JSON on stdout, and always 0: nothing is judged."""
+    """`aftershock explain RUN` prints text, Markdown or JSON and exits with 0, because it judges nothing."""
     assert 0 == analysis.explain(str(home), record=record, **options)
     out = capsys.readouterr().out
     assert said in out
@@ -207,8 +211,8 @@ def test_the_command(
         json.loads(out)
 
 
-def test_what_is_no_record_is_an_error(home: Path) -> None:
-    """The command line refuses it with the form that it takes."""
+def test_an_invalid_record_name_is_an_error(home: Path) -> None:
+    """The error shows the valid form."""
     command = [sys.executable, "-m", "aftershock.harness.cli", "explain", str(home), "--record", "nine"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (3, "'nine' is not a record; write PRODUCER:SEQ") == (done.returncode, done.stderr.split(",")[0])

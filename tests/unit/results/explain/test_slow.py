@@ -1,4 +1,4 @@
-"""Where a record's latency went: the parts add up, and what isn't told apart isn't told."""
+"""Parts of a record's latency: the parts add up, and indistinguishable parts stay one part."""
 
 from typing import Any
 
@@ -25,13 +25,13 @@ def parts(one: Attempted, *events: dict[str, Any]) -> dict[str, int]:
     return {part.name: part.us for part in budget(one, events)}
 
 
-def test_a_client_that_tells_nothing_leaves_one_part_besides_its_lag() -> None:
-    """That is all librdkafka gives: when it was handed over, and when it was done."""
+def test_without_attempts_latency_has_two_parts() -> None:
+    """librdkafka reports only send time and completion time."""
     assert {"schedule lag": 2000, "in the client or broker": 100_000} == parts(record())
 
 
-def test_a_refusal_metadata_and_a_retry_cut_the_time() -> None:
-    """First attempt until the hint; metadata until it came; back-off until sent again; then in flight."""
+def test_an_attempt_metadata_backoff_and_a_retry_are_parts() -> None:
+    """The parts are the first attempt until the hint, the metadata refresh, the back-off, and the second attempt."""
     told = [
         event("hint_refused", 13_000),
         event("metadata_refreshed", 33_000),
@@ -48,15 +48,15 @@ def test_a_refusal_metadata_and_a_retry_cut_the_time() -> None:
     assert expected == parts(record(attempts=2), *told)
 
 
-def test_an_attempt_whose_refusal_is_not_told_is_not_called_in_flight() -> None:
-    """Between two retries without a hint, flight and back-off can't be told apart."""
+def test_a_retry_without_hint_is_one_part() -> None:
+    """Without a hint between two retries, flight time and back-off can't be distinguished."""
     told = [event("batch_retried", 23_000), event("batch_retried", 53_000)]
     expected = {"schedule lag": 2000, "in the client or broker": 50_000, "in flight": 50_000}
     assert expected == parts(record(attempts=3), *told)
 
 
-def test_retries_of_the_batches_before_it_are_not_its_own() -> None:
-    """One attempt means none of the retries seen meanwhile; they are counted as what it waited behind."""
+def test_retries_of_earlier_batches_are_waiting_time() -> None:
+    """A record with one attempt was not retried; earlier retries count as the batches that the record waited behind."""
     told = [event("batch_retried", 23_000), event("batch_retried", 53_000)]
     assert [] == own(record(attempts=1), told)
     assert 2 == behind(record(attempts=1), told)
@@ -64,8 +64,8 @@ def test_retries_of_the_batches_before_it_are_not_its_own() -> None:
     assert 1 == behind(record(attempts=2), told)
 
 
-def test_a_batch_is_known_by_its_first_record() -> None:
-    """Of batches that say which record they begin with, that of record 7 is the last one that begins before it."""
+def test_a_record_belongs_to_the_last_batch_that_begins_before_it() -> None:
+    """Record 7 belongs to the last batch whose first record is 7 or lower."""
     told = [
         event("batch_retried", at, token=token) for at, token in ((13_000, 1), (23_000, 5), (43_000, 5), (53_000, 9))
     ]
@@ -74,24 +74,24 @@ def test_a_batch_is_known_by_its_first_record() -> None:
     assert 2 == behind(record(attempts=3), told)
 
 
-def test_what_its_broker_throttled_is_taken_out_of_what_is_not_known() -> None:
-    """Overlapping requests to wait count once, those of other brokers not at all."""
+def test_throttling_is_a_part_of_its_own() -> None:
+    """Overlapping throttle times of the record's broker count once; those of other brokers do not count."""
     told = [event("throttled", at, node_id=2, throttle_ms=20) for at in (13_000, 23_000)]
     told.append(event("throttled", 13_000, node_id=1, throttle_ms=80))
     expected = {"schedule lag": 2000, "in the client or broker": 70_000, "throttled": 30_000}
     assert expected == parts(record(), *told)
 
 
-def test_what_never_ended_has_no_parts_that_would_say_so() -> None:
-    """Never sent, never answered, and never delivered each say what there is and no more."""
+def test_incomplete_records_have_only_their_known_parts() -> None:
+    """Records never sent, never acknowledged and never delivered have the parts up to that point."""
     assert {"never sent": 102_000} == parts(record(sent_us=None))
     assert {"schedule lag": 2000} == parts(record(done_us=None))
     assert () == budget(record(sent_us=None, done_us=None), [])
     assert () == delivery(record(op="consume", done_us=None), None)
 
 
-def test_a_delivery_is_told_by_how_its_record_was_sent() -> None:
-    """Until acknowledged, and from there to the reader; with the sending unknown it is one part."""
+def test_a_delivery_has_a_part_until_the_acknowledgement() -> None:
+    """The parts are before and after the acknowledgement; without the produce row there is one part."""
     one = record(op="consume", sent_us=None, done_us=203_000)
     assert (Part("until acknowledged", 102_000), Part("from there to the reader", 100_000)) == delivery(one, record())
     assert (Part("in the client or broker", 202_000),) == delivery(one, None)
@@ -102,7 +102,7 @@ def test_a_delivery_is_told_by_how_its_record_was_sent() -> None:
     attempts=st.none() | st.integers(1, 6),
 )
 def test_the_parts_always_add_up(told: list[tuple[str, int, int]], attempts: int | None) -> None:
-    """Whatever a client tells, in whatever order, the parts are the latency, and none is negative."""
+    """For any attempts in any order, the parts sum to the latency and none is negative."""
     events = [event(kind, at, node_id=2, throttle_ms=ms) for kind, at, ms in sorted(told, key=lambda one: one[1])]
     found = budget(record(attempts=attempts), events)
     assert 102_000 == sum(part.us for part in found)
