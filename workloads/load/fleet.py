@@ -138,9 +138,8 @@ class Worker:
             await self._process.end()
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        return self._process.overdue_error(
-            problem if self._up.is_set() else f"{problem}: a fault killed it, and it has not restarted"
-        )
+        reason = "" if self._up.is_set() else ": a fault killed it, and it has not restarted"
+        return self._process.error(f"{problem}{reason}")
 
     async def _supervise(self) -> None:
         """Restart the process after each death that a fault caused; end at any other death."""

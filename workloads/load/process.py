@@ -67,7 +67,6 @@ class WorkerProcess:
 
     async def start(self) -> None:
         """Start the process and send its assignment; return when it is ready, ``WorkloadError`` if it ends."""
-        ready = self._expect("ready")
         with self.log.open("ab") as log:
             # A session of its own: the runner handles a terminal's Ctrl-C, and the worker's children are found by it.
             # The names on the command line are for `heal`, and for faults on clients.
@@ -80,8 +79,7 @@ class WorkerProcess:
                 start_new_session=True,
             )
         self._listener = asyncio.create_task(self._listen(self._process))
-        await self._write(self.assignment.model_dump_json())
-        await self._result_or_end(ready)
+        await self._request("ready", self.assignment.model_dump_json())
 
     async def order(self, order: Order) -> None:
         """Send an order; ``WorkloadError`` if the worker has ended."""
@@ -92,9 +90,7 @@ class WorkerProcess:
 
     async def ask(self, order: Order) -> dict[str, Any]:
         """Send an order and return its answer; ``WorkloadError`` if the worker ends first."""
-        done = self._expect(order.do)
-        await self.order(order)
-        return await self._result_or_end(done)
+        return await self._request(order.do, order.model_dump_json())
 
     async def kill(self) -> None:
         if self._process is None:
@@ -114,34 +110,32 @@ class WorkerProcess:
 
     def early_end_error(self) -> WorkloadError:
         if self._reason is not None:
-            return self._error(f"ended early: {self._reason}", "")
+            return self.error(f"ended early: {self._reason}", log_lines=0)
         status = self._process.returncode if self._process else None
         end = f"killed by signal {-status}" if status is not None and status < 0 else f"exit status {status}"
-        return self.overdue_error(f"ended early: {end}")
+        return self.error(f"ended early: {end}")
 
-    def overdue_error(self, problem: str) -> WorkloadError:
+    def error(self, problem: str, log_lines: int = LOG_LINES) -> WorkloadError:
+        """Return the error about a problem of this worker, with the last lines of its log."""
         lines: list[str] = []
         with contextlib.suppress(OSError):
             size = self.log.stat().st_size
             with self.log.open("rb") as file:
                 file.seek(max(0, size - 16_384), os.SEEK_SET)
                 lines = file.read().decode(errors="replace").splitlines()
-        return self._error(problem, "".join(f"\n    {line}" for line in lines[-LOG_LINES:]))
-
-    def _error(self, problem: str, lines: str) -> WorkloadError:
+        shown = "".join(f"\n    {line}" for line in lines[-log_lines:] if log_lines)
         assignment = self.assignment
         subject = f"the {_ROLES[assignment.op]} of arm {assignment.arm} in workload {assignment.workload}"
-        return WorkloadError(f"{subject} {problem}; its log is {self.log}{lines}")
+        return WorkloadError(f"{subject} {problem}; its log is {self.log}{shown}")
 
-    def _expect(self, kind: str) -> asyncio.Future[dict[str, Any]]:
-        self._answers[kind] = asyncio.get_running_loop().create_future()
-        return self._answers[kind]
-
-    async def _result_or_end(self, answer: asyncio.Future[dict[str, Any]]) -> dict[str, Any]:
+    async def _request(self, kind: str, line: str) -> dict[str, Any]:
+        """Write a line and return the report that answers it; ``WorkloadError`` if the process ends first."""
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[kind] = answer
+        await self._write(line)
         ended = asyncio.create_task(self.ended.wait())
-        either: set[asyncio.Future[Any]] = {answer, ended}
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((answer, ended), return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         if answer.done():
@@ -173,17 +167,12 @@ class WorkerProcess:
                         )
                     case "died":
                         self._reason = message["why"]
-                    case "done":
-                        self._answer(message.pop("did"), message)
-                    case "ready":
-                        self._answer("ready", message)
+                    case "done" | "ready" as report:
+                        answer = self._answers.pop(message.pop("did") if report == "done" else report, None)
+                        if answer and not answer.done():
+                            answer.set_result(message)
         except (ValueError, KeyError, TypeError) as error:  # not JSON, or an endless line: not a worker's output
             self._reason = f"it wrote a line that is not a report: {error}"
             process.kill()
         await process.wait()
         self.ended.set()
-
-    def _answer(self, kind: str, message: dict[str, Any]) -> None:
-        answer = self._answers.pop(kind, None)
-        if answer and not answer.done():
-            answer.set_result(message)
