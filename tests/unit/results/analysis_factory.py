@@ -1,6 +1,6 @@
-"""A made-up ``analysis.json`` of the rows of a run, without Spark: for tests of what is drawn, not of what is right.
+"""Build ``analysis.json`` from the rows of a run without Spark, for tests of rendering.
 
-In plain Python and in the shapes that the judge writes; what the judge measures is proven elsewhere.
+The document has the shapes that the judge writes; other tests prove the judge's measurements.
 """
 
 import math
@@ -16,8 +16,8 @@ SPECTRUM = tuple(1 - 10 ** (-step / 12) for step in range(1, 49))
 
 
 def analysed(outcomes: Sequence[Row], phases: Sequence[Row]) -> dict[str, Any]:
-    """The whole document, of outcome rows and the rows of ``phases.json``."""
-    told = list(_told(outcomes))
+    """Return the whole document, computed from outcome rows and the rows of ``phases.json``."""
+    told = list(_judged_rows(outcomes))
     windows = {name: [row for row in told if _within(row, spans)] for name, spans in _windows(phases).items()}
     return {
         "schema_version": 2,
@@ -41,7 +41,7 @@ def analysed(outcomes: Sequence[Row], phases: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _told(outcomes: Iterable[Row]) -> Iterable[dict[str, Any]]:
+def _judged_rows(outcomes: Iterable[Row]) -> Iterable[dict[str, Any]]:
     for row in outcomes:
         late = None if row.get("done_us") is None or row["status"] != "ok" else row["done_us"] - row["intended_us"]
         yield dict(row) | {"key": f"{row['workload']}/{row['arm']}", "metric": f"{row['op']}.latency", "us": late}
@@ -72,7 +72,7 @@ def _by(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Any]]:
 
 
 def _ranked(rows: Iterable[Row]) -> list[int | None]:
-    """Latencies in order, a failure being slower than anything."""
+    """Return sorted latencies; a failure sorts last."""
     return sorted((row["us"] for row in rows), key=lambda one: (one is None, one or 0))
 
 

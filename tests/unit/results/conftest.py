@@ -1,4 +1,4 @@
-"""One Spark session and one good run for all tests of the results."""
+"""One Spark session and one good run, shared by all tests of the results."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from aftershock.results.spark.session import session  # noqa: PLC0415 - tests without Spark should not load it
 
-    load = Load(rows=BRIEF_ROWS_MAX + 1)  # many runs at once
+    load = Load(rows=BRIEF_ROWS_MAX + 1)  # tests judge many runs at once
     with session(tmp_path_factory.mktemp("spark") / "spark.log", load=load) as started:
         yield started
 
@@ -40,7 +40,7 @@ def facts(spark: "SparkSession", evidence: Evidence) -> Facts:
 
 
 def measured(spark: "SparkSession", evidence: Evidence) -> Facts:
-    """What its SLOs and the report need of one run."""
+    """The measurements that SLOs and report need of one run."""
     from aftershock.results.checks.slo.checks import wanted  # noqa: PLC0415 - as above
     from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
 

@@ -1,7 +1,8 @@
-"""Made-up evidence of a good run, in plain rows that a test may spoil before they are written.
+"""Evidence of a good run as plain rows that a test may spoil before they are written.
 
-Sixty seconds, two confluent arms on one topic of six partitions, each producing 60 records a second and reading all of
-them; 50 ms more on the links of rack a, a broker killed, the leaders rotated. Seeded: the same rows every time.
+The run lasts sixty seconds and has two confluent arms on one topic of six partitions. Each arm produces 60 records per
+second and reads all records. Its faults are 50 ms of latency on the links of rack a, a killed broker, and a rotation of
+leaders. Rows are seeded, so they are the same in every test.
 """
 
 import json
@@ -36,7 +37,7 @@ SLOS = (
 
 @dataclass
 class Made:
-    """A run's evidence as rows and documents; ``write`` makes it a run directory."""
+    """A run's evidence as rows and documents; ``write`` creates the run directory."""
 
     run: Row
     timeline: Row
@@ -52,14 +53,14 @@ class Made:
     columns: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def copy(self) -> "Made":
-        """Another one to spoil."""
+        """Return a copy that a test may spoil."""
         tables = ("produce", "consume", "log", "metrics", "offsets")
         rows = {name: [dict(row) for row in getattr(self, name)] for name in tables}
         told = {name: deepcopy(getattr(self, name)) for name in ("run", "timeline", "phases", "journal", "events")}
         return Made(**rows, **told, manifested=self.manifested, columns=self.columns)
 
     def write(self, home: Path) -> Path:
-        """The run directory at ``home``."""
+        """Write the run directory ``home``."""
         home.mkdir(parents=True)
         for name in ("run", "timeline", "phases"):
             (home / f"{name}.json").write_text(json.dumps(getattr(self, name)))
@@ -80,14 +81,14 @@ class Made:
 
 
 def write_rows(path: Path, rows: list[Row], columns: dict[str, str]) -> None:
-    """``rows`` as Parquet with exactly ``columns`` (name → Spark type)."""
+    """Write ``rows`` as Parquet with exactly ``columns`` (name → Spark type)."""
     path.parent.mkdir(exist_ok=True)
     schema = pa.schema([(name, ARROW[kind]) for name, kind in columns.items()])
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def clean_run(columns: dict[str, dict[str, str]], slos: tuple[str, ...] = SLOS, rate: int = RATE) -> Made:
-    """A run in which every promise was kept and every fault took hold."""
+    """Return a run that keeps every SLO and in which every fault takes effect."""
     produce = [row for id_, arm in enumerate(ARMS) for row in _produced(id_, arm, rate)]
     log = _log(produce)
     return Made(
@@ -119,7 +120,9 @@ def _produced(producer_id: int, arm: str, rate: int) -> list[Row]:
 
 
 def _slower_us(intended_us: int, partition: int) -> int:
-    """What the faults add: 50 ms on the links; until a new leader is found, a third of the partitions waits."""
+    """Return the added latency: 50 ms on the links, and for a third of the partitions the time until the new
+    leader is found.
+    """
     if 16 * S <= intended_us < 24 * S:
         return 50_000
     if partition % 3 == 0 and 26 * S <= intended_us < 29 * S:
@@ -146,7 +149,9 @@ def _row(op: str, arm: str, record: tuple[int, int], partition: int, intended_us
 
 
 def _log(produce: list[Row]) -> list[Row]:
-    """Offsets in the order of completion; a producer's own order is kept, as idempotence does."""
+    """Return the log with offsets in order of completion. The order of each producer is kept, as idempotence
+    guarantees.
+    """
     ends = dict.fromkeys(range(PARTITIONS), 0)
     log = []
     for row in sorted(produce, key=lambda row: (row["intended_us"], row["producer_id"])):
@@ -157,7 +162,7 @@ def _log(produce: list[Row]) -> list[Row]:
 
 
 def _consumed(arm: str, log: list[Row]) -> list[Row]:
-    """Deliveries in the order of offsets, each at least 2 ms after its acknowledgement."""
+    """Return deliveries in order of offsets, each at least 2 ms after the record's acknowledgement."""
     reached = dict.fromkeys(range(PARTITIONS), 0)
     rows = []
     for sent in log:

@@ -1,4 +1,4 @@
-"""Measures made-up runs, all together: one set of queries for as many as a test file needs."""
+"""Measure several runs with one set of Spark queries."""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ Told = TypeVar("Told")
 
 
 def named(made: Mapping[str, Made], home: Path) -> dict[str, Evidence]:
-    """The evidence of made-up runs, each with its name for an id."""
+    """Write runs and return their evidence by run id."""
     for name, one in made.items():
         one.run["run_id"] = name
     return {name: read(one.write(home / name), columns()) for name, one in made.items()}
@@ -35,20 +35,22 @@ def named(made: Mapping[str, Made], home: Path) -> dict[str, Evidence]:
 def together(
     spark: "SparkSession", runs: Mapping[str, Evidence], *, exhaustive: bool = False, **more: MeasurementRequest
 ) -> dict[str, Facts]:
-    """The facts of each run, judged with all the others; ``more`` is asked of it besides what its SLOs ask."""
+    """Return the facts of each run, judged with all others; ``more`` is measured in addition to the requests of
+    the SLOs.
+    """
     asked = {name: more.get(name) or replace(wanted(one), qs=QS) for name, one in runs.items()}
     return measure(spark, list(runs.values()), asked, exhaustive=exhaustive)
 
 
 def measured(spark: "SparkSession", home: Path, qs: tuple[float, ...]) -> Facts:
-    """The facts of one run by itself."""
+    """Return the facts of one run."""
     evidence = read(home, columns())
     run_id = str(evidence.run["run_id"])
     return together(spark, {run_id: evidence}, **{run_id: MeasurementRequest(qs=qs)})[run_id]
 
 
 def apart(work: "Callable[[SparkSession, Path], Told]", home: Path) -> "Told":
-    """``work`` on the run in ``home``, in a process and a session of its own: a process has one."""
+    """Call ``work`` on the run in ``home`` in a new process, because a process has only one Spark session."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_in_session, work, home).result()
 

@@ -1,6 +1,7 @@
-"""Spark's own servers, from the PySpark package: a standalone master with workers, and a Connect server.
+"""Spark servers from the PySpark package: a standalone master with workers, and a Connect server.
 
-All on the loopback, on ports that the system chose, read from their logs; each ends with its block, by its id.
+All servers listen on loopback ports chosen by the system and read from their logs. Each server ends with its ``with``
+block.
 """
 
 import os
@@ -20,7 +21,7 @@ SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
-    """The URL of a master that has that many workers, each with a core and a gigabyte."""
+    """Yield the URL of a master with this number of workers, each with one core and 1 GB."""
     ours = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with ExitStack() as open_:
         told = open_.enter_context(_running(folder / "master.log", "spark-class", [_deploy("master.Master"), *ours]))
@@ -35,7 +36,7 @@ def standalone(folder: Path, workers: int = 2) -> Iterator[str]:
 
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """The URL of a Connect server that computes in its own process."""
+    """Yield the URL of a Connect server that computes in its own process."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -57,7 +58,7 @@ def _deploy(name: str) -> str:
 
 @contextmanager
 def _running(log: Path, program: str, arguments: list[str]) -> Iterator[Callable[[str], str]]:
-    """A server while the block lasts; what is handed out waits for what the log is to say."""
+    """Run a server while the block lasts, and yield a function that waits for a pattern in the server's log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     options = f"{SMALL_JVM} -Dspark.master.rest.enabled=false"
     env = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": options}

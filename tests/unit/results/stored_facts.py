@@ -1,8 +1,8 @@
-"""Measurements of the clean run (``evidence_factory``) as stored data, so that pure judging is tested without Spark.
+"""Stored measurements of the clean run (``evidence_factory``), so that pure judging is tested without Spark.
 
-``tests/data/facts/clean_run.json`` is an ``analysis.json`` with the parts that checks read. A test compares it with
-what Spark measures today (``measure/test_stored_facts.py``); after a deliberate change of a measurement, replace the
-file by ``text_of(facts)``.
+``tests/data/facts/clean_run.json`` is an ``analysis.json`` with the parts that checks read.
+``measure/test_stored_facts.py`` compares it with Spark's current measurements; after a deliberate change of a
+measurement, replace the file with ``text_of(facts)``.
 """
 
 import json
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 
 def text_of(facts: Facts) -> str:
-    """The JSON text, with a line per row."""
+    """Return the JSON text, with a line per row."""
     parts = []
     for name, value in analysis_document(facts).items():
         if name not in UNREAD:
@@ -43,7 +43,7 @@ def text_of(facts: Facts) -> str:
 
 
 def clean_facts() -> Facts:
-    """The stored measurements as the judge gets them."""
+    """Return the stored measurements in the form in which the judge receives them."""
     stored = json.loads(CLEAN_RUN.read_text())
     failures: dict[tuple[str, str], tuple[FailureSpan, ...]] = {}
     for row in stored["failures"]:

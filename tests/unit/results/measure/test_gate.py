@@ -1,4 +1,4 @@
-"""The gate: what it clears and what it doesn't, and that nothing is measured otherwise for having been cleared."""
+"""The fingerprint gate: which blocks of records it clears, and that results are the same with and without the gate."""
 
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -30,17 +30,17 @@ def of(rows: list[Row], producer_id: int, seq: int) -> Row:
 
 
 def clean(_: Made) -> None:
-    """Every block is."""
+    """The spoiled blocks of a clean run: none."""
 
 
 def lost_at_an_edge(run: Made) -> None:
-    """The last of a block in the log of nobody, the first of the next not delivered to one reader."""
+    """The last record of a block is in no log, and the first of the next block is not delivered to one reader."""
     run.log.remove(of(run.log, 0, 199))
     run.consume.remove(of(run.consume, 0, 200))
 
 
-def twice_for_one_and_never_for_another(run: Made) -> None:
-    """A reader got one record three times and two others not at all: as many rows as are owed."""
+def duplicates_that_equal_the_losses(run: Made) -> None:
+    """A reader receives one record three times and two records not at all, so the row count is as expected."""
     again = of(run.consume, 1, 310)
     run.consume += [dict(again, done_us=again["done_us"] + S), dict(again, done_us=again["done_us"] + 2 * S)]
     for seq in (316, 322):
@@ -48,20 +48,20 @@ def twice_for_one_and_never_for_another(run: Made) -> None:
 
 
 def changed_places(run: Made) -> None:
-    """Two records lie in the log where the producer was told the other does."""
+    """Two records are in the log at each other's offsets."""
     first, second = of(run.log, 0, 606), of(run.log, 0, 612)
     first["offset"], second["offset"] = second["offset"], first["offset"]
 
 
 def in_doubt(run: Made) -> None:
-    """One failed, one in doubt that is in the log, and one by a producer that nobody knows."""
+    """One record failed, one record in doubt is in the log, and one record is from an unknown producer."""
     of(run.produce, 0, 50).update(status="failed")
     of(run.produce, 1, 2950).update(status="in_doubt")
     run.log.append(run.log[0] | {"producer_id": 9, "seq": 0, "offset": 10_000})
 
 
 def never_written(run: Made) -> None:
-    """Some failed and some are in doubt, and none of them is anywhere; whole blocks of one producer among them."""
+    """Some records failed, some are in doubt, and none is anywhere, including whole blocks of one producer."""
     gone = {(0, seq): "failed" for seq in (0, 50, 99, 100)} | {(1, seq): "in_doubt" for seq in range(1250, 1600)}
     for row in run.produce:
         if status := gone.get((row["producer_id"], row["seq"])):
@@ -73,7 +73,7 @@ def never_written(run: Made) -> None:
 
 
 def failed_without_a_row(run: Made) -> None:
-    """One failed, and of the next, which is nowhere, the producer has no row."""
+    """One record failed, and the next record has no row and is nowhere."""
     never_written(run)
     run.produce.remove(of(run.produce, 0, 51))
     for rows in (run.log, run.consume):
@@ -81,38 +81,38 @@ def failed_without_a_row(run: Made) -> None:
 
 
 def nameless(run: Made) -> None:
-    """A record without ids, in the log and delivered."""
+    """A record without ids is in the log and delivered."""
     run.log.append(run.log[0] | {"producer_id": None, "seq": None, "offset": 10_000})
     run.consume.append(run.consume[0] | {"producer_id": None, "seq": None, "offset": 10_000, "done_us": 49 * S})
 
 
-def untold(run: Made) -> None:
-    """One producer is never told an offset: its records are compared by their names."""
+def without_offsets(run: Made) -> None:
+    """One producer gets no offsets, so its records are compared by their ids."""
     for row in run.produce:
         row["offset"] = row["offset"] if row["producer_id"] else None
 
 
 def recorded_twice(run: Made) -> None:
-    """A record that everybody has twice: all fingerprints agree."""
+    """A record is twice in every table, so all fingerprints agree."""
     for rows in (run.produce, run.log, run.consume):
         rows += [dict(row) for row in rows if (row["producer_id"], row["seq"]) == (0, 1000)]
 
 
 def read_by_a_stranger(run: Made) -> None:
-    """A record was also delivered to a client that no plan names."""
+    """A record is also delivered to a client that is not in the plan."""
     run.consume.append(of(run.consume, 1, 700) | {"workload": "strangers"})
 
 
 SUSPECT = {
     clean: set(),
     lost_at_an_edge: {(0, 1), (0, 2)},
-    twice_for_one_and_never_for_another: {(1, 3)},
+    duplicates_that_equal_the_losses: {(1, 3)},
     changed_places: {(0, 6)},
     in_doubt: {(0, 0), (1, 29), (9, 0)},
-    never_written: {(1, 13), (1, 14), (1, 15)},  # where nothing was acknowledged there is nothing to agree on
+    never_written: {(1, 13), (1, 14), (1, 15)},  # without acknowledgements there are no fingerprints to compare
     failed_without_a_row: {(0, 0), (1, 13), (1, 14), (1, 15)},
     nameless: {(-1, -1)},
-    untold: set(),
+    without_offsets: set(),
     recorded_twice: {(0, 10)},
     read_by_a_stranger: {(1, 7)},
 }
@@ -120,7 +120,7 @@ SUSPECT = {
 
 @pytest.fixture(scope="module")
 def runs(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A run for each of the above."""
+    """Write a run for each function above."""
     spoiled = {spoil.__name__: made.copy() for spoil in SUSPECT}
     for spoil in SUSPECT:
         spoil(spoiled[spoil.__name__])
@@ -133,7 +133,9 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_spoiled_blocks_are_in_doubt_and_no_other(spark: "SparkSession", runs: Runs) -> None:
-    """Each defect puts its own blocks in doubt, at their edges too; a clean one says who wrote and who read it."""
+    """Each defect puts exactly its own blocks in doubt, also at their edges; a cleared block names its producer
+    and readers.
+    """
     evidence = list(runs.values())
     rows = gate.blocks(tables(spark, evidence), dims(spark, evidence)).collect()
     told: dict[str, set[tuple[int, int]]] = {name: set() for name in runs}
@@ -149,9 +151,9 @@ def test_the_spoiled_blocks_are_in_doubt_and_no_other(spark: "SparkSession", run
     }
 
 
-@pytest.mark.nightly  # three minutes; that nothing is missed for being cleared, the planted defects show in every run
-def test_nothing_is_measured_otherwise_for_being_cleared(spark: "SparkSession", runs: Runs) -> None:
-    """With the gate and without it: the same facts of every run, whatever is wrong with it."""
+@pytest.mark.nightly  # takes three minutes; the planted defects prove in every run that cleared blocks hide no defect
+def test_facts_are_the_same_without_the_gate(spark: "SparkSession", runs: Runs) -> None:
+    """Facts of every spoiled run are equal with and without the gate."""
     gated, exhaustive = together(spark, runs), together(spark, runs, exhaustive=True)
     unlike = {
         (name, one.name)

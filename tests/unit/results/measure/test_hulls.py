@@ -1,4 +1,4 @@
-"""Filters on the times of records are coarse: they keep every requested record, and are short."""
+"""Coarse filters on record times: they keep every requested record and have few intervals."""
 
 from itertools import pairwise
 
@@ -12,8 +12,8 @@ SPAN = st.tuples(st.none() | AT, st.none() | AT)
 
 
 @given(st.lists(SPAN, min_size=1, max_size=12))
-def test_what_lies_in_a_span_lies_in_a_hull(spans: list[Span]) -> None:
-    """However many spans, and with whatever ends."""
+def test_hulls_contain_every_span(spans: list[Span]) -> None:
+    """This holds for any number of spans with any bounds."""
     found = hulls(spans)
     assert len(found) <= HULLS_MAX
     for moment in range(-60, 60):
@@ -23,13 +23,13 @@ def test_what_lies_in_a_span_lies_in_a_hull(spans: list[Span]) -> None:
 
 @given(st.lists(st.tuples(AT, AT), max_size=HULLS_MAX))
 def test_few_spans_are_their_own_hulls(spans: list[Span]) -> None:
-    """They hold nothing else, in order and apart."""
+    """Hulls of few spans are the spans themselves, sorted and disjoint."""
     found = hulls(spans)
     assert all(end < start for (_, end), (start, _) in pairwise(found))
     for start, end in found:
         assert all(any(since <= moment < until for since, until in spans) for moment in range(start, end))
 
 
-def test_the_nearest_are_joined() -> None:
-    """So that the hulls hold as little else as they can."""
+def test_the_nearest_spans_are_joined() -> None:
+    """Joining the nearest spans adds the least extra time."""
     assert hulls((at, at + 1) for at in (0, 10, 20, 23, 40)) == [(0, 1), (10, 11), (20, 24), (40, 41)]

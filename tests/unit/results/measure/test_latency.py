@@ -1,4 +1,4 @@
-"""What is read off silver, against plain lists: quantiles, means, points, windows, racks and the bins of plots."""
+"""Silver histograms compared with plain lists: quantiles, means, spectrum points, windows, racks and plot bins."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -50,7 +50,7 @@ def _of(values: list[int | None]) -> Histogram:
 
 @given(values=st.lists(LATENCY, min_size=1, max_size=60))
 def test_quantiles_and_ranks_are_those_of_the_sorted_samples(values: list[int | None]) -> None:
-    """Nearest rank, the censored last; the mean and the greatest are of those that have a value."""
+    """Quantiles are nearest-rank with censored samples last; mean and maximum are of samples with a value."""
     seen, known = _of(values), [value for value in values if value is not None]
     told = seen.distribution(QS)
     assert [told.at[q] for q in QS] == [_rank(values, round(100 * q)) for q in QS]
@@ -63,7 +63,7 @@ def test_quantiles_and_ranks_are_those_of_the_sorted_samples(values: list[int | 
 
 @given(values=st.lists(LATENCY, min_size=1, max_size=200))
 def test_every_point_of_a_spectrum_is_exact(values: list[int | None]) -> None:
-    """As many as it says took no longer; the slowest of known length is there, so is the end, and they are few."""
+    """Each point has the exact number of samples up to its latency; the slowest known sample and the end are points."""
     points, known = _of(values).points(), [value for value in values if value is not None]
     for share, us in points:
         took = [value for value in known if us is None or value <= us]
@@ -87,7 +87,7 @@ ROW = st.tuples(
 
 @given(rows=st.lists(ROW, max_size=60))
 def test_a_window_is_the_sum_of_its_segments(rows: list[tuple[object, ...]]) -> None:
-    """Each metric and client by itself; what lies in no segment is in no window; what has no samples is not there."""
+    """Metrics and clients are separate; samples outside all segments are in no window; empty windows have no row."""
     found = silver_of(pa.Table.from_pylist([dict(zip(SILVER.names, row, strict=True)) for row in rows], SILVER))
     seen = found.by_window(SCENE)
     for client in ("w/a", "w/b"):
@@ -118,7 +118,7 @@ BINNED = st.tuples(st.sampled_from(["w/a", "w/b"]), st.sampled_from([None, "a"])
 
 @given(rows=st.lists(BINNED, max_size=60))
 def test_bins_have_the_quantiles_of_their_records(rows: list[tuple[str, str | None, int, int | None]]) -> None:
-    """In order, each client and rack by itself, the censored slower than any; one latency may be there twice."""
+    """Bins are ordered and separate by client and rack; censored records are slower than any other."""
     names = ("client", "client_rack", "bin", "latency_us")
     schema = pa.schema(
         [(name, pa.string()) for name in ("metric", "client", "client_rack")]

@@ -1,4 +1,4 @@
-"""The Spark jobs on whole runs: what they measure, and that odd evidence is measured too. All are judged in one go."""
+"""Spark jobs on whole runs: their measurements, also of unusual evidence. All runs are measured together."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -34,20 +34,22 @@ ASKED = MeasurementRequest(
 
 @dataclass(frozen=True)
 class Measured:
-    """The odd runs: their evidence and what was measured of it."""
+    """The evidence and the facts of the unusual runs."""
 
     evidence: Mapping[str, Evidence]
     facts: Mapping[str, Facts]
 
     def checks(self, name: str) -> tuple[Check, ...]:
-        """The verdict on one of them."""
+        """Return the checks of one run."""
         return evaluate(self.evidence[name], self.facts[name]).checks
 
 
 @pytest.fixture(scope="module")
-def odd(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """Every run that a test below asks for, with the good one among them."""
-    spoiled = {spoil.__name__: made.copy() for spoil in (clean, moved, unread, silent, empty, interrupted, turned)}
+def unusual(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Measure the clean run and every run that a test below uses."""
+    spoiled = {
+        spoil.__name__: made.copy() for spoil in (clean, moved, unread, silent, empty, interrupted, clock_set_back)
+    }
     for name, one in spoiled.items():
         globals()[name](one)
     home = tmp_path_factory.mktemp("odd runs, 100% [é]+{x}")
@@ -59,18 +61,18 @@ def odd(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFact
 
 
 def clean(_: Made) -> None:
-    """The good run."""
+    """The clean run."""
 
 
 def moved(run: Made) -> None:
-    """An arm that stands in two racks, and a record that nobody read."""
+    """An arm has clients in two racks, and one record is not read."""
     for row in run.produce:
         row["client_rack"] = "c" if row["arm"] == "patient" and row["seq"] % 2 else "a"
     run.consume = [row for row in run.consume if (row["producer_id"], row["seq"]) != (0, 600)]
 
 
 def unread(run: Made) -> None:
-    """A record that nobody read, and one that failed, of which nobody knows the partition."""
+    """One record is not read, and one record failed before it had a partition."""
     run.consume = [row for row in run.consume if (row["producer_id"], row["seq"]) not in {(0, 600), (0, 601)}]
     run.log = [row for row in run.log if (row["producer_id"], row["seq"]) != (0, 601)]
     failed = next(row for row in run.produce if (row["producer_id"], row["seq"]) == (0, 601))
@@ -78,24 +80,24 @@ def unread(run: Made) -> None:
 
 
 def silent(run: Made) -> None:
-    """Nothing succeeds while the broker is away."""
+    """No record succeeds while the broker is down."""
     start, end = (second * S for second in (26, 34))
     for row in run.produce + run.consume:
         row["done_us"] = end + 1 if start <= row["done_us"] < end else row["done_us"]
 
 
 def empty(run: Made) -> None:
-    """Tables of 0 rows."""
+    """Every table has 0 rows."""
     run.produce, run.consume, run.log, run.metrics = [], [], [], []
 
 
 def interrupted(run: Made) -> None:
-    """Ctrl-C in warm-up."""
+    """The run is interrupted in warm-up."""
     run.run |= {"status": "interrupted", "why": "SIGINT", "warmup": None}
 
 
-def turned(run: Made) -> None:
-    """A clock that went back between two records' sending and their end."""
+def clock_set_back(run: Made) -> None:
+    """The clock goes back between sending and completion of two records."""
     for row in run.produce[100:102]:
         row["done_us"] = row["sent_us"] - 1
 
@@ -107,14 +109,14 @@ def _cut_short(home: Path) -> Evidence:
 
 
 def _idle(good: Evidence) -> Evidence:
-    """A plan that only consumes, a topic in which there is nothing."""
+    """The plan only consumes, from an empty topic."""
     clients = tuple(replace(client, produces_to=None, consumes_from="other") for client in good.clients)
     parts = dict.fromkeys(good.parquet, ())
     return replace(good, clients=clients, parquet=parts, objectives=(), run={**good.run, "run_id": "idle"})
 
 
 def _split(run: Made, home: Path) -> Evidence:
-    """The good run, shuffled and in more files."""
+    """The clean run with shuffled rows in more files."""
     run.run["run_id"] = "split"
     run.consume = run.consume[::-1]
     folder = run.write(home / "split")
@@ -125,14 +127,16 @@ def _split(run: Made, home: Path) -> Evidence:
     return read(folder, columns())
 
 
-def test_many_records_are_counted_together_and_few_sent_home_with_the_same_answers(
-    spark: "SparkSession", odd: Measured, monkeypatch: pytest.MonkeyPatch
+def test_the_path_for_many_records_gives_the_same_facts(
+    spark: "SparkSession", unusual: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bins of their own and gaps between slots, where there are millions: the facts and the silver of the same runs."""
-    runs = list(odd.evidence.values())
+    """With millions of records Spark aggregates bins and gaps between slots; facts and silver equal those of
+    the path for few records.
+    """
+    runs = list(unusual.evidence.values())
 
     def told() -> tuple[Mapping[str, Facts], list[bytes]]:
-        asked = dict.fromkeys(odd.evidence, ASKED)
+        asked = dict.fromkeys(unusual.evidence, ASKED)
         facts = measure(spark, runs, asked, keep=lambda number, rows: write_silver(rows, runs[number]))
         return facts, [(one.home / SILVER).read_bytes() for one in runs]
 
@@ -141,8 +145,8 @@ def test_many_records_are_counted_together_and_few_sent_home_with_the_same_answe
     assert few == told()
 
 
-def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> None:
-    """Numbers that can be worked out from the factory's rows by hand."""
+def test_facts_of_the_clean_run_follow_from_its_rows(facts: Facts, made: Made) -> None:
+    """The figures are derived by hand from the factory's rows."""
     steady = facts.distribution("produce.latency", "orders/baseline", "steady")
     rows = [row for row in made.produce if row["producer_id"] == 0 and 6 * S <= row["intended_us"] < 16 * S]
     taken = sorted(row["done_us"] - row["intended_us"] for row in rows)
@@ -158,32 +162,32 @@ def test_the_clean_run_is_measured_as_it_was_made(facts: Facts, made: Made) -> N
     assert {(one.metric, one.rack) for one in facts.bins} == {("produce.latency", "a"), ("consume.latency", "b")}
 
 
-def test_bins_are_told_apart_by_rack(odd: Measured) -> None:
-    """An arm that stands in two racks has bins for each; a record that was never read belongs to the plan's rack."""
-    found = odd.facts["moved"].bins
+def test_bins_are_separate_by_rack(unusual: Measured) -> None:
+    """An arm in two racks has bins per rack; an unread record belongs to the rack in the plan."""
+    found = unusual.facts["moved"].bins
     sent = {(one.client, one.rack): one.n for one in found if one.metric == "produce.latency" and one.start_us == 0}
     assert {(BASELINE, "a"): 60, (PATIENT, "a"): 30, (PATIENT, "c"): 30} == sent
     unread = {(one.client, one.rack, one.start_us) for one in found if one.censored}
     assert {(BASELINE, "b", 10 * S), (PATIENT, "b", 10 * S)} == unread
 
 
-def test_who_else_is_judged_changes_nothing(odd: Measured, facts: Facts, evidence: Evidence) -> None:
-    """The good run judged alone and among nine others, of folders with odd names: the same facts."""
-    among, asked = odd.facts["clean"], {"cuts", "calms", "distributions"}
+def test_runs_judged_together_do_not_affect_each_other(unusual: Measured, facts: Facts, evidence: Evidence) -> None:
+    """The clean run has the same facts alone and among nine other runs in folders with unusual names."""
+    among, asked = unusual.facts["clean"], {"cuts", "calms", "distributions"}
     same = [one.name for one in fields(Facts) if one.name not in asked]
     assert [] == [name for name in same if getattr(facts, name) != getattr(among, name)]
     assert facts.distributions.keys() == among.distributions.keys()
-    assert evaluate(evidence, facts).checks[-4:] == odd.checks("clean")[-4:]
+    assert evaluate(evidence, facts).checks[-4:] == unusual.checks("clean")[-4:]
 
 
-def test_shuffled_and_split_evidence_gives_the_same_facts(odd: Measured) -> None:
-    """Neither the order of rows nor how many files they are in is evidence."""
-    assert odd.facts["clean"] == odd.facts["split"]
+def test_shuffled_and_split_evidence_gives_the_same_facts(unusual: Measured) -> None:
+    """Neither the order of rows nor the number of files changes a result."""
+    assert unusual.facts["clean"] == unusual.facts["split"]
 
 
-def test_a_record_never_consumed_is_censored(odd: Measured) -> None:
-    """An acknowledged one counts as slower than anything; a failed one is no sample of consumption at all."""
-    found = odd.facts["unread"]
+def test_a_record_never_consumed_is_censored(unusual: Measured) -> None:
+    """An acknowledged record that is never consumed is slower than any; a failed record is no sample of consumption."""
+    found = unusual.facts["unread"]
     consumed = found.distribution("consume.latency", PATIENT, "steady")
     assert (consumed.n, consumed.censored, consumed.at[1.0]) == (1199, 1, None)
     produced = found.distribution("produce.latency", BASELINE, "steady")
@@ -194,9 +198,9 @@ def test_a_record_never_consumed_is_censored(odd: Measured) -> None:
     assert 2639 == found.perf[BASELINE].records
 
 
-def test_an_outage_as_long_as_its_window_is_a_gap(odd: Measured) -> None:
-    """Where records were due and none succeeded, the gap is the window's whole length, for senders and readers."""
-    found = odd.facts["silent"]
+def test_an_outage_as_long_as_its_window_is_a_gap(unusual: Measured) -> None:
+    """If records were due and none succeeded, the gap is the whole window, for producers and consumers."""
+    found = unusual.facts["silent"]
     gaps = {key[:2]: gap for key, gap in found.longest.items() if key[2] == "fault/kill-1"}
     metrics, clients = ("produce.gap", "consume.gap"), (BASELINE, PATIENT)
     assert gaps == {(metric, client): LongestGap(0, 8 * S) for metric in metrics for client in clients}
@@ -206,58 +210,66 @@ def test_an_outage_as_long_as_its_window_is_a_gap(odd: Measured) -> None:
     assert () == found.unavailable["produce", BASELINE, "steady"]
 
 
-def test_no_rows_prove_nothing(odd: Measured) -> None:
-    """Tables of 0 rows: every check of records is INCONCLUSIVE, none is PASS."""
-    of_records = [check for check in odd.checks("empty") if check.kind in ("slo", "compare", "integrity", "exposure")]
+def test_empty_tables_are_inconclusive(unusual: Measured) -> None:
+    """Every check of records is INCONCLUSIVE if tables have 0 rows."""
+    of_records = [
+        check for check in unusual.checks("empty") if check.kind in ("slo", "compare", "integrity", "exposure")
+    ]
     assert {check.status for check in of_records} == {Status.INCONCLUSIVE}
-    assert evaluate(odd.evidence["empty"], odd.facts["empty"]).exit_code == 2
+    assert evaluate(unusual.evidence["empty"], unusual.facts["empty"]).exit_code == 2
 
 
-def test_an_interrupted_run_is_judged_by_what_it_left(odd: Measured) -> None:
-    """No phases, manifest, log nor metrics: no crash, no PASS of an SLO, no false alarm, and it says why."""
-    verdict = evaluate(odd.evidence["interrupted"], odd.facts["interrupted"])
+def test_an_interrupted_run_is_judged_by_its_files(unusual: Measured) -> None:
+    """Without phases, manifest, log and metrics no SLO passes, no check raises a false alarm, and the reason is
+    given.
+    """
+    verdict = evaluate(unusual.evidence["interrupted"], unusual.facts["interrupted"])
     assert verdict.status is Status.INCONCLUSIVE
     assert {check.status for check in verdict.checks if check.kind == "slo"} == {Status.INCONCLUSIVE}
     complete = next(check for check in verdict.checks if check.id == "harness/complete")
     assert "SIGINT" in complete.why
 
 
-def test_a_consumer_without_producers_is_judged(odd: Measured) -> None:
-    """A plan that only consumes has nothing to be lost: INCONCLUSIVE, with n = 0."""
-    lost = [check for check in odd.checks("idle") if check.id == "integrity/lost"]
+def test_a_consumer_without_producers_is_judged(unusual: Measured) -> None:
+    """In a plan that only consumes, no record can be lost: INCONCLUSIVE with n = 0."""
+    lost = [check for check in unusual.checks("idle") if check.id == "integrity/lost"]
     assert {(check.status, check.n) for check in lost} == {(Status.INCONCLUSIVE, 0)}
 
 
-def test_a_clock_that_goes_back_is_told(odd: Measured) -> None:
-    """Two records that were done before they were sent: nothing measured by that clock is believed."""
-    assert (0, 2) == (odd.facts["clean"].backwards, odd.facts["turned"].backwards)
-    (check,) = [check for check in odd.checks("turned") if check.id == "harness/clock"]
+def test_a_clock_that_goes_back_is_reported(unusual: Measured) -> None:
+    """Two records complete before they were sent, so measurements by that clock are INCONCLUSIVE."""
+    assert (0, 2) == (unusual.facts["clean"].backwards, unusual.facts["clock_set_back"].backwards)
+    (check,) = [check for check in unusual.checks("clock_set_back") if check.id == "harness/clock"]
     assert (Status.INCONCLUSIVE, 2.0) == (check.status, check.observed)
-    assert not [check for check in odd.checks("clean") if check.id == "harness/clock" and check.status != "PASS"]
+    assert not [check for check in unusual.checks("clean") if check.id == "harness/clock" and check.status != "PASS"]
 
 
 def steady_of(made: Made, arm: str) -> list[Row]:
     return [row for row in made.produce if row["arm"] == arm and 6 * S <= row["intended_us"] < 16 * S]
 
 
-def test_cuts_are_what_was_asked(odd: Measured, made: Made) -> None:
-    """By partition and by slot of a second, exact; a rack that nobody knows is `unknown`; a silence is a gap."""
-    found = odd.facts["clean"]
+def test_cuts_are_exact(unusual: Measured, made: Made) -> None:
+    """Cuts are by partition and by slot of a second; an unknown rack is `unknown`, and silence is a gap."""
+    found = unusual.facts["clean"]
     of_two = [row for row in made.produce if (row["arm"], row["partition"]) == ("baseline", 2)]
     taken = sorted(row["done_us"] - row["intended_us"] for row in of_two if row["intended_us"] >= 6 * S)
     (two,) = [one for one in found.slices(BY_PARTITION, BASELINE) if one.subject == "orders/2"]
-    assert (len(taken), taken[len(taken) // 2 - 1], taken[-1]) == (two.seen.n, two.seen.at[0.5], two.seen.slowest_us)
+    assert (len(taken), taken[len(taken) // 2 - 1], taken[-1]) == (
+        two.values.n,
+        two.values.at[0.5],
+        two.values.slowest_us,
+    )
     assert [f"orders/{n}" for n in range(6)] == [one.subject for one in found.slices(BY_PARTITION, PATIENT)]
-    assert [("unknown", 600)] == [(one.subject, one.seen.n) for one in found.slices(BY_RACK, BASELINE)]
+    assert [("unknown", 600)] == [(one.subject, one.values.n) for one in found.slices(BY_RACK, BASELINE)]
     seconds = found.slices(SECONDS, PATIENT)
-    assert [(second * S, 120) for second in range(26, 34)] == [(one.start_us, one.seen.n) for one in seconds]
-    silences = {one.subject: one.seen.slowest_us or 0 for one in found.slices(SILENCE, BASELINE)}
+    assert [(second * S, 120) for second in range(26, 34)] == [(one.start_us, one.values.n) for one in seconds]
+    silences = {one.subject: one.values.slowest_us or 0 for one in found.slices(SILENCE, BASELINE)}
     assert {"orders/0", "orders/3"} == {partition for partition, longest_us in silences.items() if longest_us > 2 * S}
 
 
-def test_figures_for_the_report(odd: Measured, made: Made) -> None:
-    """A spectrum's points are exact; racks, bands and the figures of perf-test can be worked out by hand."""
-    found = odd.facts["clean"]
+def test_figures_for_the_report(unusual: Measured, made: Made) -> None:
+    """Spectrum points are exact; racks, bands and the figures of perf-test are derived by hand."""
+    found = unusual.facts["clean"]
     taken = sorted(row["done_us"] - row["intended_us"] for row in steady_of(made, "baseline"))
     points = found.spectra["produce.latency", BASELINE, "steady"]
     assert points[-1] == (1.0, taken[-1])
@@ -280,9 +292,9 @@ def test_figures_for_the_report(odd: Measured, made: Made) -> None:
     assert perf.records_per_s == pytest.approx(60, rel=0.01)
 
 
-def test_a_client_recovers_as_the_slo_has_it(odd: Measured) -> None:
-    """A pace of one's own, p50 within 1.5 x steady for a second, beside the usual one."""
-    found = odd.facts["clean"]
+def test_recovery_uses_the_criterion_of_the_slo(unusual: Measured) -> None:
+    """An own criterion (p50 within 1.5 x steady for a second) is measured in addition to the default."""
+    found = unusual.facts["clean"]
     usual, asked = (found.recovered(calm, BASELINE) for calm in (RecoveryCriterion("kill-1"), ASKED.recoveries[0]))
     assert usual
     assert usual == found.recoveries["kill-1", BASELINE]
@@ -291,8 +303,8 @@ def test_a_client_recovers_as_the_slo_has_it(odd: Measured) -> None:
     assert {"latency-1", "kill-1", "reassign-1"} == {fault for fault, _ in found.recoveries}
 
 
-def test_a_stall_is_unavailability_of_its_partition(odd: Measured) -> None:
-    """The partitions behind the killed leader, and no other, from the last success until there is one again."""
-    stood = odd.facts["clean"].unavailable["produce", BASELINE, "fault/kill-1"]
+def test_a_stall_is_unavailability_of_its_partition(unusual: Measured) -> None:
+    """The partitions of the killed leader are unavailable from the last success until the next; others are not."""
+    stood = unusual.facts["clean"].unavailable["produce", BASELINE, "fault/kill-1"]
     assert {0, 3} == {one.partition for one in stood}
     assert all(isinstance(one, Outage) and 2.9 * S < one.longest_us < 3.1 * S and one.n == 1 for one in stood)

@@ -1,4 +1,4 @@
-"""Names in, numbers out, and back: what is counted by a number gets the names that it was made of."""
+"""Integer keys for names: grouped counts get back the names that their keys stand for."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ def rows(spark: "SparkSession", names: list[Names]) -> "DataFrame":
 
 
 def numbers(names: "DataFrame") -> "pa.Table":
-    """A row each, with a number in the place of its names and of its racks, and of each kind in turn."""
+    """Return a row per name, with integer keys in place of names and racks, for each kind of key."""
     whose, racks = hash_of(*CLIENT_COLUMNS).alias("client_hash"), hash_of(*RACKS).alias("racks")
     told = names.coalesce(1).select(whose, racks).toArrow()
     at = range(told.num_rows)
@@ -52,18 +52,20 @@ def told(names: list[Names]) -> list[dict[str, Any]]:
     ]
 
 
-def test_what_the_plan_names_is_told_from_the_plan(
+def test_planned_names_are_resolved_without_reading_records(
     spark: "SparkSession", evidence: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unknown rack is a name too, on either side; and the records are not read for it."""
+    """An unknown rack has a name too, for producers and consumers."""
     known = rows(spark, PLANNED)
     found = numbers(known)
     monkeypatch.setattr(type(known), "distinct", lambda _: pytest.fail("the records were read"))
     assert told(PLANNED) == with_names(found, known, dims(spark, [evidence])).to_pylist()
 
 
-def test_what_the_plan_lacks_is_told_from_the_records(spark: "SparkSession", evidence: Evidence) -> None:
-    """A client without an arm, a workload nobody planned, a rack that no broker has: names that run together differ."""
+def test_unplanned_names_are_resolved_from_records(spark: "SparkSession", evidence: Evidence) -> None:
+    """Examples are a client without an arm, a workload not in the plan, and a rack without a broker;
+    concatenated names differ.
+    """
     strangers: list[Names] = [
         ("produce", "ord", "ersbaseline", "a", "b"),
         ("produce", "orders", None, "z", None),
@@ -74,7 +76,7 @@ def test_what_the_plan_lacks_is_told_from_the_records(spark: "SparkSession", evi
     assert told(mixed) == with_names(numbers(known), known, dims(spark, [evidence])).to_pylist()
 
 
-def test_nothing_counted_is_no_names(spark: "SparkSession", evidence: Evidence) -> None:
-    """As of a run in which nobody sent."""
+def test_no_rows_resolve_to_no_names(spark: "SparkSession", evidence: Evidence) -> None:
+    """This is the case if no client sent a record."""
     known = rows(spark, [])
     assert [] == with_names(numbers(known), known, dims(spark, [evidence])).to_pylist()

@@ -1,4 +1,4 @@
-"""Quantiles, gaps, recovery and lag against ten lines of plain Python each: many made-up cases in one Spark query."""
+"""Quantiles, gaps, recovery and lag compared with short plain Python oracles, on many cases in one Spark query."""
 
 import random
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ LATENCY = st.one_of(st.none(), st.integers(0, 8), st.integers(0, 10**7))
 @few
 @given(cases=st.lists(st.lists(LATENCY, min_size=1, max_size=50), min_size=20, max_size=60))
 def test_quantiles_are_nearest_rank(spark: "SparkSession", cases: list[list[int | None]]) -> None:
-    """The value at rank ceil(q n) of the sorted samples, censored ones last; null where that is a censored one."""
+    """The value has rank ceil(q n) among the sorted samples with censored samples last; a censored value is null."""
     rows = [(case, value) for case, values in enumerate(cases) for value in values]
     samples = spark.createDataFrame(rows, "case int, latency_us bigint")
     histogram = samples.groupBy("case", "latency_us").count().withColumnRenamed("count", "n")
@@ -53,8 +53,8 @@ def test_quantiles_are_nearest_rank(spark: "SparkSession", cases: list[list[int 
 PHASES = (("steady", None, 5, 10), ("fault", "a", 10, 40), ("fault", "b", 60, 80), ("recovery", None, 80, 100))
 
 
-def of_phases(spark: "SparkSession", *phases: tuple[str, str | None, int, int], clients: int = 0) -> Dims:
-    """The small tables of a run of which the phases matter, and clients ``w/c0 w/c1 ...`` of a topic."""
+def small_tables(spark: "SparkSession", *phases: tuple[str, str | None, int, int], clients: int = 0) -> Dims:
+    """Return the small tables of a run of which only the phases matter, with clients ``w/c0 w/c1 ...`` of a topic."""
     cut = tuple(Phase(*one) for one in phases)
     told = tuple(
         Client("w", f"c{number}", "t", "t", acks_all=True, acks="all", idempotent=True, from_latest=False)
@@ -85,8 +85,8 @@ def _longest(times: Sequence[int], spans: Sequence[tuple[int, int]]) -> int:
 def test_a_gap_is_the_longest_silence_in_its_window(
     spark: "SparkSession", cases: list[list[int]], slot_us: int | None
 ) -> None:
-    """Clipped to the window, whose ends count; a part without any success is one silence; exact from a slot on."""
-    known = of_phases(spark, *PHASES, clients=len(cases))
+    """Gaps are clipped to the window, whose ends count; they are exact from the length of a slot on."""
+    known = small_tables(spark, *PHASES, clients=len(cases))
     made = [(0, "produce", "w", f"c{case}", time, "ok") for case, times in enumerate(cases) for time in times]
     samples = spark.createDataFrame(
         made, "run int, op string, workload string, arm string, done_us bigint, status string"
@@ -107,7 +107,9 @@ RECORD = st.tuples(st.integers(0, END_US + 1_000_000), st.sampled_from([900, 200
 
 
 def _dense(seed: int) -> list[tuple[int, int | None]]:
-    """A load of a record every 20 ms with few slow and fewer failed ones: calm hangs on one record more or less."""
+    """Return a record every 20 ms with few slow and fewer failed records, so that a single record decides about
+    calm.
+    """
     source = random.Random(seed)  # noqa: S311 - repeatable on purpose
     kinds: list[int | None] = [500] * 60 + [2001] * source.randint(1, 4) + [None] * source.randint(0, 1)
     return [(at + source.randint(0, 999), source.choice(kinds)) for at in range(2_900_000, 8_000_000, 20_000)]
@@ -131,10 +133,10 @@ SAMPLES = "run int, op string, workload string, arm string, intended_us bigint, 
     cases=st.lists(st.lists(RECORD, min_size=1, max_size=40), min_size=15, max_size=30),
     seeds=st.lists(st.integers(0, 10**6), min_size=10, max_size=10),
 )
-def test_recovery_is_the_first_calm_two_seconds(
+def test_recovery_is_the_start_of_two_calm_seconds(
     spark: "SparkSession", cases: list[list[tuple[int, int | None]]], seeds: list[int]
 ) -> None:
-    """The first record after inject from which 2 s of load pass without a failure, with p95 <= 2 x steady."""
+    """The start is the first record after injection with 2 s of load without a failure and with p95 <= 2 x steady."""
     injects, cases = (INJECT_US, INJECT_US + 250_000), cases + [_dense(seed) for seed in seeds]
     rows = [
         (
@@ -150,7 +152,7 @@ def test_recovery_is_the_first_calm_two_seconds(
         for intended, taken in records
     ]
     phases = [("fault", f"f{number}", at_us, END_US) for number, at_us in enumerate(injects)]
-    known = of_phases(spark, *phases, clients=len(cases))
+    known = small_tables(spark, *phases, clients=len(cases))
     steady = {("produce.latency", f"w/c{case}", "steady"): STEADY for case in range(len(cases))}
     calms = [RecoveryCriterion(f"f{number}") for number in range(len(injects))]
     (found,) = FollowUpJobs(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
@@ -165,7 +167,9 @@ EVENT = st.tuples(st.integers(0, 5_999_999), st.integers(0, 3_000_000) | st.none
 
 
 def _lag(records: Sequence[tuple[int, int | None]], at_us: int) -> tuple[int, int]:
-    """By hand: offsets are the records' numbers; the position is the highest delivered so far."""
+    """Compute lag in plain Python: offsets are record numbers, and the position is the highest delivered offset
+    so far.
+    """
     position = max((offset for offset, (_, got) in enumerate(records) if got is not None and got < at_us), default=-1)
     ahead = {offset: acked for offset, (acked, _) in enumerate(records) if offset > position and acked < at_us}
     return (max(ahead) - position, at_us - min(ahead.values())) if ahead else (0, 0)
@@ -173,8 +177,10 @@ def _lag(records: Sequence[tuple[int, int | None]], at_us: int) -> tuple[int, in
 
 @few
 @given(cases=st.lists(st.lists(EVENT, min_size=1, max_size=30), min_size=4, max_size=8))
-def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[list[tuple[int, int | None]]]) -> None:
-    """At the end of every second, summed over partitions; the age is the oldest's of them all."""
+def test_lag_is_summed_over_partitions_at_every_second(
+    spark: "SparkSession", cases: list[list[tuple[int, int | None]]]
+) -> None:
+    """The age is that of the oldest waiting record of all partitions."""
     lanes = [
         [(acked, None if late is None else acked + late) for acked, late in sorted(one, key=lambda pair: pair[0])]
         for one in cases
@@ -187,7 +193,7 @@ def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[
     outcomes = spark.createDataFrame(rows, "op string, partition int, offset bigint, done_us bigint").selectExpr(
         "0 as run", "'w' as workload", "'c0' as arm", "'t' as topic", "'ok' as status", "*"
     )
-    known = of_phases(spark, ("steady", None, 0, 7_000_000), clients=1)
+    known = small_tables(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
     (found,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)
     for second, seen in enumerate(found["w/c0"]):
@@ -202,7 +208,7 @@ def test_lag_is_from_the_position_to_the_end(spark: "SparkSession", cases: list[
 def test_a_moment_lies_in_one_segment_and_the_segment_in_its_windows(
     spans: list[tuple[str, int, int]], moments: list[int]
 ) -> None:
-    """Segments part time, and a segment's windows are those of every moment in it."""
+    """Segments partition time, and the windows of a segment are those of every moment in it."""
     windows: dict[str, list[tuple[int, int]]] = {}
     for name, start, length in spans:
         windows.setdefault(name, []).append((start, start + length))

@@ -1,4 +1,6 @@
-"""What crosses links, what is produced where, how the host fares, on rows made for each; and that nothing collects."""
+"""Traffic on links, records per partition, and load of the host, from small tables; building a query collects
+nothing.
+"""
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -27,13 +29,15 @@ def metrics(spark: "SparkSession", rows: list[Row], run: int = 0) -> "DataFrame"
 
 
 def with_phases(spark: "SparkSession", *phases: Phase) -> Dims:
-    """The small tables of a run of which only the phases matter."""
+    """Return the small tables of a run of which only the phases matter."""
     evidence = SimpleNamespace(phases=phases, journal=(), clients=(), steps=(), events=())
     return Dims(spark, (Scene(cast("Evidence", evidence)),))
 
 
 def test_bytes_count_only_within_their_time(spark: "SparkSession") -> None:
-    """An increment counts if both samples lie in the passage; names match whole; a shrinking counter adds nothing."""
+    """An increment counts if both samples lie in the passage; names match exactly; a decreasing counter adds
+    nothing.
+    """
     name = "client.sent_bytes/client_a-k{}/{}".format
     rows: list[Row] = [(t * S, 1, name(1, "upstream"), float(10 * t)) for t in range(10)]
     rows += [(t * S, 1, name(1, "downstream"), float(100 - t)) for t in range(10)]
@@ -46,14 +50,14 @@ def test_bytes_count_only_within_their_time(spark: "SparkSession") -> None:
 
 
 def test_connections_that_close_are_not_taken_for_workload_traffic(spark: "SparkSession") -> None:
-    """Toxiproxy's own counters grow when a *probe* closes its connection: they prove no exposure."""
+    """Toxiproxy's counters grow when a probe closes its connection, so they prove no exposure."""
     rows = [(t * S, 1, "toxiproxy.received_bytes/client_a-k1/upstream", float(10 * t)) for t in range(10)]
     passage = small(spark, [(0, "a", "client_a-k1", 0, 9 * S)], PASSAGES)
     assert [] == proxy_bytes(metrics(spark, rows), passage).collect()
 
 
-def test_records_are_counted_by_the_windows_they_were_meant_for(spark: "SparkSession", made: Made) -> None:
-    """By fault, topic and partition; what was meant for no fault's window is not there."""
+def test_records_are_counted_by_the_window_of_their_intended_time(spark: "SparkSession", made: Made) -> None:
+    """Counts are per fault, topic and partition; records outside every fault window are not counted."""
     of_partition_0 = [row for row in made.produce if row["partition"] == 0 and 16 * S <= row["intended_us"] < 24 * S]
     names = ("op", "topic", "partition", "intended_us")
     kinds = {field.name: field.dataType.simpleString() for field in OUTCOMES}
@@ -66,7 +70,7 @@ def test_records_are_counted_by_the_windows_they_were_meant_for(spark: "SparkSes
 
 
 def test_the_host_is_judged_after_warm_up(spark: "SparkSession") -> None:
-    """Ticks and shares outside the time asked for are left out; what was not sampled is null."""
+    """Samples outside the requested time are ignored; a quantity without samples is null."""
     late = [100_000.0, 100_000.0, 50_000.0, 50_001.0]
     rows: list[Row] = [(t * S, None, "host.tick_late_us", value) for t, value in enumerate(late)]
     known = with_phases(spark, Phase("warmup", None, 0, 2 * S), Phase("steady", None, 2 * S, 10 * S))
@@ -77,10 +81,11 @@ def test_the_host_is_judged_after_warm_up(spark: "SparkSession") -> None:
 def test_nothing_is_collected_while_a_transform_is_built(
     spark: "SparkSession", evidence: Evidence, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Transforms are DataFrame to DataFrame: building them all, of every module that has some, runs no action."""
+    """Transforms are DataFrame to DataFrame: building every transform of every module runs no Spark action."""
     from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 - the class whose actions are forbidden here
 
-    from aftershock.results.checks.findings import findings  # noqa: PLC0415 - as above
+    from aftershock.results.checks.findings.sequences import in_doubt  # noqa: PLC0415 - as above
+    from aftershock.results.measure.measure import findings  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations import stalls  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations.stalls import SILENCES  # noqa: PLC0415 - as above
     from aftershock.results.measure import cuts, gate, lag, latency, recovery, samples  # noqa: PLC0415 - as above
@@ -121,6 +126,6 @@ def test_nothing_is_collected_while_a_transform_is_built(
         samples.produced(rows, known),
         samples.proxy_bytes(read.metrics, small(spark, [], PASSAGES)),
         samples.host(read.metrics, known),
-        findings.findings(read, known, blocks, book, findings.in_doubt(read, known)),
+        findings(read, known, blocks, book, in_doubt(read, known)),
     ]
     assert all(frame.columns for frame in built)

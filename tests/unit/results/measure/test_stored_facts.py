@@ -1,4 +1,4 @@
-"""The stored measurements of the clean run are those that Spark makes today."""
+"""The stored measurements of the clean run equal Spark's current measurements."""
 
 from dataclasses import fields
 
@@ -10,8 +10,8 @@ from aftershock.tests.unit.results.stored_facts import CLEAN_RUN, clean_facts, t
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def test_the_stored_facts_are_as_measured(facts: Facts) -> None:
-    """The file is byte for byte what would be written today, and it is read back as it was measured."""
+def test_stored_facts_equal_measured_facts(facts: Facts) -> None:
+    """The file equals a newly written file byte for byte, and reading it gives the measurements."""
     assert CLEAN_RUN.read_text() == text_of(facts)
     unread = {"bins", "bin_us", "spectra", "racks", "slowest", "perf", "cuts", "calms"}
     stored = clean_facts()

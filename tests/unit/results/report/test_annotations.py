@@ -1,4 +1,4 @@
-"""GitHub's workflow commands: which file and line, what kind, and nothing of a plan that ends a command."""
+"""GitHub workflow commands: file, line and level are right, and no name in a plan can end a command."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ def said(*checks: Check, plan: str | None = "plans/demo.yaml") -> list[str]:
     return annotations(Verdict("run-1", "demo", 7, ("a",), checks), plan)
 
 
-def test_a_failed_check_stands_on_its_line() -> None:
-    """The whole command: kind, place, title, and the facts as lines of the message."""
+def test_a_failed_check_is_annotated_at_its_line() -> None:
+    """The command has level, place and title, and the message has a line per fact."""
     expected = (
         "::error file=plans/demo.yaml,line=21,col=5,title=FAIL slo/gap (arm=a)::8.5 s%0Aobserved: 8.5 s%0A"
         "threshold: 6 s%0An: 7, at least 1%0Anext: look%0Aasked for at: demo.yaml:21:5"
@@ -35,20 +35,22 @@ def test_a_failed_check_stands_on_its_line() -> None:
         ("nowhere", "p.yaml", "file=p.yaml,title="),
     ],
 )
-def test_the_place_is_the_plans_or_the_tests(at: str | None, plan: str | None, place: str) -> None:
-    """Without a plan's path there is no file; what a test expected is on the test's line; the rest on the plan."""
+def test_the_place_is_in_the_plan_or_the_test(at: str | None, plan: str | None, place: str) -> None:
+    """Without the plan's path there is no file; expectations are on the test's line, other checks on the plan's."""
     assert said(replace(BAD, at=at), plan=plan)[0].startswith(f"::error {place}")
 
 
-def test_what_passed_is_silent_and_what_is_open_warns() -> None:
-    """The worst first, as GitHub shows ten of a kind; INCONCLUSIVE is a warning, FAIL and ERROR are errors."""
+def test_levels_follow_the_status() -> None:
+    """PASS gives no command, INCONCLUSIVE a warning, FAIL and ERROR an error; worst first, as GitHub shows ten
+    per level.
+    """
     checks = [replace(BAD, status=status) for status in Status]
     kinds = [(line.split(" ")[0], line.split("title=")[1].split(" ")[0]) for line in said(*checks)]
     assert [("::error", "ERROR"), ("::error", "FAIL"), ("::warning", "INCONCLUSIVE")] == kinds
 
 
 def test_no_name_ends_a_command() -> None:
-    """Per cent, line ends, colons and commas are escaped where they mean something; control characters are gone."""
+    """Per cent, line ends, colons and commas are escaped where they have a meaning; control characters are removed."""
     hostile = "50%,a::b\r\n::set-output name=x::y\x1b[2J"
     (line,) = said(replace(BAD, subject=hostile, why=hostile), plan="50%,a.yaml")
     assert len(line.splitlines()) == 1

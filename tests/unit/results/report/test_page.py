@@ -1,4 +1,4 @@
-"""The report: offline, escaped, small, the same bytes for the same verdict."""
+"""The report page: offline, escaped, small, and byte for byte equal for equal verdicts."""
 
 import json
 import re
@@ -24,8 +24,8 @@ HOSTILE = "<script>alert(1)</script>\"'&$x^2$"
 BYTES_MAX, WORST_BYTES_MAX = 500_000, 700_000
 
 
-class _Seen(HTMLParser):
-    """Tags, and the attributes that could load or run something."""
+class _TagCollector(HTMLParser):
+    """Collect tags and attributes that could load or run something."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -83,9 +83,11 @@ def judged(tmp_path: Path) -> Judged:
 
 
 def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Made) -> None:
-    """One file: no script, no link, no address but the SVG's namespaces; the sentence is the first heading."""
+    """The page is one file without scripts, links and addresses except SVG namespaces; the sentence is the
+    first heading.
+    """
     page = write_report(judged(made, bins())).read_text()
-    seen = _Seen(page)
+    seen = _TagCollector(page)
     assert page.count("<script>") == 1
     assert [risk for risk in seen.risky if not (risk[1] or "").startswith("#")] == []
     addresses = set(re.findall(r"https?://[^\s\"'<>]+", page))
@@ -109,8 +111,8 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
     assert "aftershock run demo --seed 7" in page
 
 
-def test_what_was_owed_is_told_span_by_span_with_the_reason(judged: Judged, made: Made) -> None:
-    """A table for all that were owed the same; the grace behind the killed leader is spelt out."""
+def test_obligations_are_listed_by_span_with_reasons(judged: Judged, made: Made) -> None:
+    """Clients with the same obligations share a table; the grace after the killed leader is explained."""
     page = write_report(judged(made, bins())).read_text()
     assert "arm=baseline produce, arm=patient produce: progress required for " in page
     reason = r"kill-1 began: a grace of [\d.]+ s = .* broker\.session\.timeout\.ms"
@@ -118,7 +120,7 @@ def test_what_was_owed_is_told_span_by_span_with_the_reason(judged: Judged, made
 
 
 def test_faults_are_bands_in_every_plot(judged: Judged, made: Made) -> None:
-    """Each fault has its colour and its name in both plots, and a row with its witness."""
+    """Each fault has its colour and name in both plots, and a row with its witness."""
     page = write_report(judged(made, bins())).read_text()
     assert "arm=baseline, producer in rack a" in page
     assert "arm=patient, consumer in rack b" in page
@@ -128,8 +130,8 @@ def test_faults_are_bands_in_every_plot(judged: Judged, made: Made) -> None:
     assert "never" not in page.split("<h2>Faults</h2>")[1].split("</section>")[0]
 
 
-def test_hostile_names_are_text(judged: Judged, made: Made) -> None:
-    """Markup in the names of plan, arms, faults, errors and commands is shown, not obeyed."""
+def test_hostile_names_are_escaped(judged: Judged, made: Made) -> None:
+    """Markup in names of plan, arms, faults, errors and commands is shown literally."""
     hostile = made.copy()
     hostile.timeline |= {"name": HOSTILE, "why": HOSTILE}
     hostile.run |= {"command": HOSTILE, "versions": {HOSTILE: HOSTILE}}
@@ -144,14 +146,14 @@ def test_hostile_names_are_text(judged: Judged, made: Made) -> None:
 
 
 def test_an_older_analysis_without_racks_is_drawn(judged: Judged, made: Made) -> None:
-    """A run that was judged before bins told racks still has its plot, its panel named for the arm alone."""
+    """A run whose bins have no racks has its plot, with a panel per arm."""
     rows = [{name: value for name, value in row.items() if name != "rack"} for row in bins()]
     page = write_report(judged(made, rows)).read_text()
     assert ">arm=baseline</text>" in page
 
 
 def test_an_arm_in_two_racks_has_two_panels() -> None:
-    """Panels are by client and rack, in the order of the clients; each has its own bins."""
+    """Panels are per client and rack in the order of clients, each with its own bins."""
     rows = [row | {"rack": rack} for rack in ("a", "c") for row in bins(3) if row["metric"] == "produce.latency"]
     found = panels(rows, {"orders/patient": "arm=patient", "orders/baseline": "arm=baseline"}, "producer")
     assert {"arm=baseline, producer in rack a": 3, "arm=baseline, producer in rack c": 3} == {
@@ -159,8 +161,8 @@ def test_an_arm_in_two_racks_has_two_panels() -> None:
     }
 
 
-def test_panels_without_room_are_told_of(made: Made, judged: Judged) -> None:
-    """Nine clients, eight panels: the caption says that one more is in the analysis."""
+def test_omitted_panels_are_counted(made: Made, judged: Judged) -> None:
+    """With nine clients and eight panels, the caption says that the analysis has one more client."""
     many = made.copy()
     many.timeline["workloads"][0]["arms"] = {f"arm-{index}": {} for index in range(9)}
     rows = [row | {"client": f"orders/arm-{index}"} for row in bins(3) for index in range(9)]
@@ -169,7 +171,7 @@ def test_panels_without_room_are_told_of(made: Made, judged: Judged) -> None:
 
 
 def test_names_above_bands_do_not_collide() -> None:
-    """Faults that follow each other closely have their names on levels of their own; those far apart share one."""
+    """Names of adjacent faults are on different levels; names of distant faults share a level."""
     rows = [row for row in bins(100) if row["metric"] == "produce.latency"]
     near = [Band(f"fault-{index}", PALETTE[0], 10 + index, 10.5 + index) for index in range(3)]
     svg = latency_svg("n", ("t", "d"), {"a": rows}, [*near, Band("far", PALETTE[1], 80, 90)], 1.0, [])
@@ -179,7 +181,7 @@ def test_names_above_bands_do_not_collide() -> None:
 
 
 def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple[Made, Verdict, dict[str, Any]]:
-    """Eight arms, twelve faults, sixty checks with twenty samples each, a plot of noise over an hour for each side."""
+    """Return eight arms, twelve faults, sixty checks with twenty samples each, and an hour of noise per side."""
     run, rng = made.copy(), np.random.default_rng(7)
     arms, faults = [f"retry-backoff-{index}" for index in range(8)], [f"kill-the-leader-{index}" for index in range(12)]
     run.timeline["workloads"][0]["arms"] = {arm: {} for arm in arms}
@@ -243,7 +245,9 @@ def worst_plausible(made: Made, sides: Sequence[str], bins_of_one: int) -> tuple
 
 
 def newer(clients: Sequence[str], metrics: Sequence[str], faults: Sequence[str]) -> dict[str, Any]:
-    """The rest of an analysis, as long as it gets: full spectra, an hour of lag, ten slow records a client."""
+    """Return the other parts of an analysis at their longest: full spectra, an hour of lag, ten slow records
+    per client.
+    """
     points = [[1 - 10 ** (-step / 24), 1000 + 977 * step * step] for step in range(120)]
     named = [(metric, client) for metric in metrics for client in clients]
     slow = {"producer_id": 7, "topic": "orders", "partition": 23, "offset": 1_234_567, "intended_us": 45_281_304}
@@ -281,7 +285,7 @@ def newer(clients: Sequence[str], metrics: Sequence[str], faults: Sequence[str])
     [(("produce", "consume"), BINS_OF_ALL_MAX), (("produce", "consume", "commit"), BINS_OF_ALL_WITH_COMMITS_MAX)],
 )
 def test_the_worst_plausible_run_still_fits(made: Made, tmp_path: Path, sides: Sequence[str], most: int) -> None:
-    """Under 700 kB, and the same bytes when it is written again; with commits there is one plot more to fit."""
+    """The page is below 700 kB, with one plot more for commits, and the same bytes when written again."""
     run, verdict, told = worst_plausible(made, sides, most // 8)
     home = run.write(tmp_path / "run")
     (home / "verdict.json").write_text(verdict.text())
@@ -291,8 +295,8 @@ def test_the_worst_plausible_run_still_fits(made: Made, tmp_path: Path, sides: S
     assert first == write_report(home).read_bytes()
 
 
-def test_a_path_is_drawn_where_it_was() -> None:
-    """Written tightly, a line still has a point a bin: none is lost, and none moved by more than the eye sees."""
+def test_a_compressed_path_keeps_its_points() -> None:
+    """A compressed line keeps a point per bin, and no point moves visibly."""
     rows = [{"start_us": at * 1_000_000, "censored": 0, "p50_us": 5000 * (1 + at % 2)} for at in range(20)]
     shown = [row | {"p99_us": None, "slowest_us": None} for row in rows]
     svg = latency_svg("n", ("t", "d"), {"a": shown}, [], 1.0, [])
@@ -303,8 +307,8 @@ def test_a_path_is_drawn_where_it_was() -> None:
     assert len({abs(step) for step in steps[1::2]}) == 1
 
 
-def test_a_run_not_judged_yet_is_told_so(made: Made, tmp_path: Path) -> None:
-    """The error names the file that is missing and the command that makes it."""
+def test_a_run_that_was_not_judged_is_an_error(made: Made, tmp_path: Path) -> None:
+    """The error names the missing file and the command that creates it."""
     home = made.write(tmp_path / "run")
     with pytest.raises(EvidenceError, match="aftershock verdict"):
         write_report(home)

@@ -1,4 +1,4 @@
-"""The page of a demo-like run: whole, well-formed, readable without a script, and each chart with its reading."""
+"""The page of a demo-like run: complete, well-formed, readable without scripts, and with a sentence per chart."""
 
 import base64
 import hashlib
@@ -25,7 +25,7 @@ BLUE = LINES[0][0]
 
 
 class _Balanced(HTMLParser):
-    """Whether every tag is closed where it must be; headings, ids and links in order."""
+    """Check that every tag is closed where required, and collect headings, ids and links in order."""
 
     VOID = frozenset({"meta", "br", "use"})
 
@@ -57,7 +57,7 @@ class _Balanced(HTMLParser):
 
 @pytest.fixture(scope="module")
 def demo(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The clean run with all that an analysis can have, and a verdict of every status, one of them only watched."""
+    """Write the clean run with a full analysis and a verdict that has every status and one report-only check."""
     told = made.copy()
     for row in told.produce + told.consume:
         row |= {"broker_id": 1 + row["partition"] % 3, "broker_rack": "abc"[row["partition"] % 3]}
@@ -83,7 +83,7 @@ def page(demo: Path) -> str:
 
 
 def test_the_demo_fits_and_is_well_formed(page: str) -> None:
-    """Half a megabyte; tags closed, no id twice, links that lead somewhere, no gap in headings, scopes in tables."""
+    """Half a megabyte, closed tags, unique ids, working links, no skipped heading level, scopes in tables."""
     seen = _Balanced(page)
     assert len(page.encode()) <= BYTES_MAX
     assert [] == seen.open + seen.unlabelled
@@ -94,8 +94,8 @@ def test_the_demo_fits_and_is_well_formed(page: str) -> None:
     assert all(after - before <= 1 for before, after in pairwise(seen.headings))
 
 
-def test_every_section_is_there_with_a_line_that_reads_it(page: str) -> None:
-    """Spectrum, racks, lag, comparison, three ways to count, the story; each chart is read from this run's figures."""
+def test_every_section_has_a_sentence_about_its_figures(page: str) -> None:
+    """The sections are spectrum, racks, lag, comparison, three ways of counting, and the story."""
     text = html.unescape(re.sub(r"<[^>]+>", "", page))
     for sentence in (
         "x its value in steady during kill-1, and the client recovers 0.",
@@ -116,7 +116,9 @@ def test_every_section_is_there_with_a_line_that_reads_it(page: str) -> None:
 
 
 def test_slos_are_steps_and_rare_quantiles_grey() -> None:
-    """Of 100 records p80 has its client's colour and p95 has not; what is censored ends the line at a red mark."""
+    """With 100 records p80 has the client's colour and p95 does not; a censored quantile ends the line at a red
+    mark.
+    """
     points = [(0.5, 1000), (0.8, 2000), (0.95, 3000), (0.99, None), (0.9999, None)]
     panel = Spectrum("fault", {"a": (points, 100)}, [Step(0.9, 5.0)])
     svg = spectrum_svg("n", ("t", "d"), [panel], ["a"])
@@ -128,8 +130,8 @@ def test_slos_are_steps_and_rare_quantiles_grey() -> None:
     assert re.search(rf"<use[^>]*(fill|stroke): {FAILED}", svg)
 
 
-def test_an_slo_of_one_fault_is_drawn_beside_that_fault_alone(demo: Path, tmp_path: Path) -> None:
-    """Its step in a panel of all faults would be held against what it says nothing about."""
+def test_an_slo_of_one_fault_is_drawn_only_in_the_panel_of_that_fault(demo: Path, tmp_path: Path) -> None:
+    """In a panel of all faults, the step would be compared with data that the SLO does not cover."""
     home = shutil.copytree(demo, tmp_path / "run")
     told = json.loads((home / "verdict.json").read_text())
     named = {"id": "slo/produce.latency-p95-fault/kill-1", "phase": "fault/kill-1"}
@@ -137,11 +139,11 @@ def test_an_slo_of_one_fault_is_drawn_beside_that_fault_alone(demo: Path, tmp_pa
     (home / "verdict.json").write_text(json.dumps(told))
     panels = re.findall(r">(steady|fault[^<]*)</text>", write_report(home).read_text())
     assert panels.count("fault/kill-1") == 1
-    assert panels.count("steady") == 2  # of what is produced, and of what is consumed
+    assert panels.count("steady") == 2  # one for produce and one for consume
 
 
 def test_a_check_shows_its_band_and_whether_it_gates(page: str) -> None:
-    """The band of the patient's p95 in fault is from the analysis; what is only watched is marked, and comes last."""
+    """The band of the patient's p95 in fault is from the analysis; report-only checks are marked and last."""
     row = page[page.index('id="check-1"') :].partition("</tr>")[0]
     assert re.search(r"[\d.]+ to [\d.]+ ms", row)
     attention = page.split("What needs attention</h2>")[1].partition("</ul>")[0]
@@ -152,8 +154,8 @@ def test_a_check_shows_its_band_and_whether_it_gates(page: str) -> None:
     )
 
 
-def test_a_failed_check_can_be_pasted(page: str) -> None:
-    """The plan's line, what was observed, what happened two seconds around its slowest record, how to repeat it."""
+def test_a_failed_check_has_text_for_an_issue(page: str) -> None:
+    """The text has the plan's line, the observed value, events around the slowest record, and the command to repeat."""
     texts = [html.unescape(text) for text in re.findall(r'<pre class="paste">(.*?)</pre>', page, re.DOTALL)]
     assert 3 == len(texts)
     (late,) = [text for text in texts if text.startswith("**FAIL: slo/produce.latency-p95-fault")]
@@ -166,8 +168,8 @@ def test_a_failed_check_can_be_pasted(page: str) -> None:
     assert "demo.yaml:21:5" in late
 
 
-def test_the_only_script_is_ours_and_allowed_by_its_hash(page: str) -> None:
-    """What the page may run is what it has, to the byte; a page without failures has none and allows none."""
+def test_the_only_script_is_allowed_by_its_hash(page: str) -> None:
+    """The policy allows exactly the page's script; a page without failures has no script and allows none."""
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in html.unescape(page)
@@ -175,7 +177,7 @@ def test_the_only_script_is_ours_and_allowed_by_its_hash(page: str) -> None:
 
 
 def test_an_older_analysis_is_drawn_without_the_newer_sections(demo: Path, tmp_path: Path) -> None:
-    """They are left out, with the line that says what to do; a run without failures has no script."""
+    """Missing sections are replaced by a line with the command to run; a run without failures has no script."""
     home = shutil.copytree(demo, tmp_path / "run")
     whole = json.loads((home / "analysis.json").read_text())
     old = {name: whole[name] for name in ("schema_version", "distributions", "gaps", "recoveries", "bin_us", "bins")}

@@ -1,4 +1,4 @@
-"""The index over several runs: every run is in it, whatever state it is in, and its links stay where they point."""
+"""The index of several runs: it lists every run in any state, and its links are relative."""
 
 import html
 import json
@@ -25,8 +25,8 @@ def judged(made: Made, home: Path, *checks: Check) -> Path:
     return home
 
 
-def test_every_run_is_listed_with_what_did_not_pass(made: Made, tmp_path: Path) -> None:
-    """Badge, sentence, length, arms, the open checks of each; the worst status heads the page; links are relative."""
+def test_every_run_is_listed_with_its_unpassed_checks(made: Made, tmp_path: Path) -> None:
+    """A row has badge, sentence, duration, arms and checks that did not pass; the worst status heads the page."""
     good = judged(made, tmp_path / "good", check(Status.PASS, "all well"))
     bad = judged(made, tmp_path / "deep" / "bad", check(Status.FAIL, "8.5 s"), check(Status.PASS, "all well"))
     path = write_index([good, bad], tmp_path, "nightly")
@@ -41,8 +41,8 @@ def test_every_run_is_listed_with_what_did_not_pass(made: Made, tmp_path: Path) 
     assert "all well" not in page
 
 
-def test_a_rehearsal_is_called_one(made: Made, tmp_path: Path) -> None:
-    """Its PASS means another thing: nothing was injected."""
+def test_a_rehearsal_is_marked(made: Made, tmp_path: Path) -> None:
+    """A rehearsal's PASS has another meaning, because no fault was injected."""
     calm = made.copy()
     calm.run["rehearse"] = True
     run = judged(calm, tmp_path / "calm", check(Status.PASS))
@@ -50,7 +50,7 @@ def test_a_rehearsal_is_called_one(made: Made, tmp_path: Path) -> None:
 
 
 def test_runs_that_were_not_judged_say_why(made: Made, tmp_path: Path) -> None:
-    """Interrupted, finished but not judged, damaged, not there at all: each is a row with its reason, and no link."""
+    """Interrupted, unjudged, damaged and missing runs each have a row with the reason and without a link."""
     cut = made.copy()
     cut.run |= {"status": "interrupted", "why": "SIGINT"}
     homes = [cut.write(tmp_path / "cut"), made.write(tmp_path / "waiting"), made.write(tmp_path / "damaged")]
@@ -67,7 +67,7 @@ def test_runs_that_were_not_judged_say_why(made: Made, tmp_path: Path) -> None:
 
 
 def test_no_name_becomes_markup_or_a_scheme(made: Made, tmp_path: Path) -> None:
-    """A run's folder and its checks are text, and a link leads to the folder of that very name."""
+    """Folder and check names are escaped, and a link leads to exactly that folder."""
     home = judged(made, tmp_path / HOSTILE, check(Status.FAIL, HOSTILE))
     page = write_index([home], tmp_path, HOSTILE).read_text()
     assert "<script" not in page
@@ -77,7 +77,7 @@ def test_no_name_becomes_markup_or_a_scheme(made: Made, tmp_path: Path) -> None:
 
 
 def test_the_command_writes_reports_and_an_index(made: Made, tmp_path: Path) -> None:
-    """`report` of three runs, one not judged: two reports, side by side, and the index; the third makes it exit 3."""
+    """`report` of three runs, one of them unjudged, writes two reports and the index, and exits with 3."""
     drawn = {"distributions": [], "gaps": [], "recoveries": [], "bins": [], "bin_us": 1}
     for name in ("good", "bad"):
         home = judged(made, tmp_path / name, check(Status.PASS if name == "good" else Status.FAIL))

@@ -1,4 +1,4 @@
-"""Runs side by side: a row a check, the differing ones first, and what is only watched decides nothing anywhere."""
+"""Runs side by side: a row per check, differing checks first; report-only checks never affect a result."""
 
 import html
 import xml.etree.ElementTree as ET
@@ -23,7 +23,9 @@ def judged(made: Made, home: Path, *checks: Check) -> Path:
 
 
 def test_runs_stand_side_by_side(made: Made, tmp_path: Path) -> None:
-    """A row a check, also where a run lacks it: what differs first, then what one lacks; links are relative."""
+    """A check has a row even if one run lacks it; differing checks come first, then missing ones; links are
+    relative.
+    """
     lost, gone = replace(GAP, id="slo/lost"), replace(GAP, id="slo/success")
     homes = [judged(made, tmp_path / "one", gone, GAP, lost)]
     homes.append(judged(made, tmp_path / "two", replace(lost, status=Status.FAIL, observed=8.0), GAP))
@@ -38,13 +40,13 @@ def test_runs_stand_side_by_side(made: Made, tmp_path: Path) -> None:
 
 
 def test_no_name_becomes_markup(made: Made, tmp_path: Path) -> None:
-    """Runs, checks and subjects are text, in a page that has no script."""
+    """Names of runs, checks and subjects are escaped, and the page has no script."""
     home = judged(made, tmp_path / HOSTILE, replace(GAP, id=f"slo/{HOSTILE}", subject=HOSTILE))
     assert "<script" not in write_comparison([home], tmp_path, HOSTILE).read_text()
 
 
-def test_what_is_only_watched_fails_nothing(made: Made, tmp_path: Path) -> None:
-    """The run passes; its summary, Markdown, annotations and JUnit file tell the watched check, none as a failure."""
+def test_report_only_checks_fail_nothing(made: Made, tmp_path: Path) -> None:
+    """The run passes; summary, Markdown, annotations and JUnit file show the check, none as a failure."""
     verdict = Verdict("r", "demo", 7, ("a",), (GAP, WATCHED))
     assert verdict.status is Status.PASS
     text = summary(verdict)

@@ -1,4 +1,4 @@
-"""The verdict as Markdown: every check a row, and no name of a plan that becomes markup."""
+"""Verdicts as Markdown: every check is a row, and no name of a plan becomes markup."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def write(home: Path, *checks: Check) -> Path:
 
 
 def test_every_check_is_a_row(tmp_path: Path) -> None:
-    """The sentence, a head of two lines, and a line a check with as many cells as the head."""
+    """The text has a sentence, a table head, and a line per check with as many cells as the head."""
     text = markdown(write(tmp_path, check(Status.PASS, "slo/x", "fine"), check(Status.FAIL, "slo/y", "slow")))
     lines = text.splitlines()
     assert lines[0].startswith("**FAIL: ")
@@ -30,21 +30,21 @@ def test_every_check_is_a_row(tmp_path: Path) -> None:
     assert 4 == len(lines[2:])
 
 
-def test_names_stay_names(tmp_path: Path) -> None:
-    """A cell's end, a tag, emphasis and a line break in a reason are shown as they are."""
+def test_names_are_escaped(tmp_path: Path) -> None:
+    """Pipes, tags, emphasis and line breaks are shown literally."""
     text = markdown(write(tmp_path, check(Status.PASS, "slo/x", "a|b <script> *c*\n| d")))
     assert r"a\|b \<script\> \*c\*?\| d" in text
     assert r"p\|\<b\>" in text
 
 
 def test_a_run_that_was_not_judged_is_an_error(tmp_path: Path) -> None:
-    """There is nothing to report yet, and the sentence says what to do."""
+    """The message names the command that judges the run."""
     with pytest.raises(EvidenceError, match="aftershock verdict"):
         markdown(tmp_path)
 
 
-def test_a_summary_of_several_runs_has_a_table_and_the_bad_ones_in_full(made: Made, tmp_path: Path) -> None:
-    """A row a run, also of one that was not judged; then every check of those that did not pass, and of no other."""
+def test_a_summary_lists_all_runs_and_details_those_that_did_not_pass(made: Made, tmp_path: Path) -> None:
+    """Every run has a row, also unjudged ones; then the checks of the runs that did not pass follow."""
     homes = [made.write(tmp_path / name) for name in ("good", "bad", "waiting")]
     write(homes[0], check(Status.PASS, "slo/x", "fine"))
     write(homes[1], check(Status.PASS, "slo/y", "calm"), check(Status.INCONCLUSIVE, "slo/z", "too few"))
@@ -58,7 +58,7 @@ def test_a_summary_of_several_runs_has_a_table_and_the_bad_ones_in_full(made: Ma
 
 
 def test_a_summary_stays_below_githubs_limit(made: Made, tmp_path: Path) -> None:
-    """Where it would be too long it ends after a whole row, and says how much there is no room for."""
+    """A summary that is too long ends after a complete row and reports the number of omitted rows."""
     home = write(made.write(tmp_path / "run"), *(check(Status.FAIL, f"slo/{index}", "é" * 900) for index in range(700)))
     text = step_summary([home, home])
     assert SUMMARY_BYTES_MAX * 0.99 < len(text.encode()) < SUMMARY_BYTES_MAX + 100 < 2**20

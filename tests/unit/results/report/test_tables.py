@@ -1,4 +1,4 @@
-"""The counters of the clients, as the report shows them."""
+"""Client counters in the report."""
 
 from aftershock.results.report.tables import counters
 
@@ -7,8 +7,8 @@ def line(arm: str, op: str, **counters: int) -> dict[str, object]:
     return {"event": "counters", "workload": "orders", "arm": arm, "op": op, "counters": counters}
 
 
-def test_a_counter_that_one_arm_lacks_is_told_from_zero() -> None:
-    """Arms stand side by side, by operation; no such counter is None, none counted is 0."""
+def test_a_missing_counter_differs_from_zero() -> None:
+    """Arms are side by side per operation; a missing counter is None, and a counter without events is 0."""
     events = [
         line("response", "produce", hints_accepted=7, sent=100),
         line("metadata", "produce", hints_accepted=0, sent=100),
@@ -24,6 +24,5 @@ def test_a_counter_that_one_arm_lacks_is_told_from_zero() -> None:
     )
 
 
-def test_clients_that_died_counted_nothing() -> None:
-    """A run without closing counters has no such section."""
+def test_runs_without_closing_counters_have_no_section() -> None:
     assert {} == counters([{"event": "phase"}], {})

@@ -1,4 +1,4 @@
-"""JUnit XML: the four statuses, counts that are true, and text that any XML parser takes back."""
+"""JUnit XML: the four statuses, correct counts, and text that any XML parser reads back."""
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -30,7 +30,7 @@ def verdict(*checks: Check) -> Verdict:
     [(Status.PASS, None), (Status.FAIL, "failure"), (Status.INCONCLUSIVE, "error"), (Status.ERROR, "error")],
 )
 def test_each_status_has_its_element(status: Status, tag: str | None) -> None:
-    """PASS has none; what is not proven is an error of its own type, never a pass or a skip."""
+    """PASS has no element; INCONCLUSIVE is an error of its own type, never a pass or a skip."""
     case = cases(verdict(check(status)), "aftershock.demo")[0]
     assert {"classname": "aftershock.demo", "name": "slo/produce.gap (arm=a)"} == case.attrib
     assert ([] if tag is None else [tag]) == [child.tag for child in case]
@@ -38,8 +38,8 @@ def test_each_status_has_its_element(status: Status, tag: str | None) -> None:
         assert {"type": status.value, "message": "too slow"} == child.attrib
 
 
-def test_the_text_says_what_to_look_at() -> None:
-    """Observed, threshold, n, records, the next step and the place in the plan, a line each."""
+def test_the_text_has_facts_and_next_step() -> None:
+    """Observed value, threshold, n, records, next step and position in the plan have a line each."""
     bad = check(
         Status.FAIL, observed=8.5, threshold=6.0, censored=2, at="demo.yaml:21:5", next="look", samples=((0, 7),)
     )
@@ -50,8 +50,8 @@ def test_the_text_says_what_to_look_at() -> None:
     )
 
 
-def test_the_counts_are_true() -> None:
-    """Tests, failures, errors and time are those of the checks and of the run, on the suite and on the root."""
+def test_counts_equal_those_of_the_run() -> None:
+    """Tests, failures, errors and time are correct on the suite and on the root."""
     statuses = (Status.PASS, Status.FAIL, Status.FAIL, Status.INCONCLUSIVE, Status.ERROR, Status.ERROR)
     root = parsed(document(verdict(*map(check, statuses)), 63.8349, "2026-11-21T10:15:00+00:00"))
     suite = root[0]
@@ -62,7 +62,7 @@ def test_the_counts_are_true() -> None:
 
 
 def test_any_text_can_be_read_back() -> None:
-    """Markup is text; characters that XML 1.0 forbids, lone surrogates among them, are replaced."""
+    """Markup is escaped; characters that XML 1.0 forbids, including lone surrogates, are replaced."""
     bad = check(Status.FAIL, why=HOSTILE, subject=HOSTILE, next=HOSTILE, at=HOSTILE)
     root = parsed(document(Verdict("r", HOSTILE, 7, (), (bad,)), None, HOSTILE))
     clean = '</failure>"<b>&??[2J??'
@@ -72,8 +72,8 @@ def test_any_text_can_be_read_back() -> None:
     assert "time" not in root.attrib
 
 
-def test_it_is_written_beside_the_verdict(tmp_path: Path) -> None:
-    """junit.xml in the run directory, with the run's start and length where run.json has them."""
+def test_the_file_is_written_to_the_run_directory(tmp_path: Path) -> None:
+    """junit.xml has the run's start and duration if run.json has them."""
     (tmp_path / "run.json").write_text('{"started_at": "2026-11-21T10:15:00", "marks": {"load_end_us": 2500000}}')
     path = write(tmp_path, verdict(check(Status.PASS)))
     assert tmp_path / "junit.xml" == path
