@@ -44,7 +44,7 @@ class Candidate:
 
 Search = Generator[Candidate, bool, T]
 Reduction = Callable[[Document], Iterator[Candidate]]
-"""Candidates that make a document smaller in one respect, those with the largest expected gain first."""
+"""Candidates that make a document smaller in one respect, largest expected gain first."""
 
 
 def value_at(document: Document, loc: Location) -> Any:

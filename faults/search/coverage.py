@@ -62,7 +62,7 @@ def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
 class CoverageLine:
     """Result of one run for one cell: a line of the coverage ledger.
 
-    ``number`` is the run's number among those drawn from ``seed``, so an interrupted search can continue; None if the
+    ``number`` is the run's number among the runs of ``seed``, so an interrupted search can continue; None if the
     run was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` is None if the client's
     recovery was not seen. Example::
 
@@ -249,7 +249,7 @@ def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) ->
 
 
 def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> dict[str, list[Cell]]:
-    """Return the cells to cover: ``NEVER`` lists cells never exercised, ``STALE`` cells with only old evidence."""
+    """Return the cells to cover: ``NEVER`` lists cells never exercised, ``STALE`` cells with only stale runs."""
     uncovered: dict[str, list[Cell]] = {"NEVER": [], "STALE": []}
     for cell in sorted(cells):
         word = tallies.get(cell, NO_RUNS).word(today).partition(",")[0]

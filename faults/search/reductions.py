@@ -1,4 +1,4 @@
-"""Minimise a failing plan by a fixed sequence of reductions, those with the largest expected gain first.
+"""Minimise a failing plan by a fixed sequence of reductions, largest expected gain first.
 
 Fewer ``blocks`` and ``repeat`` come first, because each round costs its time again in every run. Changes of the cluster
 come last, since most need another launch.
@@ -89,7 +89,9 @@ def with_fault_ids(document: Document, seed: int) -> Search[Document]:
     candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})
     if compile_document(candidate, seed).steps == compile_document(document, seed).steps:
         return candidate
-    accepted = yield from still_fails(Candidate("each fault with an id, so that others are drawn", candidate), seed)
+    accepted = yield from still_fails(
+        Candidate("an id for every fault, which changes the drawn targets", candidate), seed
+    )
     return candidate if accepted else document
 
 
@@ -138,7 +140,7 @@ def merge_faults(document: Document) -> Iterator[Candidate]:
             merged = {**entry, "for": format_duration(end_ms(later) - fault.at)}
             entries = [merged if item is entry else item for item in document["faults"] if item is not successor]
             name = fault_name(document, ("faults", document["faults"].index(entry)))
-            yield Candidate(f"{name} and the one after it as one", with_values(document, {("faults",): entries}))
+            yield Candidate(f"{name} merged with the next fault", with_values(document, {("faults",): entries}))
 
 
 def close_gaps(document: Document) -> Iterator[Candidate]:

@@ -5,8 +5,8 @@ Each failing run adds log 4 to the evidence, each passing run subtracts it. The 
 +-log 9 (nominal error rates of 10 %), that is when failing or passing runs lead by two. A plan that always fails is
 known after two runs.
 
-The exact error rates (a test still open at the last run counts as a flake): a plan that fails in 20 % of its
-runs is called steady in 5.8 % of cases, one that fails in 80 % a flake in 6.9 %. One that fails in half of its runs is
+The exact error rates (a test still open at the last run counts as a flake): a plan that fails in 20 % of its runs is
+called steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %. A plan that fails in half of its runs is
 called steady in 47 % of cases.
 """
 

@@ -41,7 +41,7 @@ from aftershock.faults.search.coverage import (
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.faults.timeline.expand import window_ms
 
-ARMS_MAX = 4  # two cores bear them: 150 requests/s in all
+ARMS_MAX = 4  # two cores bear 150 requests/s in all
 FAULTS_MAX = 3
 LONGEST_MS = 75_000  # of the load after the steady phase
 
@@ -134,7 +134,7 @@ def companion_of(kind: str) -> Template | None:
 
 
 def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:
-    """Replace tokens, and a list by one of its items; an item that is a list itself is kept as the value."""
+    """Replace tokens, and a list by a drawn item of it; an item that is a list itself becomes the value."""
     if isinstance(value, list):
         choice = source.choice(value)
         return choice if isinstance(choice, list) else _filled(choice, tokens, source)
@@ -159,7 +159,7 @@ class Frame:
     The plan's own faults, blocks and abort conditions are left out. Of its SLOs (``slo``), a drawn plan has those that
     are valid for it. The wire proxy is in front of the cluster in every run, so one warm cluster serves all runs.
     Faults that need the image of another version are not drawn, nor faults on controller links, whose traffic can't be
-    counted. ``templates``: those of each role, with their clients.
+    counted. ``templates``: the templates of each role, with their clients.
     """
 
     plan: Plan
@@ -193,7 +193,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
             labels = {affected.label for affected in workers if can_affect(fault, affected)}
             cells |= {Cell(fault.kind, role, phase, label) for phase in PHASES for label in labels}
     if not cells:
-        raise PlanError([f"{checked.source}: no fault kind fits this plan; give it topics and clients to explore"])
+        raise PlanError([f"{checked.source}: no fault kind fits this plan; add topics and clients"])
     by_role = {role: tuple(pairs) for role, pairs in templates.items()}
     return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)))
 
@@ -244,7 +244,7 @@ def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: in
                 why = f"Drawn by explore, to see {goal.fault} on {goal.role} while {goal.phase}, with {goal.workload}."
                 complete = plan.model_copy(update={"name": f"explore-{seed}-{number}", "why": why})
                 return DrawnPlan(dump_yaml(plan_as_data(complete)), seed, number, goal)
-    raise PlanError([f"seed {seed}: no valid plan can be drawn from this frame; give it more time, topics or clients"])
+    raise PlanError([f"seed {seed}: no valid plan can be drawn from this frame; add time, topics or clients"])
 
 
 def _effort(tally: Tally) -> int:
@@ -293,9 +293,9 @@ def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
 def _draw_sequence(
     goal: Cell, worker: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
 ) -> Iterator[tuple[Fault | None, Phase]]:
-    """Draw the faults: one before the goal unless its phase is steady, the goal, its companion, then more.
+    """Draw a fault before the goal unless the goal's phase is steady, then the goal, its companion, and more faults.
 
-    A fault is None if it isn't valid for the plan's clients.
+    None stands for a fault that isn't valid for the plan's clients.
     """
     workers = workers_of(plan)
     labels = {client.label for client in workers}

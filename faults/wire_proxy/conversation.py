@@ -1,4 +1,4 @@
-"""Requests and responses of one client connection, with the rules applied to them.
+"""Rules applied to the requests and responses of one client connection.
 
 ::
 

@@ -1,7 +1,4 @@
-"""Kafka messages as the wire proxy needs them: request headers, whole frames, topics in a message, and built messages.
-
-Whole frames are decoded and encoded by the reference clients' codec.
-"""
+"""Kafka messages: request headers, whole frames, topics and partitions in a message, and built messages."""
 
 import struct
 from collections.abc import Iterator
@@ -162,7 +159,6 @@ def is_about(request: Any, subject: RuleSubject) -> bool:
 
 
 def number_of(item: Any) -> int | None:
-    """Return the partition number of an item, if it has one."""
     if isinstance(item, int):
         return item
     return next((getattr(item, name) for name in NUMBER_FIELDS if _has(item, name)), None)
@@ -190,7 +186,7 @@ _ZEROS: dict[str, Any] = {
 
 
 def build_entity(kind: type[Entity], values: dict[str, Any]) -> Any:
-    """Build an entity with those of the values for which it has a field.
+    """Build an entity; values without a field in the entity are ignored.
 
     Every other field has the schema's default, or else an empty value: null where allowed, an empty list or text, 0,
     and -1 for 64-bit integers, which is Kafka's "unknown" for offsets, timestamps and producer ids. (A base offset of 0
@@ -214,11 +210,10 @@ def build_entity(kind: type[Entity], values: dict[str, Any]) -> Any:
 
 
 def struct_of(field: Field) -> type[Entity] | None:
-    """Return the item type of a list of structs, else None."""
+    """Return the item type of a list of structs; None for any other field."""
     return field.kind if field.is_array and not isinstance(field.kind, str) else None
 
 
 def number_field(kind: type[Entity]) -> str | None:
-    """Return the name of a struct's partition field, if it has one."""
     names = {field.name for field in plain_fields(kind)}
     return next((name for name in NUMBER_FIELDS if name in names), None)

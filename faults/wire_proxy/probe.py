@@ -1,4 +1,4 @@
-"""Probe requests that do no harm: they name a topic that doesn't exist, and show a rule's effect.
+"""Harmless requests that show a rule's effect: a probe names a topic that doesn't exist.
 
 Only the APIs of ``PROBED`` are probed. Each was tried on a real broker, which refuses the request or does nothing.
 """

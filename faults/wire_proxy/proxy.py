@@ -32,7 +32,7 @@ class Route(NamedTuple):
 
 
 class Proxy:
-    """All routes of a cluster, and the rules in force on all of them."""
+    """All routes of a cluster, and the rules in force on every route."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
@@ -173,7 +173,7 @@ class Side(asyncio.Protocol):
             self._transport.abort()
 
     def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- short calls
-        """Add or remove a reason to pause reading; reading continues when none is left."""
+        """Add or remove a reason to pause reading; reading continues when there is no reason."""
         was_held = bool(self._held_by)
         (self._held_by.add if is_held else self._held_by.discard)(reason)
         if self._transport and was_held != bool(self._held_by):

@@ -150,7 +150,7 @@ READ_ONLY = frozenset(
         "ConsumerGroupDescribe",
     )
 )
-"""APIs that change nothing at a broker: its own response with an error is more faithful than a built one."""
+"""APIs that change nothing at a broker: the broker's response with an error is more faithful than a built response."""
 
 
 def refusal(request: Any, code: int) -> Any:

@@ -1,34 +1,33 @@
 """Rules of the wire proxy: the requests they apply to, and what they do to requests or responses.
 
-=====================  ===========================================================================================
+=====================  ========================================================================================
 ``do``                 effect on a request that the rule applies to
-=====================  ===========================================================================================
-``delay_request``      forwarded ``delay_ms`` later; what follows on its connection waits behind it
-``drop_request``       never reaches the broker; then its connection is ``closed``, or ``silent`` from there on
+=====================  ========================================================================================
+``delay_request``      forwarded after ``delay_ms``; later requests of the connection wait behind it
+``drop_request``       never reaches the broker; then the connection is ``closed``, or stays ``silent``
 ``duplicate_request``  reaches the broker twice, and the second response is discarded
-``answer_error``       answered with ``error``: without the broker, if it would change something there
-``delay_response``     its response is ``delay_ms`` late; ``serial``: that long after the response before it
-``drop_response``      served, and its response is discarded; then as for ``drop_request``
-``close_mid_frame``    half of it, or of its response (``message``), is forwarded; then the connection is closed
-``strip_hints``        ``hints`` are removed from its response
-``falsify_hints``      ``hints`` of its response name ``broker``, or a ``session_id`` that was never granted
-``cap_versions``       its response (ApiVersions) offers no version above ``versions``; None: the API isn't offered
-=====================  ===========================================================================================
+``answer_error``       answered with ``error``: without the broker, if the request would change something there
+``delay_response``     the response is late by ``delay_ms``; with ``serial``, counted from the previous response
+``drop_response``      served, and the response is discarded; then as for ``drop_request``
+``close_mid_frame``    half of the request or response (``message``) is forwarded; then the connection is closed
+``strip_hints``        ``hints`` are removed from the response
+``falsify_hints``      ``hints`` of the response name ``broker``, or a ``session_id`` that was never granted
+``cap_versions``       the response (ApiVersions) offers no version above ``versions``; None: API isn't offered
+=====================  ========================================================================================
 
 ``api``, ``topic``, ``partition`` and ``clients`` restrict the requests; None or empty: all. Of the matching requests,
-``nth`` selects one, counted from the moment the rule is in force; ``chances`` selects those whose bit is set, and
-repeats from its start. The bits are drawn by the creator of the rule; the proxy makes no random choices. The rule
-always applies to a request under the client id ``probe_id(name)``, regardless of the topics that it names, so that the
-rule can be probed. Probes are not counted among the other requests.
+``nth`` selects a single request, counted from the moment the rule is in force; ``chances`` selects the requests whose
+bit is set, and repeats from its start. The creator of the rule draws the bits; the proxy makes no random choices. A
+request under the client id ``probe_id(name)`` probes the rule, which then applies regardless of topics and counts.
 
-=============  ============================================================================
+=============  ===========================================================================
 counter        requests
-=============  ============================================================================
+=============  ===========================================================================
 ``matched``    that match the rule's API, client, topic and partition
-``hit``        of these, those to which the rule was applied
-``untouched``  of these, those that passed unchanged because they could not be decoded
+``hit``        matching requests to which the rule was applied
+``untouched``  matching requests that passed unchanged because they could not be decoded
 ``probed``     under the rule's probe id, to which the rule was applied
-=============  ============================================================================
+=============  ===========================================================================
 """
 
 import base64
@@ -92,19 +91,19 @@ class Rule:
     def __post_init__(self) -> None:
         """Raise ValueError if a value is invalid."""
         problems = [
-            f"has {name}={getattr(self, name)!r}"
+            f"{name} is {getattr(self, name)!r}; use {', '.join(get_args(choice))}"
             for name, choice in {"do": RuleAction, "connection": Ending, "message": Message}.items()
             if getattr(self, name) not in get_args(choice)
         ]
-        unknown: list[str] = [hint for hint in self.hints if hint not in get_args(Hint)]
-        unknown += [api for api in (self.api, *self.versions) if api is not None and api not in API_KEYS]
-        problems += [f"names {name!r}, which is unknown" for name in unknown]
+        problems += [f"unknown hint {hint!r}" for hint in self.hints if hint not in get_args(Hint)]
+        apis = [api for api in (self.api, *self.versions) if api is not None]
+        problems += [f"unknown API {api!r}" for api in apis if api not in API_KEYS]
         if not 0 <= self.delay_ms <= DELAY_MS_MAX:
-            problems.append(f"has a delay of {self.delay_ms} ms; it must be 0 to {DELAY_MS_MAX}")
+            problems.append(f"delay_ms is {self.delay_ms}; use 0 to {DELAY_MS_MAX}")
         if self.chances.strip("01"):
-            problems.append("has chances other than zeros and ones")
+            problems.append(f"chances is {self.chances!r}; use zeros and ones")
         if problems:
-            raise ValueError(f"the rule {self.name!r} {problems[0]}")
+            raise ValueError(f"rule {self.name!r}: {'; '.join(problems)}")
 
     @cached_property
     def subject(self) -> RuleSubject:
@@ -112,7 +111,7 @@ class Rule:
         return RuleSubject(self.topic, topic_id, self.partition)
 
     def names(self, client_id: str | None) -> bool:
-        """Return True for a client id in ``clients``, or one that extends such an id by ``-<suffix>``."""
+        """Return True for a client id in ``clients``, also with ``-<suffix>`` behind it."""
         if not self.clients:
             return True
         return client_id is not None and any(
@@ -167,7 +166,7 @@ class ActiveRules:
     def add(self, rule: Rule) -> None:
         """Put a rule in force. Raises ValueError if its name is in use."""
         if rule.name in self._rules:
-            raise ValueError(f"there is a rule {rule.name!r} already")
+            raise ValueError(f"a rule {rule.name!r} is already in force; remove it first, or use another name")
         self._rules[rule.name] = ActiveRule(rule, Counter(matched=0, hit=0, untouched=0, probed=0))
 
     def remove(self, name: str) -> Rule | None:
