@@ -1,6 +1,6 @@
-"""Whatever is wrong with a run, it is said: the file and the reason, ERROR or INCONCLUSIVE, and never PASS.
+"""Broken evidence gives ERROR or INCONCLUSIVE with file and reason, never PASS.
 
-All runs are judged together, so that the good one among them also shows that no bad one harms another.
+All runs are judged together, so the clean run among them shows that no broken run affects another.
 """
 
 import json
@@ -47,8 +47,8 @@ def phases_backwards(home: Path) -> None:
     (home / "phases.json").write_text(json.dumps(phases))
 
 
-def unreadable_by_spark_alone(home: Path) -> None:
-    """Its pages are spoiled, its footer is whole."""
+def unreadable_by_spark_only(home: Path) -> None:
+    """Spoil the pages of a Parquet file and keep its footer."""
     spoiled = bytearray((home / PART).read_bytes())
     spoiled[4:2000] = bytes(1996)
     (home / PART).write_bytes(spoiled)
@@ -69,13 +69,13 @@ def named(made: Made, run_id: str) -> Made:
 
 
 def empty(made: Made) -> Made:
-    """Every file is there, and no row in any."""
+    """Write every file without rows."""
     made.produce, made.consume, made.log, made.metrics = [], [], [], []
     return made
 
 
 def without_records_in_a_phase(made: Made) -> Made:
-    """Nothing was produced while the second fault was on."""
+    """Remove the records produced during the second fault."""
     made.produce = [row for row in made.produce if not 26 * S <= row["intended_us"] < 34 * S]
     kept = {(row["producer_id"], row["seq"]) for row in made.produce}
     made.consume = [row for row in made.consume if (row["producer_id"], row["seq"]) in kept]
@@ -84,14 +84,14 @@ def without_records_in_a_phase(made: Made) -> Made:
 
 
 def with_a_clock_that_went_back(made: Made) -> Made:
-    """A record acknowledged before it was sent."""
+    """Return a run with a record that is acknowledged before it was sent."""
     row = made.produce[700]
     row["done_us"] = row["sent_us"] - 50
     return made
 
 
 def killed(home: Path) -> None:
-    """No manifest, phases or log; the last line of the events is half a line; and it says that it is running."""
+    """Remove manifest, phases and log, cut the last line of the events in half, and set the status to running."""
     run = json.loads((home / "run.json").read_text()) | {"status": "running"}
     (home / "run.json").write_text(json.dumps(run))
     for name in ("manifest.json", "phases.json", "log/part-0.parquet"):
@@ -102,7 +102,7 @@ def killed(home: Path) -> None:
 
 @pytest.fixture
 def judge(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Judge":
-    """One that works in the tests' own session."""
+    """Return a judge that uses the session of the tests."""
     from aftershock.results.judge import Judge  # noqa: PLC0415 - tests without Spark should not load it
 
     one = Judge(tmp_path / "spark.log", None, lambda _: None)
@@ -111,12 +111,12 @@ def judge(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_bad_evidence_is_never_pass(judge: "Judge", made: Made, tmp_path: Path) -> None:
-    """Judged at once: each is refused or undecided for its own reason, and the good one passes."""
+    """Each broken run is refused or INCONCLUSIVE for its own reason, and the clean run passes."""
     homes = {name: named(made, name).write(tmp_path / name) for name in ("good", *REFUSED, "killed", "torn")}
     for name, (spoil, _) in REFUSED.items():
         spoil(homes[name])
     killed(homes["killed"])
-    unreadable_by_spark_alone(homes["torn"])
+    unreadable_by_spark_only(homes["torn"])
     for name, spoiled in (
         ("empty", empty),
         ("gap", without_records_in_a_phase),
@@ -146,7 +146,7 @@ def test_bad_evidence_is_never_pass(judge: "Judge", made: Made, tmp_path: Path) 
 
 
 def refused(judgement: object, *says: str) -> None:
-    """An error of one line that has all of these in it."""
+    """Return whether the judgement is an error of one line with all these parts."""
     assert isinstance(judgement, EvidenceError)
     assert [part for part in says if part not in str(judgement)] == []
     assert "\n" not in str(judgement)

@@ -1,4 +1,4 @@
-"""Commits are measured and judged like records, and are none: a run with a committing workload beside the producing."""
+"""Commits are measured and judged like records and separately from records: a run with a workload that only commits."""
 
 import json
 from dataclasses import replace
@@ -37,7 +37,7 @@ SLOS = (
 
 
 def commits_of(arm: str, producer_id: int) -> list[Row]:
-    """Fifty seconds of commits, 8 ms each; what is due while nothing succeeds is done at its end."""
+    """Return fifty seconds of commits of 8 ms each; commits due during the outage complete at its end."""
     rows: list[Row] = []
     for seq in range(RATE * LOAD_END_S):
         intended = seq * S // RATE
@@ -54,14 +54,14 @@ def commits_of(arm: str, producer_id: int) -> list[Row]:
 
 
 def entry_of(row: Row) -> Row:
-    """What its coordinator wrote down of a commit."""
+    """Return the coordinator's log entry of a commit."""
     place = {"broker_id": 1, "partition": 0, "offset": row["seq"], "batch": row["seq"], "transactional": False}
     known = {"group": row["group"], "topic": row["topic"], "topic_partition": row["partition"]}
     return place | known | {"committed": row["offset"]}
 
 
 def with_commits(made: Made) -> Made:
-    """The good run with a workload of two arms that only commit. Their ids are none of the producers'."""
+    """Return the clean run with a workload of two arms that only commit, with ids that no producer has."""
     both = made.copy()
     both.produce += commits_of("ours", 2) + commits_of("theirs", 3)
     both.offsets = [entry_of(row) for row in both.produce if row["op"] == "commit"]
@@ -88,8 +88,8 @@ def checks_of(evidence: Evidence, facts: Facts) -> dict[tuple[str, str], Check]:
     return {(check.id, check.subject): check for check in evaluate(evidence, facts).checks}
 
 
-def test_commits_are_measured_from_when_they_were_due(facts_: Facts) -> None:
-    """Latency from the intended time, service from the sending, lateness between; one that failed is censored."""
+def test_commit_latency_starts_at_the_intended_time(facts_: Facts) -> None:
+    """Service time starts when the commit is sent, lateness lies in between, and a failed commit is censored."""
     steady = facts_.distribution("commit.latency", OURS, "steady")
     assert (RATE * 10, 0, TAKEN_US, TAKEN_US) == (steady.n, steady.censored, steady.at[0.5], steady.at[0.95])
     assert TAKEN_US - 300 == facts_.distribution("commit.service", THEIRS, "steady").at[0.5]
@@ -102,14 +102,14 @@ def test_commits_are_measured_from_when_they_were_due(facts_: Facts) -> None:
 
 
 def test_the_longest_time_without_an_acknowledged_commit(facts_: Facts) -> None:
-    """Three silent seconds, and the 42 ms since the last success before them."""
+    """The gap is three silent seconds plus the 42 ms since the last success before them."""
     longest = facts_.longest["commit.gap", OURS, "fault/kill-1"]
     before_us = 30 * S - 1 - ((30 * S - 1 - TAKEN_US) // (S // RATE) * (S // RATE) + TAKEN_US)
     assert LongestGap(RATE * 8 - 1, 3 * S + before_us + 1) == longest
 
 
 def test_records_are_judged_as_if_there_were_no_commits(facts: Facts, facts_: Facts) -> None:
-    """No integrity rule, no latency and no recovery of records is changed by commits in the same table."""
+    """Commits in the same table change no integrity rule, latency or recovery of records."""
     assert facts.findings == {key: found for key, found in facts_.findings.items() if found.side != "commit"}
     assert facts.recoveries == facts_.recoveries
     assert facts.produced == facts_.produced
@@ -122,7 +122,7 @@ def test_records_are_judged_as_if_there_were_no_commits(facts: Facts, facts_: Fa
 
 
 def test_every_slo_of_commits_is_judged_for_the_arms_that_commit(evidence_: Evidence, facts_: Facts) -> None:
-    """Those pass that hold; nothing is undecided because an arm only commits, or doesn't."""
+    """The SLOs pass, and none is INCONCLUSIVE because an arm only commits or never commits."""
     checks = checks_of(evidence_, facts_)
     assert [] == [(key, check.why) for key, check in checks.items() if check.status is not Status.PASS]
     asked = {id_: subject for (id_, subject), check in checks.items() if check.kind == "slo" and "commit" in id_}
@@ -139,15 +139,14 @@ def test_every_slo_of_commits_is_judged_for_the_arms_that_commit(evidence_: Evid
     "text",
     ["commit.latency p95 < 8ms in steady", "commit.success >= 100%", "commit.gap < 3s in fault/kill-1"],
 )
-def test_what_does_not_hold_fails(evidence_: Evidence, facts_: Facts, text: str) -> None:
-    """The same measurements against a tighter promise."""
+def test_tighter_slos_of_commits_fail(evidence_: Evidence, facts_: Facts, text: str) -> None:
     asked = replace(evidence_, objectives=(Objective(text, None),))
     found = [check.status for check in evaluate(asked, facts_).checks if check.kind == "slo"]
     assert [Status.FAIL, Status.FAIL] == found
 
 
-def test_a_lagging_committer_is_not_believed(evidence_: Evidence, facts_: Facts) -> None:
-    """Its generator has a check of its own beside the producers'."""
+def test_a_lagging_committer_is_inconclusive(evidence_: Evidence, facts_: Facts) -> None:
+    """The generator of commits has its own check besides those of the producers."""
     seen = facts_.distribution("commit.lateness", OURS, "run")
     late = replace(seen, at={**seen.at, 0.99: 51_000})
     spoiled = replace(facts_, distributions={**facts_.distributions, ("commit.lateness", OURS, "run"): late})
@@ -157,7 +156,7 @@ def test_a_lagging_committer_is_not_believed(evidence_: Evidence, facts_: Facts)
 
 
 def test_a_plan_that_only_commits_is_judged_by_its_commits(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
-    """Without records there is no log to look into but the coordinators': nothing of it is asked or undecided."""
+    """Without records only the coordinators' logs are checked, and no check of records is INCONCLUSIVE."""
     only = with_commits(made)
     only.timeline["workloads"] = only.timeline["workloads"][1:]
     only.timeline["slo"] = [{"text": text, "at": None} for text in SLOS if "fault/" not in text]
@@ -173,8 +172,8 @@ def test_a_plan_that_only_commits_is_judged_by_its_commits(spark: "SparkSession"
     }
 
 
-def test_commits_meet_a_fault_on_the_topic_that_keeps_them(evidence_: Evidence, facts_: Facts) -> None:
-    """Moving leaders of __consumer_offsets is met by commits; by records only if somebody produced there."""
+def test_commits_meet_faults_on_the_offsets_topic(evidence_: Evidence, facts_: Facts) -> None:
+    """Commits meet a move of the leaders of __consumer_offsets; records meet it only if produced to that topic."""
     moved = [
         line | {"targets": {**line["targets"], "topics": ["__consumer_offsets"]}}
         if line["fault"] == "reassign-1"
@@ -185,8 +184,8 @@ def test_commits_meet_a_fault_on_the_topic_that_keeps_them(evidence_: Evidence, 
     assert (Status.PASS, float(2 * 3 * RATE)) == (met.status, met.observed)
 
 
-def test_the_report_draws_them(evidence_: Evidence, facts_: Facts) -> None:
-    """A plot of commit latency, a panel for each arm that commits."""
+def test_the_report_has_a_plot_of_commits(evidence_: Evidence, facts_: Facts) -> None:
+    """The plot has a panel for each arm that commits."""
     labels = {client.key: f"arm={client.arm}" for client in evidence_.clients}
     told = json.loads(json.dumps(analysis_document(facts_)))
     drawn = {one.title: one.over_time.svg for one in metrics(evidence_, (), told, labels)}

@@ -1,7 +1,7 @@
-"""DuckDB, another engine and other SQL, on the same files: it agrees on every number of latency and of integrity.
+"""DuckDB, a second engine with other SQL, computes the same figures of latency and integrity from the same files.
 
-What Spark measured is compared with what a few plain queries say, each of them short enough to be checked by eye: no
-gate, no ledger, no segments. Exactly: the same integers, the same quantiles by nearest rank.
+Spark's measurements are compared with a few plain queries, short enough to be checked by eye: no gate, no ledger, no
+segments. Integers and nearest-rank quantiles must be exactly equal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 
 
 class Oracle:
-    """The evidence as DuckDB's tables, and its answers."""
+    """The evidence as DuckDB tables, and the oracle's figures."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -44,7 +44,7 @@ class Oracle:
             self._db.read_parquet(files).create_view(table)
 
     def latencies(self, metric: str, spans: Sequence[Interval]) -> dict[str, tuple[int, int, dict[float, int | None]]]:
-        """``n``, censored and quantiles by client, of what was intended in these spans."""
+        """Return ``n``, censored count and quantiles by client, of records intended in these spans."""
         op, what = metric.split(".")
         since = {"latency": "intended_us", "service": "sent_us"}[what]
         inside = " or ".join(f"(intended_us >= {start} and intended_us < {end})" for start, end in spans) or "false"
@@ -57,7 +57,7 @@ class Oracle:
         return {client: (n, censored, dict(zip(QS, at, strict=True))) for client, n, censored, *at in rows}
 
     def _at_rank(self, q: float) -> str:
-        """By whole numbers: as floats, 0.07 * 100 is more than 7."""
+        """Compute the rank with integers, because 0.07 * 100 is more than 7 as a float."""
         parts = round(q * 10_000)
         return f"min(us) filter (rank = (n * {parts} + 9999) // 10000)"
 
@@ -79,7 +79,7 @@ class Oracle:
             where sent.op = 'produce' and sent.status = 'ok'"""
 
     def counts(self) -> dict[str, int]:
-        """Of the whole run: lost from the log and on the way to readers, doubled, foreign, in doubt."""
+        """Count records of the whole run: lost from the log or for readers, duplicated, foreign, in doubt."""
         questions = {
             "lost/produce": """select count(*) from outcomes as sent where op = 'produce' and status = 'ok'
                 and not exists (select 1 from log where log.producer_id = sent.producer_id and log.seq = sent.seq)""",
@@ -96,7 +96,7 @@ class Oracle:
         return {name: self._one(text) for name, text in questions.items()}
 
     def longest_gap_us(self, start: int, end: int) -> dict[str, int]:
-        """The longest time without an acknowledgement in one interval, by client."""
+        """Return the longest time without an acknowledgement in one interval by client."""
         rows = self._db.sql(f"""
             with moments as (
                 select workload || '/' || arm as client, done_us from outcomes
@@ -128,18 +128,21 @@ def compare(facts: Facts, evidence: Evidence) -> None:
         for client, gap_us in oracle.longest_gap_us(*span).items():
             seen_us = facts.longest["produce.gap", client, window].longest_us
             assert seen_us is not None
-            assert max(seen_us, GAP_SLOT_US) == max(gap_us, GAP_SLOT_US), (client, window)  # exact from there on
+            assert max(seen_us, GAP_SLOT_US) == max(gap_us, GAP_SLOT_US), (
+                client,
+                window,
+            )  # gaps are exact from the length of a slot on
 
 
 def counted(facts: Facts) -> Iterator[tuple[str, int]]:
-    """What integrity found broken, over all clients."""
+    """Return the violations found by the integrity rules, summed over all clients."""
     for rule, side in {(one.rule, one.side) for one in facts.findings.values()}:
         same = (one.broken for one in facts.findings.values() if (one.rule, one.side) == (rule, side))
         yield f"{rule}/{side}", sum(same)
 
 
 def test_duckdb_agrees_on_a_run_with_defects(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
-    """Lost, doubled, foreign, failed and doubtful records, in a run of the size of a test."""
+    """The run has lost, duplicated, foreign, failed and doubtful records."""
     spoiled = made.copy()
     del spoiled.consume[1000:1003]
     spoiled.consume += [dict(row) for row in spoiled.consume[2000:2005]]
@@ -157,6 +160,6 @@ def test_duckdb_agrees_on_a_run_with_defects(spark: "SparkSession", made: Made, 
 
 @pytest.mark.nightly
 def test_duckdb_agrees_on_ten_million_outcomes(tmp_path: Path) -> None:
-    """As the bench generates them: four producers, a hundred partitions, stalls and doubtful records."""
+    """The benchmark's generator writes four producers, a hundred partitions, stalls and doubtful records."""
     home = generate(tmp_path / "run", 10_000_000)
     compare(apart(partial(measured, qs=QS), home), read(home, columns()))

@@ -1,4 +1,4 @@
-"""The whole way from a run directory to its verdict and report, each in a process of its own; and no JVM stays."""
+"""Judging from a run directory to verdict and report, in processes of their own; no JVM outlives its judge."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ DEADLINE_S = 60
 
 
 def jvms_of(run: Path) -> list[str]:
-    """The processes that hold the run's Spark log open: its JVMs, whoever their parent is by now."""
+    """Return the processes that have the run's Spark log open, whatever their parent process is."""
     log = run / "logs" / "spark.log"
     found = []
     for process in Path("/proc").iterdir():
@@ -40,7 +40,9 @@ def jvms_of(run: Path) -> list[str]:
 
 
 def test_a_lost_and_a_repeated_record_fail_the_run(made: Made, tmp_path: Path) -> None:
-    """Show 4 of the issue: one consume row deleted, another doubled; exit 1, naming both; the report is written."""
+    """With one consume row deleted and another duplicated, the exit code is 1, both are named, and the report
+    is written.
+    """
     spoiled = made.copy()
     gone, twice = spoiled.consume[1000], spoiled.consume[2000]
     spoiled.consume.remove(gone)
@@ -62,7 +64,7 @@ def test_a_lost_and_a_repeated_record_fail_the_run(made: Made, tmp_path: Path) -
 
 @pytest.mark.parametrize("at", ["starting Spark", "measuring"])
 def test_an_interrupted_judgement_leaves_no_jvm(made: Made, tmp_path: Path, at: str) -> None:
-    """Ctrl-C while Spark starts and while it works: the process ends by KeyboardInterrupt, its JVM with it."""
+    """SIGINT during Spark's start or work ends the process with KeyboardInterrupt and ends its JVM."""
     home = made.write(tmp_path / "run")
     judging = subprocess.Popen(
         [sys.executable, "-c", JUDGE, str(home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -103,8 +105,8 @@ with Judge(log, None, say) as judge:
 """
 
 
-def unreadable_by_spark_alone(home: Path) -> Path:
-    """Spoils a file's pages and leaves its footer whole."""
+def unreadable_by_spark_only(home: Path) -> Path:
+    """Spoil a file's pages and keep its footer."""
     part = home / "outcomes" / "consume-0.parquet"
     spoiled = bytearray(part.read_bytes())
     spoiled[4:2000] = bytes(1996)
@@ -113,11 +115,13 @@ def unreadable_by_spark_alone(home: Path) -> Path:
 
 
 @pytest.mark.nightly
-def test_bad_evidence_ends_no_other_judgement(made: Made, tmp_path: Path) -> None:
-    """One run can't be read, Spark fails on one, its JVM is killed under one; the first and the last are judged."""
+def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -> None:
+    """One run is unreadable, Spark fails on another, the JVM is killed during a third; the first and last are
+    judged.
+    """
     runs = {name: made.write(tmp_path / name) for name in ("good", "broken", "torn", "killed", "last")}
     (runs["broken"] / "run.json").unlink()
-    unreadable_by_spark_alone(runs["torn"])
+    unreadable_by_spark_only(runs["torn"])
     log = tmp_path / "judging" / "spark.log"
     command = [sys.executable, "-c", MANY, *map(str, (log, *runs.values()))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)

@@ -1,7 +1,7 @@
-"""The registry of planted defects: each is a function that spoils a run, and the checks that must notice.
+"""The registry of planted defects: functions that spoil a run, with the checks that must report the defect.
 
-``fails`` and ``unsure`` are ids of checks that FAIL or are INCONCLUSIVE by it. All other checks stay as they are
-without the defect. ``says`` must stand in the ``why`` of some check: so that what is permitted is told nevertheless.
+``fails`` and ``unsure`` are ids of checks that become FAIL or INCONCLUSIVE. All other checks keep their status.
+``says`` must be part of the ``why`` of some check, so that permitted events are reported too.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ Spoil = Callable[[Run], None]
 
 @dataclass(frozen=True)
 class Defect:
-    """One defect. ``base`` makes the run that it is planted in; ``slos`` are asked of that run beside its own."""
+    """One defect. ``base`` creates the run to spoil; ``slos`` are judged in addition to the run's own."""
 
     name: str
     what: str
@@ -36,7 +36,7 @@ def defect(
     says: str = "",
     base: Callable[[], Run] = good_run,
 ) -> Callable[[Spoil], Spoil]:
-    """Enters a function into the catalogue, under its own name."""
+    """Register a function in the catalogue under its own name."""
     caught = dict.fromkeys(fails, "FAIL") | dict.fromkeys(unsure, "INCONCLUSIVE")
     caught |= {"evidence": "ERROR"} if error else {}
 

@@ -1,4 +1,4 @@
-"""Defects of commits, and of the coordinators' log."""
+"""Defects of commits and of the coordinators' log."""
 
 from aftershock.tests.unit.results.planted.catalogue import defect
 from aftershock.tests.unit.results.planted.world import Run
@@ -8,7 +8,7 @@ SOME, LAST = 500, 999
 
 
 def _entry(run: Run, seq: int) -> int:
-    """The index of a commit's entry, which is the commit's own number."""
+    """Return the index of a commit's log entry, which has the number of the commit."""
     return int(run.at("produce", 0, seq))
 
 

@@ -1,4 +1,4 @@
-"""The whole catalogue: importing a module of defects enters them."""
+"""The whole catalogue: importing a module of defects registers its defects."""
 
 from aftershock.tests.unit.results.planted import commits, inputs, latencies, readers, records, trust
 from aftershock.tests.unit.results.planted.catalogue import DEFECTS

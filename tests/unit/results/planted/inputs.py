@@ -1,4 +1,4 @@
-"""Evidence that can't be read: the file and the reason are named, and nothing passes."""
+"""Unreadable evidence: the error names file and reason, and no check passes."""
 
 import io
 

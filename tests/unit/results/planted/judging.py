@@ -1,4 +1,4 @@
-"""Judges planted runs together, in one measure."""
+"""Judge planted runs together, with one set of Spark queries."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,14 +17,14 @@ Verdicts = Mapping[str, tuple[Check, ...]]
 
 
 def planted(one: Defect, home: Path) -> Path:
-    """The run directory of a defect, under ``home``."""
+    """Write the run of a defect below ``home`` and return its directory."""
     run = one.base().copy(one.name)
     one.spoil(run)
     return run.write(home / one.name)
 
 
 def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive: bool = False) -> Verdicts:
-    """The checks of every run, by its id."""
+    """Return the checks of every run by run id."""
     from aftershock.results.checks.slo.checks import wanted  # noqa: PLC0415 - as above
     from aftershock.results.judge import evaluate  # noqa: PLC0415 - tests without Spark should not load it
     from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
@@ -36,11 +36,11 @@ def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive:
 
 
 def judged_alone(spark: "SparkSession", home: Path) -> tuple[Check, ...]:
-    """The checks of one run."""
+    """Return the checks of one run."""
     (checks,) = judged_together(spark, [home]).values()
     return checks
 
 
 def alarms(checks: Sequence[Check]) -> set[tuple[str, str, str, str]]:
-    """What is not PASS: id, subject, status and why."""
+    """Return the checks that do not pass as id, subject, status and why."""
     return {(one.id, one.subject, one.status.value, one.why) for one in checks if one.status.value != "PASS"}

@@ -1,4 +1,4 @@
-"""Defects of time: too slow, too seldom, too long without."""
+"""Defects of time: records that are too slow, too rare, or missing for too long."""
 
 import pandas as pd
 
@@ -11,7 +11,7 @@ MS = 1000
 
 
 def _slow(run: Run, rows: pd.Series, by_us: int) -> None:
-    """These produce rows took so much longer."""
+    """Delay the completion of these produce rows."""
     run.set("produce", rows.index[rows], done_us=run.frames["produce"].loc[rows, "done_us"] + by_us)
 
 

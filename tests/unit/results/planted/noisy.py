@@ -1,4 +1,4 @@
-"""Clean runs as life makes them: slow tails, failures within the SLOs, leaders that move, a group that rebalances."""
+"""Clean runs with realistic noise: slow tails, failures within the SLOs, moved leaders, and a rebalance of a group."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -23,7 +23,7 @@ SLOS = (
 
 
 def noisy_run(seed: int) -> Run:
-    """A run in which nothing is wrong and nothing is smooth; the same one for the same seed."""
+    """Return a noisy run without any defect; the seed determines the run."""
     rng = np.random.default_rng(seed)
     run = good_run().copy(f"noisy-{seed}")
     workload = run.documents["timeline"]["workloads"][0]
@@ -43,7 +43,9 @@ def noisy_run(seed: int) -> Run:
 
 
 def _sent(rng: np.random.Generator) -> pd.DataFrame:
-    """As many of each fate in every run: drawn one by one, some of 200 runs would truly break an SLO."""
+    """Draw records with a fixed number per outcome, because independent draws would really break an SLO in some
+    of 200 runs.
+    """
     seq = np.arange(COUNT)
     intended = seq * (50 * S) // COUNT
     sent = intended + rng.integers(50, 3000, COUNT)
@@ -80,7 +82,9 @@ def _named(op: str) -> Row:
 
 
 def _read(rng: np.random.Generator, logged: pd.DataFrame) -> pd.DataFrame:
-    """In order; the last few of each partition before the rebalance come again after it, to another member."""
+    """Deliver in order; the last records of each partition before the rebalance are delivered again to another
+    member.
+    """
     at = logged["done_us"].fillna(logged["sent_us"] + 50_000) + rng.integers(1000, 20_000, len(logged))
     rows = pd.DataFrame(
         {**_named("consume"), "status": "ok", "client_rack": "b", "group": "readers-baseline"}, logged.index
@@ -101,7 +105,7 @@ def _read(rng: np.random.Generator, logged: pd.DataFrame) -> pd.DataFrame:
 
 
 def _events(logged: pd.DataFrame, read: pd.DataFrame) -> Iterator[Row]:
-    """Assigned, committed, revoked, assigned again: the second member goes on from the last commit."""
+    """Return assignments, commits and revocations; the second member continues from the last commit."""
     same = {"arm": "baseline", "workload": "orders", "op": "consume", "worker": "orders-baseline-consume"}
     every = [["orders", partition] for partition in range(PARTITIONS)]
     yield same | {"t_us": 0, "event": "assigned", "partitions": every}
@@ -116,7 +120,9 @@ def _events(logged: pd.DataFrame, read: pd.DataFrame) -> Iterator[Row]:
 
 
 def _retries(sent: pd.DataFrame) -> Iterator[Row]:
-    """Each second attempt was at once, for its leader was new; a third one backed off."""
+    """Return retries: the second attempt of one record was immediate after a new leader, that of another after
+    a back-off.
+    """
     same: dict[str, Any] = {"event": "batch_retried", "arm": "baseline", "workload": "orders", "op": "produce"}
     same |= {"worker": "orders-baseline-produce", "topic": "orders", "reason": "NOT_LEADER_OR_FOLLOWER", "records": 1}
     for row in sent[sent["attempts"] == 2].to_dict("records"):

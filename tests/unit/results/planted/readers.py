@@ -1,4 +1,4 @@
-"""Defects of consumers and of what brokers tell them."""
+"""Defects of consumers and of the metadata that brokers send to consumers."""
 
 from aftershock.tests.unit.results.evidence_factory import PARTITIONS, S
 from aftershock.tests.unit.results.planted.catalogue import defect
@@ -13,8 +13,8 @@ def deliveries_swapped(run: Run) -> None:
     run.set("consume", other, done_us=first, intended_us=first - 1)
 
 
-def _told_of_one(run: Run, high_watermark: int) -> None:
-    """Whatever a reader gets of a partition, it is told this high watermark."""
+def _with_high_watermark(run: Run, high_watermark: int) -> None:
+    """Give every delivery of one partition this high watermark."""
     rows = run.frames["consume"]
     run.set(
         "consume", rows.index[(rows["arm"] == "baseline") & (rows["partition"] == 0)], high_watermark=high_watermark
@@ -23,7 +23,7 @@ def _told_of_one(run: Run, high_watermark: int) -> None:
 
 @defect("a broker that hands out what lies beyond its high watermark, for many seconds", fails=("integrity/beyond",))
 def beyond_the_high_watermark(run: Run) -> None:
-    _told_of_one(run, run.get("consume", run.at("consume", 0, 300, "baseline"))["offset"])
+    _with_high_watermark(run, run.get("consume", run.at("consume", 0, 300, "baseline"))["offset"])
 
 
 @defect("a high watermark that was noted just before the records were read: permitted")
@@ -76,7 +76,7 @@ def went_back_after_an_assignment(run: Run) -> None:
 
 
 def _again(run: Run, arm: str, at_us: int) -> None:
-    """The last twenty deliveries of partition 0, from ``at_us`` on."""
+    """Repeat the last twenty deliveries of partition 0 from ``at_us`` on."""
     rows = run.frames["consume"]
     last = rows[(rows["arm"] == arm) & (rows["partition"] == 0)].tail(20).to_dict("records")
     top = max(row["high_watermark"] for row in last)
@@ -85,7 +85,7 @@ def _again(run: Run, arm: str, at_us: int) -> None:
 
 
 def _grouped(run: Run) -> None:
-    """Both arms read in groups of their own, one member each."""
+    """Let both arms consume in groups of their own, with one member each."""
     run.documents["timeline"]["workloads"][0]["consume"]["group"] = "readers"
     rows = run.frames["consume"]
     run.frames["consume"] = rows.assign(group="readers-" + rows["arm"], member="one of " + rows["arm"])
@@ -109,7 +109,7 @@ def two_owners_while_faulty(run: Run) -> None:
 
 
 def _read_by_another(run: Run, from_s: int) -> None:
-    """For a second somebody else gets what the patient gets of partition 2."""
+    """Deliver the patient's records of partition 2 to another member for a second."""
     rows = run.frames["consume"]
     times = rows["done_us"].between(from_s * S, (from_s + 1) * S)
     some = rows[(rows["arm"] == "patient") & (rows["partition"] == 2) & times]
@@ -117,7 +117,7 @@ def _read_by_another(run: Run, from_s: int) -> None:
 
 
 def _committed(run: Run, at_us: int, behind: int) -> None:
-    """The patient's group commits every partition where it stood at that time, less ``behind``."""
+    """Let the patient's group commit its position of every partition at that time, less ``behind``."""
     rows = run.frames["consume"]
     read = rows[(rows["arm"] == "patient") & (rows["done_us"] <= at_us)].groupby("partition")["offset"].max()
     offsets = [["orders", number, int(read[number]) + 1 - behind] for number in range(PARTITIONS)]
@@ -147,7 +147,7 @@ def went_on_behind_its_commit(run: Run) -> None:
 
 
 def _took_hints(run: Run, *epochs: int, op: str = "produce") -> None:
-    """The baseline's client takes hints of these epochs, one after the other, for partition 0."""
+    """Let the baseline's client take hints with these epochs for partition 0, in order."""
     line = {"event": "hint_accepted", "arm": "baseline", "workload": "orders", "op": op, "worker": f"orders-{op}"}
     line |= {"topic": "orders", "partition": 0, "node_id": 2}
     run.documents["events"] += [line | {"epoch": epoch, "t_us": 20 * S + n} for n, epoch in enumerate(epochs)]

@@ -1,4 +1,6 @@
-"""Prints ``docs/CHECKS.md``: what is planted in evidence and in clients, and what catches it, for ``make docs``."""
+"""Print ``docs/CHECKS.md``, the table of defects planted in evidence and in clients and the checks that report
+them, for ``make docs``.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -29,7 +31,7 @@ _GROUPS = {
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     return "\n".join([_HEAD, *_tables(), *section()])
 
 

@@ -1,4 +1,4 @@
-"""Two hundred clean runs, each with noise of its own, and not one false alarm."""
+"""Two hundred clean runs with different noise raise no false alarm."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ RUNS = 200
 
 @pytest.mark.timeout(1800)
 def test_two_hundred_clean_runs_raise_no_alarm(spark: "SparkSession", tmp_path: Path) -> None:
-    """No integrity alarm, no FAIL, nothing undecided. (Of 200 without one the true rate is below 1.5 %, p = 0.05.)"""
+    """No integrity alarm, no FAIL and no INCONCLUSIVE. Zero of 200 means a true rate below 1.5 % (p = 0.05)."""
     homes = [noisy_run(seed).write(tmp_path / str(seed)) for seed in range(RUNS)]
     found = {name: alarms(checks) for name, checks in judged_together(spark, homes).items()}
     assert RUNS == len(found)

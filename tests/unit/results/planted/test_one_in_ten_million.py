@@ -1,4 +1,4 @@
-"""One lost record among ten million: found, with its id, and nothing else is alarmed."""
+"""One lost record among ten million is found with its id and raises no other alarm."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LOST = 7_654_321
 
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
-    """The run: 10 million records sent, logged and, but for one, delivered."""
+    """Write a run of 10 million records, sent, logged and, except one, delivered."""
     run = many(good_run().copy("large"), RECORDS)
     run.slos("lost == 0")
     rows = run.frames["consume"]
@@ -27,7 +27,7 @@ def large(tmp_path: Path) -> Path:
 
 @pytest.mark.timeout(3600)
 def test_one_lost_record_in_ten_million_is_found(large: Path) -> None:
-    """By the reader's own check and by the plan's `lost == 0`; order, places and epochs stay silent."""
+    """The reader's loss check and the plan's `lost == 0` fail; the checks of order, offsets and epochs pass."""
     checks = apart(judged_alone, large)
     found = {(one.id, one.subject): one.samples for one in checks if one.status.value != "PASS"}
     assert {("slo/lost", "all arms"), ("integrity/lost", "arm=baseline consume")} == found.keys()

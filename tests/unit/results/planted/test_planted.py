@@ -1,4 +1,4 @@
-"""Every planted defect is caught by its check, and no other check raises an alarm. All are judged in one go."""
+"""Every planted defect is reported by its check, and no other check changes. All runs are judged together."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check
-from aftershock.results.checks.findings.findings import in_doubt
+from aftershock.results.checks.findings.sequences import in_doubt
 from aftershock.results.evidence.evidence import read
 from aftershock.results.measure.tables import dims
 from aftershock.results.spark.tables import columns, tables
@@ -31,7 +31,7 @@ NOISY, NOISY_AT_NIGHT = 5, 20
 
 @pytest.fixture(scope="module")
 def verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
-    """The checks of every planted run, of the good run of each base, and of some noisy ones, by name."""
+    """Judge every planted run, the clean run of each base, and some noisy runs; the keys are names."""
     home = tmp_path_factory.mktemp("planted")
     homes = [planted(one, home) for one in READABLE]
     homes += [base().copy(base.__name__).write(home / base.__name__) for base in BASES]
@@ -41,7 +41,7 @@ def verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def noisy_verdicts(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
-    """The checks of the noisy runs that only the nightly judges."""
+    """Judge the noisy runs of the nightly tests."""
     home = tmp_path_factory.mktemp("noisy")
     seeds = range(NOISY, NOISY_AT_NIGHT)
     return judged_together(spark, [noisy_run(seed).write(home / f"noisy-{seed}") for seed in seeds])
@@ -55,7 +55,7 @@ def by_id(checks: tuple[Check, ...]) -> dict[tuple[str, str], str]:
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("one", READABLE, ids=lambda one: one.name)
 def test_a_planted_defect_is_caught_by_its_check_alone(verdicts: Verdicts, one: Defect) -> None:
-    """A check whose status is not what it is in the good run must be one that the catalogue names, with that status."""
+    """A check whose status differs from the clean run must be in the catalogue with that status."""
     good, found = by_id(verdicts[one.base.__name__]), by_id(verdicts[one.name])
     changed = {key: status for key, status in found.items() if status != good.get(key, "PASS")}
     assert dict(one.caught) == {name: status for (name, _), status in changed.items()}
@@ -66,8 +66,8 @@ def test_a_planted_defect_is_caught_by_its_check_alone(verdicts: Verdicts, one: 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
-def test_what_defects_are_planted_in_raises_no_alarm(verdicts: Verdicts, base: object) -> None:
-    """Else a defect could hide behind an alarm that was there before."""
+def test_clean_bases_raise_no_alarm(verdicts: Verdicts, base: object) -> None:
+    """Otherwise an existing alarm could hide a defect."""
     assert set() == alarms(verdicts[getattr(base, "__name__", "")])
 
 
@@ -75,7 +75,7 @@ def test_what_defects_are_planted_in_raises_no_alarm(verdicts: Verdicts, base: o
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("seed", range(NOISY))
 def test_a_clean_run_with_noise_raises_no_alarm(verdicts: Verdicts, seed: int) -> None:
-    """Slow tails, failures within the SLOs, moved leaders, redeliveries after a rebalance: all of it is permitted."""
+    """Slow tails, failures within the SLOs, moved leaders and redeliveries after a rebalance are permitted."""
     assert set() == alarms(verdicts[f"noisy-{seed}"])
 
 
@@ -84,16 +84,13 @@ def test_a_clean_run_with_noise_raises_no_alarm(verdicts: Verdicts, seed: int) -
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("seed", range(NOISY, NOISY_AT_NIGHT))
 def test_more_clean_runs_with_noise_raise_no_alarm(noisy_verdicts: Verdicts, seed: int) -> None:
-    """The same for more seeds."""
     assert set() == alarms(noisy_verdicts[f"noisy-{seed}"])
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_sequences_are_judged_alike_whether_all_are_looked_at_or_few(
-    spark: "SparkSession", verdicts: Verdicts, tmp_path: Path
-) -> None:
-    """Only what a gate doubts is looked at row by row; exhaustively, all."""
+def test_exhaustive_judging_gives_the_same_checks(spark: "SparkSession", verdicts: Verdicts, tmp_path: Path) -> None:
+    """By default only blocks that the gate doubts are compared row by row; exhaustive judging compares all."""
     homes = [planted(one, tmp_path) for one in SEQUENCES]
     for spoiled, some in ((False, [good_run().write(tmp_path / "good")]), (True, homes)):
         evidence = [read(home, columns()) for home in some]
@@ -107,12 +104,11 @@ def test_sequences_are_judged_alike_whether_all_are_looked_at_or_few(
 
 @pytest.mark.parametrize("one", UNREADABLE, ids=lambda one: one.name)
 def test_evidence_that_cannot_be_read_is_an_error_that_names_it(one: Defect, tmp_path: Path) -> None:
-    """Before Spark has a look at it, and with the reason."""
+    """The error comes before any Spark job and has the reason."""
     with pytest.raises(EvidenceError, match=one.says):
         read(planted(one, tmp_path), columns())
 
 
-def test_the_catalogue_is_large() -> None:
-    """The proof is of thirty kinds at least, and each can say what it is."""
+def test_the_catalogue_has_thirty_described_defects() -> None:
     assert len(DEFECTS) >= 30
     assert all(one.what for one in DEFECTS.values())

@@ -1,4 +1,4 @@
-"""Defects of the experiment itself: a load generator, a host, a fault or a run that proves nothing."""
+"""Defects of the experiment: a load generator, host, fault or run that makes results doubtful."""
 
 from aftershock.tests.unit.results.evidence_factory import S
 from aftershock.tests.unit.results.planted.catalogue import defect

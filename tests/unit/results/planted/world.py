@@ -1,8 +1,8 @@
-"""A good run as columns, so that a defect is one edit and fifty runs are made in seconds.
+"""A clean run as columns, so that a defect is a single edit and fifty runs are built in seconds.
 
-It is the run of ``evidence_factory`` with half of its records, of the reference client, which tells epochs, brokers and
-high watermarks too. A partition's leader epoch rises when its broker is killed (26 s) and when leaders are rotated (36
-s).
+The run is that of ``evidence_factory`` with half of its records and the reference client, which also reports epochs,
+brokers and high watermarks. A partition's leader epoch rises when its broker is killed (26 s) and when leaders are
+rotated (36 s).
 """
 
 import json
@@ -40,55 +40,55 @@ SLOS = (
 
 @dataclass
 class Run:
-    """A run to spoil: its documents as plain data, its tables as data frames. ``write`` makes it a run directory."""
+    """A run to spoil: documents as plain data and tables as data frames; ``write`` creates the run directory."""
 
     documents: dict[str, Any]
     frames: dict[str, pd.DataFrame]
     files: dict[str, bytes] = field(default_factory=dict)
 
     def copy(self, run_id: str) -> "Run":
-        """Another one, named ``run_id``."""
+        """Return a copy with this run id."""
         documents = deepcopy(self.documents)
         documents["run"]["run_id"] = run_id
         return Run(documents, {name: rows.copy() for name, rows in self.frames.items()}, dict(self.files))
 
     @property
     def arms(self) -> Row:
-        """The timeline's workload."""
+        """The arms of the timeline's workload."""
         return dict(self.documents["timeline"]["workloads"][0])
 
     def slos(self, *texts: str) -> None:
-        """Put these in the place of the plan's SLOs."""
+        """Replace the plan's SLOs."""
         self.documents["timeline"]["slo"] = [{"text": text, "at": f"demo.yaml:{n}:5"} for n, text in enumerate(texts)]
 
     def at(self, table: str, producer_id: int, seq: int, arm: str | None = None) -> Any:
-        """The index of a record's row; ``arm`` is that of a reader."""
+        """Return the index of a record's row; ``arm`` is the consuming arm."""
         rows = self.frames[table]
         found = (rows["producer_id"] == producer_id) & (rows["seq"] == seq)
         (index,) = rows.index[found if arm is None else found & (rows["arm"] == arm)]
         return index
 
     def set(self, table: str, index: Any, **values: Any) -> None:
-        """Change a row, or several."""
+        """Change one or several rows."""
         for name, value in values.items():
             self.frames[table].loc[index, name] = value
 
     def get(self, table: str, index: Any) -> Row:
-        """A row."""
+        """Return a row."""
         return dict(self.frames[table].loc[index])
 
     def drop(self, table: str, index: Any) -> None:
-        """Take rows away."""
+        """Remove rows."""
         self.frames[table] = self.frames[table].drop(index)
 
     def add(self, table: str, *rows: Row) -> None:
-        """Put rows at the end."""
+        """Append rows."""
         old = self.frames[table]
         more = pd.DataFrame(rows).reindex(columns=old.columns).astype(old.dtypes)
         self.frames[table] = pd.concat([old, more], ignore_index=True) if len(old) else more
 
     def lose(self, producer_id: int, seq: int, *, status: str = "ok", logged: bool = True, read_by: str = "") -> None:
-        """What became of one record: its status, whether the log has it, and the arms that still read it."""
+        """Set the outcome of one record: its status, whether the log has it, and the arms that read it."""
         told = {"status": status} if status == "ok" else {"status": status, "offset": None, "done_us": None}
         self.set("produce", self.at("produce", producer_id, seq), **told)
         if not logged:
@@ -98,12 +98,12 @@ class Run:
                 self.drop("consume", self.at("consume", producer_id, seq, arm))
 
     def read_in_order(self) -> None:
-        """Have every reader get the records of a partition in their order, however late the first of them is."""
+        """Deliver the records of each partition in order to every reader, however late the first record is."""
         rows = self.frames["consume"].sort_values(["arm", "partition", "offset"])
         self.frames["consume"] = rows.assign(done_us=rows.groupby(["arm", "partition"])["done_us"].cummax())
 
     def write(self, home: Path) -> Path:
-        """The run directory at ``home``."""
+        """Write the run directory ``home``."""
         home.mkdir(parents=True)
         for name in ("run", "timeline", "phases"):
             (home / f"{name}.json").write_text(json.dumps(self.documents[name]))
@@ -125,13 +125,13 @@ class Run:
 
 
 def arrow(table: str, rows: pd.DataFrame) -> pa.Table:
-    """The rows as they go to disk."""
+    """Return the rows with the types of the files."""
     schema = pa.schema([(column, ARROW[kind]) for column, kind in columns()[table].items()])
     return pa.Table.from_pandas(rows, schema=schema, preserve_index=False)
 
 
 def typed(table: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """All columns of the table, integers nullable."""
+    """Return all columns of the table, with nullable integers."""
     kinds = columns()[table]
     dtypes = {
         name: "Int64" if kind in ("int", "bigint") else "Float64" if kind == "double" else object
@@ -142,7 +142,7 @@ def typed(table: str, rows: pd.DataFrame) -> pd.DataFrame:
 
 @cache
 def good_run() -> Run:
-    """Every promise kept, every fault met. To be copied, not changed."""
+    """Return a run that keeps every SLO and meets every fault. Copy it before a change."""
     made = clean_run(columns(), SLOS)
     for name in ("produce", "consume", "log"):
         setattr(made, name, _thinned(getattr(made, name)))
@@ -162,17 +162,17 @@ def good_run() -> Run:
 
 
 def _thinned(rows: list[Row]) -> list[Row]:
-    """Of every twelve records of a producer the first six: seqs and offsets have no gaps again."""
+    """Keep the first six of every twelve records of a producer, and renumber sequences and offsets without gaps."""
     kept = [row for row in rows if row["seq"] // PARTITIONS % 2 == 0]
     for row in kept:
         row["seq"] = row["seq"] // (2 * PARTITIONS) * PARTITIONS + row["seq"] % PARTITIONS
-        # a partition's offsets are the records of both producers in turn
+        # the offsets of a partition alternate between both producers
         row["offset"] = row["offset"] // 4 * 2 + row["offset"] % 2
     return kept
 
 
 def _led(rows: pd.DataFrame) -> Row:
-    """Who led the partition when the record was written, and since which epoch."""
+    """Add the leader and its epoch at the time of the record's write."""
     killed = (rows["partition"] % 3 == 0) & (rows["intended_us"] >= 26 * S)
     moves = killed.astype(int) + (rows["intended_us"] >= 36 * S).astype(int)
     broker = 1 + (rows["partition"] + moves) % 3

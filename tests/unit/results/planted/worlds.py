@@ -1,4 +1,4 @@
-"""Longer runs than the usual one, for defects that take many records to show."""
+"""Longer runs than the default, for defects that need many records."""
 
 from functools import cache
 
@@ -15,13 +15,13 @@ GROUPS = 3
 
 @cache
 def edge_run() -> Run:
-    """1,200 records of one producer, and one reader."""
+    """Return 1,200 records of one producer with one reader."""
     return many(good_run().copy("edge"), 1_200, first=BLOCK_AT)
 
 
 @cache
 def racks_run() -> Run:
-    """36,000 records: 12,000 for each broker's rack, enough for a p99.9 of each. Nobody reads them."""
+    """Return 36,000 records: 12,000 per broker rack, enough for a p99.9 each, without readers."""
     run = many(good_run().copy("racks"), 36_000)
     run.documents["timeline"]["workloads"][0]["consume"] = None
     run.frames["consume"] = run.frames["consume"][:0]
@@ -31,7 +31,7 @@ def racks_run() -> Run:
 
 @cache
 def commits_run() -> Run:
-    """1,000 commits of three groups that read nothing, each with its entry in the log of its coordinator."""
+    """Return 1,000 commits of three groups without consumers, each with its entry in the coordinator's log."""
     run = many(good_run().copy("commits"), 1_000)
     workload = run.documents["timeline"]["workloads"][0]
     workload |= {"produce": None, "consume": None, "commit": {"topic": "orders", "groups": GROUPS, "rate": "20/s"}}
@@ -44,12 +44,12 @@ def commits_run() -> Run:
     run.frames["offsets"] = typed("offsets", pd.DataFrame(entries))
     for name in ("consume", "log"):
         run.frames[name] = run.frames[name][:0]
-    _without(run, "reassign-1")  # which no record of the topic meets
+    _without(run, "reassign-1")  # no record of the topic meets this fault
     return run
 
 
 def _without(run: Run, fault: str) -> None:
-    """A plan that never had this fault."""
+    """Return the run as if the plan did not have this fault."""
     documents = run.documents
     documents["timeline"]["steps"] = [step for step in documents["timeline"]["steps"] if step["id"] != fault]
     for name in ("phases", "journal"):
@@ -57,7 +57,7 @@ def _without(run: Run, fault: str) -> None:
 
 
 def many(run: Run, count: int, first: int = 0) -> Run:
-    """The same run with ``count`` records of the first arm alone, read by it, evenly from the start to the end."""
+    """Return the run with ``count`` records of the first arm only, read by that arm, evenly spread over the run."""
     run.documents["timeline"]["workloads"][0]["arms"] = {"baseline": {"client": "reference", "settings": {}}}
     run.documents["run"]["producers"] = run.documents["run"]["producers"][:1]
     run.documents["timeline"]["slo"] = []

@@ -1,4 +1,4 @@
-"""The SLO grammar: each form to its value, each mistake to its place."""
+"""The SLO grammar: each form gives its value, and each mistake its column."""
 
 from decimal import Decimal
 
@@ -102,13 +102,13 @@ FORMS: list[tuple[str, Slo]] = [
 
 @pytest.mark.parametrize(("text", "expected"), FORMS)
 def test_every_form_becomes_its_value(text: str, expected: Slo) -> None:
-    """Each line of the grammar gives its value, with times in microseconds and shares as fractions, exactly."""
+    """Times are in microseconds and shares are exact fractions."""
     assert expected == parse(text)
 
 
 @pytest.mark.parametrize(("text", "expected"), FORMS)
 def test_spaces_are_free(text: str, expected: Slo) -> None:
-    """Doubling every space changes nothing."""
+    """Doubled spaces give the same value."""
     assert expected == parse(f"  {text.replace(' ', '   ')} ")
 
 
@@ -125,8 +125,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("one", "other"), SAME)
-def test_two_ways_to_say_the_same(one: str, other: str) -> None:
-    """What may be said in two ways is one value."""
+def test_equivalent_forms_give_equal_values(one: str, other: str) -> None:
     assert parse(one) == parse(other)
 
 
@@ -191,8 +190,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("text", "column", "says"), WRONG)
-def test_an_error_says_what_and_where(text: str, column: int, says: str) -> None:
-    """Each mistake is named at the column where the text stops making sense."""
+def test_an_error_names_the_mistake_and_its_column(text: str, column: int, says: str) -> None:
+    """The column is where the text stops being a valid SLO."""
     with pytest.raises(SloSyntaxError) as error:
         parse(text)
     assert says in str(error.value)
@@ -223,12 +222,12 @@ def test_an_error_says_what_and_where(text: str, column: int, says: str) -> None
     ],
 )
 def test_the_minimum_is_exact(text: str, needs: int) -> None:
-    """10/(1-q) in whole numbers: as floats p90 would need 101."""
+    """10/(1-q) is computed exactly: with floats p90 would need 101 samples."""
     assert needs == parse(text).needs()
 
 
 def test_the_minimum_is_each_selections_own() -> None:
-    """A gap needs one record, however many the quantile needs that it is held against."""
+    """A gap needs one record, however many the quantile needs that the gap is compared with."""
     slo = parse("produce.gap in fault <= 2 * p99 of produce.latency in steady")
     assert isinstance(slo, Measure)
     assert [1, 1000] == [slo.needs_of(one) for one in slo.selections]
@@ -236,7 +235,7 @@ def test_the_minimum_is_each_selections_own() -> None:
 
 
 def test_ids_name_what_is_judged() -> None:
-    """Ids are those of design 5.4: metric, quantile and window; the arm is in the subject. All forms differ."""
+    """Ids follow design 5.4: metric, quantile and window; the arm is in the subject. The ids of all forms differ."""
     ids = [parse(text).check_id() for text, _ in FORMS]
     assert {
         "slo/produce.latency-p95-fault",
@@ -253,8 +252,8 @@ def test_ids_name_what_is_judged() -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_faults_and_sides_are_told() -> None:
-    """`faults` are the ids that windows or a recovery name; `side` says which rows are read."""
+def test_faults_and_side_of_an_slo() -> None:
+    """`faults` are the ids in windows and recoveries; `side` selects the rows."""
     assert parse("produce.gap < 6s in fault/kill-1").faults == ("kill-1",)
     assert parse("recovery < 5s after kill-1").faults == ("kill-1",)
     assert parse("produce.latency p9 in fault/b <= 2 * p9 in fault/a").faults == ("b", "a")
@@ -268,5 +267,5 @@ def test_faults_and_sides_are_told() -> None:
     ("aggregate", "name"), [(0.95, "p95"), (0.999, "p99.9"), (0.9, "p90"), (1e-7, "p0.00001"), ("max", "max")]
 )  # fmt: skip
 def test_quantiles_are_named_as_written(aggregate: float, name: str) -> None:
-    """The name of a quantile is how the plan writes it, and never an exponent."""
+    """A quantile is printed as in the plan, never with an exponent."""
     assert name == aggregate_name(aggregate)

@@ -1,4 +1,4 @@
-"""The language both ways: what is printed is read back as the same value, and no text breaks the parser."""
+"""The SLO language in both directions: printed SLOs parse to the same value, and no text crashes the parser."""
 
 from decimal import Decimal
 
@@ -65,8 +65,8 @@ def multiples(draw: st.DrawFn, first: Selection) -> Multiple:
     return Multiple(draw(factors), Selection(other.metric, other.aggregate, other.window, None, arm))
 
 
-def meant(slo: Measure) -> bool:
-    """Whether the combination means something, told apart from how the parser tells it."""
+def is_valid(slo: Measure) -> bool:
+    """Return whether the combination is valid, decided independently of the parser."""
     bands = all(one.about.confident and isinstance(one.aggregate, float) for one in slo.selections)
     if not isinstance(slo.limit, Multiple):
         return slo.confidence is None or bands
@@ -102,9 +102,9 @@ counts = st.builds(
 
 @given(measures())
 def test_a_printed_measure_is_read_back(slo: Measure) -> None:
-    """Every measure that means something is printed as a text that says it, which prints as itself."""
+    """Every valid measure is printed as a text that parses to the same measure and prints equally."""
     text = str(slo)
-    if not meant(slo):
+    if not is_valid(slo):
         with pytest.raises(SloSyntaxError):
             parse(text)
         return
@@ -114,7 +114,7 @@ def test_a_printed_measure_is_read_back(slo: Measure) -> None:
 
 @given(recoveries | counts)
 def test_a_printed_recovery_or_count_is_read_back(slo: Slo) -> None:
-    """These have no combination that is refused."""
+    """Recoveries and counts have no invalid combinations."""
     assert slo == parse(str(slo))
 
 
@@ -127,7 +127,7 @@ WORDS = [
 
 
 def read(text: str) -> Slo | int:
-    """The SLO, or the column of the error."""
+    """Return the SLO, or the column of the error."""
     try:
         return parse(text)
     except SloSyntaxError as error:
@@ -135,15 +135,15 @@ def read(text: str) -> Slo | int:
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=16).map(" ".join) | st.text(max_size=40))
-def test_no_text_raises_anything_else(text: str) -> None:
-    """Whatever a stranger writes is an SLO that can be printed, or an error with a column in the text or behind it."""
+def test_any_text_parses_or_gives_a_syntax_error(text: str) -> None:
+    """The error's column is within the text or right behind it."""
     found = read(text)
     assert found in range(1, len(text) + 2) if isinstance(found, int) else found == parse(str(found))
 
 
 @given(measures().map(str), st.integers(0, 80), st.sampled_from([*WORDS, "<", "x"]))
-def test_a_slip_of_the_hand_raises_nothing_else(text: str, at: int, word: str) -> None:
-    """A valid text with something put into it anywhere is one more SLO, or an error that points into it."""
+def test_an_inserted_word_parses_or_gives_a_syntax_error(text: str, at: int, word: str) -> None:
+    """A valid text with an insertion is another SLO, or an error with a column in the text."""
     slipped = text[:at] + word + text[at:]
     found = read(slipped)
     assert not isinstance(found, int) or found in range(1, len(slipped) + 2)

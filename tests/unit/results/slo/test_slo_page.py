@@ -1,4 +1,4 @@
-"""docs/SLO.md: what it shows is what the language is."""
+"""The examples and tables of docs/SLO.md equal the SLO language."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,9 @@ _ERROR = re.compile(r"^((?:produce|consume)\..+?)  +(\d+): (.+)$", re.MULTILINE)
 
 
 def rows() -> Iterator[tuple[str, list[str]]]:
-    """Examples with the other cells of their row; the table of metrics and subjects has none."""
+    """Return the examples with the other cells of their table row; the table of metrics and subjects has no
+    examples.
+    """
     for example, rest in _ROW.findall(PAGE):
         if example not in METRICS:
             yield example, [cell.strip() for cell in rest.split("|")]
@@ -26,13 +28,13 @@ EXAMPLES = dict(rows())
 
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_every_example_is_an_slo(text: str) -> None:
-    """It can be parsed, and printed and parsed again."""
+    """Each example parses, and its printed form parses again."""
     assert parse(text) == parse(str(parse(text)))
 
 
 @pytest.mark.parametrize("text", [text for text, cells in EXAMPLES.items() if len(cells) == 3])
 def test_unit_and_minimum_are_those_of_the_language(text: str) -> None:
-    """The columns `unit` and `needs` are what the code says."""
+    """The columns `unit` and `needs` equal the values in the code."""
     slo, (_, unit, needs) = parse(text), EXAMPLES[text]
     counted = slo.of.about.counted if isinstance(slo, Measure) else "records"
     plural = counted if slo.needs() > 1 else counted[:-1]
@@ -41,7 +43,7 @@ def test_unit_and_minimum_are_those_of_the_language(text: str) -> None:
 
 
 def test_every_word_has_an_example() -> None:
-    """No metric, rule, window, subject or aggregate is left out."""
+    """The examples use every metric, rule, window, subject and aggregate."""
     slos = [parse(text) for text in EXAMPLES]
     measures = [slo for slo in slos if isinstance(slo, Measure)]
     assert set(METRICS) == {one.metric for slo in measures for one in slo.selections}
@@ -53,7 +55,7 @@ def test_every_word_has_an_example() -> None:
 
 
 def test_the_subjects_of_each_metric() -> None:
-    """The table of what may be told apart by what."""
+    """The table lists the subjects that each metric supports."""
     told = {
         metric: each.strip()
         for metrics, each in re.findall(r"^\| ((?:`[a-z.]+` ?)+) \|(.*)\|$", PAGE, re.MULTILINE)
@@ -64,8 +66,7 @@ def test_the_subjects_of_each_metric() -> None:
 
 
 @pytest.mark.parametrize(("text", "column", "says"), _ERROR.findall(PAGE))
-def test_mistakes_are_told_as_shown(text: str, column: str, says: str) -> None:
-    """The page's errors are the parser's."""
+def test_errors_on_the_page_are_those_of_the_parser(text: str, column: str, says: str) -> None:
     with pytest.raises(SloSyntaxError) as error:
         parse(text)
     assert (int(column), says) == (error.value.column, str(error.value))

@@ -1,4 +1,4 @@
-"""The same evidence gives the same verdict, byte for byte, wherever Spark computes it: four times the whole way."""
+"""The same evidence gives the same verdict, byte for byte, on four kinds of Spark masters."""
 
 import shutil
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ WRITTEN = ("verdict.json", "analysis.json", "junit.xml", "silver/latency.parquet
 
 @contextmanager
 def master(kind: str, folder: Path) -> Iterator[str]:
-    """Where Spark runs: a server of that kind while the block lasts, or a master that needs none."""
+    """Yield a server of this kind while the block lasts, or a master URL that needs no server."""
     servers: dict[str, AbstractContextManager[str]] = {
         "standalone": standalone(folder, workers=2),
         "connect": connect_server(folder),
@@ -34,7 +34,9 @@ def master(kind: str, folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def spoiled(made: Made) -> Made:
-    """A lost, a doubled, a swapped and two doubtful records: so that every exact path is gone."""
+    """Return a run with a lost, a duplicated, two swapped and two doubtful records, so that every exact path is
+    used.
+    """
     worse = made.copy()
     gone, twice = worse.consume[1000], worse.consume[2000]
     worse.consume.remove(gone)
@@ -46,21 +48,23 @@ def spoiled(made: Made) -> Made:
 
 
 @pytest.fixture(scope="module")
-def here(spoiled: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run as ``local[2]`` judged it."""
-    home = spoiled.write(tmp_path_factory.mktemp("here") / "run")
+def local_verdict(spoiled: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Judge the run with ``local[2]``."""
+    home = spoiled.write(tmp_path_factory.mktemp("local_verdict") / "run")
     assert judge(home, "local[2]", lambda _: None).exit_code == 1
     return home
 
 
 @pytest.mark.parametrize("kind", ["local-cluster[2,1,1024]", "standalone", "connect"])
-def test_the_verdict_is_the_same_everywhere(
-    kind: str, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_verdict_is_the_same_on_every_master(
+    kind: str, local_verdict: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Executors in processes of their own, a real master with two workers, and a server spoken to over gRPC."""
+    """The masters are executors in processes, a standalone master with two workers, and a Spark Connect server."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    there = Path(shutil.copytree(here, tmp_path / "run", ignore=shutil.ignore_patterns(*WRITTEN, "silver", "gold")))
+    there = Path(
+        shutil.copytree(local_verdict, tmp_path / "run", ignore=shutil.ignore_patterns(*WRITTEN, "silver", "gold"))
+    )
     with master(kind, tmp_path / "servers") as url:
         judge(there, url, lambda _: None)
     for name in WRITTEN:
-        assert (here / name).read_bytes() == (there / name).read_bytes(), name
+        assert (local_verdict / name).read_bytes() == (there / name).read_bytes(), name

@@ -1,4 +1,4 @@
-"""Evidence at a URI of any Hadoop filesystem: read as in a folder, refused in the same words."""
+"""Evidence at a URI of any Hadoop filesystem: read and refused as in a folder."""
 
 import shutil
 from pathlib import Path
@@ -21,13 +21,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def values(evidence: Evidence) -> list[object]:
-    """All but where it lies."""
+    """Return all fields except those with locations."""
     skipped = ("home", "parquet")
     return [value for name, value in vars(evidence).items() if name not in skipped]
 
 
-def test_evidence_at_a_uri_is_the_evidence(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
-    """In a folder with spaces, percents and letters of patterns; results belong in a folder of ours."""
+def test_evidence_at_a_uri_equals_that_in_a_folder(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
+    """The URI has spaces, percent signs and glob characters; results are written to a local folder."""
     home = made.write(tmp_path / "a b%20c[x]{y}" / "run")
     (home / "outcomes" / ".part-9.parquet.inprogress").write_text("half")
     near, far = read(home, columns()), read_at(spark, f"file:{home}/", tmp_path / "out", columns())
@@ -40,7 +40,7 @@ def test_evidence_at_a_uri_is_the_evidence(spark: "SparkSession", made: Made, tm
 
 
 def test_evidence_at_a_uri_is_refused_in_the_same_words(spark: "SparkSession", made: Made, tmp_path: Path) -> None:
-    """Each fault of a file gives one sentence, here and there, but for what the reader of the footer says of it."""
+    """Each broken file gives the same message for a URI and a folder, except for details of the Parquet reader."""
     whole = made.write(tmp_path / "whole")
     spoilt = {name: Path(shutil.copytree(whole, tmp_path / name)) for name in ("cut", "column", "kind", "gone", "json")}
     part = "outcomes/produce-0.parquet"
@@ -61,8 +61,10 @@ def test_evidence_at_a_uri_is_refused_in_the_same_words(spark: "SparkSession", m
         assert "\n" not in told
 
 
-def test_what_spark_cannot_reach_is_a_sentence(spark: "SparkSession", tmp_path: Path) -> None:
-    """A missing folder, a filesystem without its jars, an id that is a path: the URI, the reason, no stack trace."""
+def test_an_unreachable_uri_is_an_error(spark: "SparkSession", tmp_path: Path) -> None:
+    """A missing folder, a filesystem without its jars, and a path as run id give URI and reason, without stack
+    trace.
+    """
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "run.json").write_text('{"run_id": "../other"}')
     told = {}

@@ -1,4 +1,4 @@
-"""Where Spark runs and how it is set up: settings by size and place, refusals in a sentence, the class-data archive."""
+"""Spark sessions: settings by size and place, refusals, and the class-data archive."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ LARGE = Load(rows=ROWS_MAX + 1)
 
 
 def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> None:
-    """C1 unless it takes long, adaptive plans and small tasks then; memory and ParallelGC for what is large."""
+    """Small evidence uses C1 and plain plans; large evidence uses adaptive plans, more memory and ParallelGC."""
     home = made.write(tmp_path / "run")
     parts = sorted(home.glob("outcomes/*.parquet"))
     load = load_of(parts)
@@ -51,8 +51,8 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     assert "spark.sql.files.maxPartitionBytes" not in of_jvm("spark://host:7077", UNKNOWN, tmp_path, [])
 
 
-def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
-    """Time zone, ANSI and broadcasts; but a cluster's own folders and addresses are left to it."""
+def test_settings_that_affect_results_are_the_same_everywhere(tmp_path: Path) -> None:
+    """Time zone, ANSI mode and broadcasts are set on every master; folders and addresses of a cluster are not."""
     masters = ("local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn")
     told = {master: of_jvm(master, LARGE, tmp_path, []) for master in masters}
     for settings in (*told.values(), of_session(SMALL)):
@@ -64,8 +64,8 @@ def test_what_changes_an_answer_is_the_same_everywhere(tmp_path: Path) -> None:
     assert not any(name in told[master] for master in masters[2:] for name in ours)
 
 
-def test_the_environment_says_where_unless_the_command_line_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--spark, else SPARK_REMOTE, else here."""
+def test_the_command_line_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order is --spark, SPARK_REMOTE, local."""
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     assert master_of(None) == "local[2]"
     monkeypatch.setenv("SPARK_REMOTE", "sc://host")
@@ -73,20 +73,20 @@ def test_the_environment_says_where_unless_the_command_line_does(monkeypatch: py
 
 
 @pytest.mark.parametrize("url", ["sc://127.0.0.1:1", "spark://127.0.0.1:1,127.0.0.1:2", "sc://", "sc://host:port"])
-def test_nobody_there_is_said_at_once(url: str, tmp_path: Path) -> None:
-    """Spark's own clients would try for minutes; ours says who does not answer, and what to do."""
+def test_an_unreachable_master_is_an_error_at_once(url: str, tmp_path: Path) -> None:
+    """Spark's own clients retry for minutes; the error has the address and a remedy."""
     with pytest.raises(EvidenceError, match=r"no answer from .*start Spark there, or correct the address"):
         session(tmp_path / "spark.log", url).__enter__()
 
 
-def test_other_addresses_are_believed() -> None:
-    """Only what can be asked for a connection is asked."""
+def test_other_addresses_are_not_probed() -> None:
+    """Only addresses that accept a TCP connection can be probed."""
     for url in ("local[2]", "yarn", "k8s://https://127.0.0.1:1"):
         reachable(url)
 
 
 def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark Connect is an extra: without it the sentence names it, and nothing of its mode stays behind."""
+    """Spark Connect is an extra: the error names the extra, and Spark's mode variables are unchanged."""
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.connect.session", None)
     monkeypatch.setattr("aftershock.results.spark.session.reachable", lambda _: None)
     with pytest.raises(EvidenceError, match=r"pip install 'aftershock\[connect\]'"):
@@ -94,8 +94,8 @@ def test_a_missing_client_of_connect_says_what_to_install(tmp_path: Path, monkey
     assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
 
-def test_letters_of_patterns_are_taken_for_themselves() -> None:
-    """A folder may be called [x]{y}; Hadoop would look for others."""
+def test_glob_characters_in_folders_are_literal() -> None:
+    """A folder may be named [x]{y}, which Hadoop would use as a pattern."""
     assert literal("/a b%20/[x]{y}*?") == r"/a b%20/\[x\]\{y\}\*\?"
 
 
@@ -107,8 +107,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     class_data.archive_here.cache_clear()
 
 
-def test_the_archive_is_named_for_what_it_belongs_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One a Java, a PySpark and a folder of jars; used when it is there, and no Java is no reason to fail."""
+def test_the_archive_name_depends_on_java_pyspark_and_jars(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive is used if it exists; without Java there is no error."""
     archive = class_data.archive_here()
     assert archive is not None
     assert archive.parent == cache
@@ -125,8 +125,8 @@ def test_the_archive_is_named_for_what_it_belongs_to(cache: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_archive_is_made_only_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not where it is there, where this Java refused once, or where somebody makes it already."""
+def test_the_archive_is_created_only_if_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not created if it exists, if this Java failed to create it, or if another process creates it."""
     made: list[Path] = []
     monkeypatch.setattr(class_data, "create_archive", made.append)
     archive = class_data.archive_here()
@@ -146,8 +146,8 @@ def test_the_archive_is_made_only_where_it_is_missing(monkeypatch: pytest.Monkey
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
 @pytest.mark.nightly
-def test_the_archive_is_made_and_used(cache: Path, tmp_path: Path) -> None:
-    """Once, with a word; a session with it computes what one without it does."""
+def test_the_archive_is_created_once_and_used(cache: Path, tmp_path: Path) -> None:
+    """A session with the archive computes the same as one without, and its creation is announced."""
     said: list[str] = []
     for _ in range(2):
         class_data.ensure_archive(said.append)
@@ -159,8 +159,8 @@ def test_the_archive_is_made_and_used(cache: Path, tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_spark_connect_computes_elsewhere(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPARK_REMOTE gives a session with our settings and without a JVM; what fails is told in full in the log."""
+def test_spark_connect_runs_without_a_local_jvm(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_REMOTE gives a session with the project's settings; errors are logged in full."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark should not load it
     from pyspark.sql import functions as F  # noqa: PLC0415 - Spark's own custom
 

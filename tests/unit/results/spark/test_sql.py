@@ -1,4 +1,4 @@
-"""``docs/SPARK.md`` is true: its tables have the columns it names, and each of its queries gives rows."""
+"""``docs/SPARK.md`` is correct: its tables have the listed columns, and each of its queries returns rows."""
 
 import re
 import shutil
@@ -24,7 +24,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "SPARK.md").read_text(encoding="utf
 
 
 def queries(mark: str) -> list[str]:
-    """The page's queries in blocks so marked."""
+    """Return the page's queries in blocks with this mark."""
     return re.findall(rf"^```{mark}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -39,7 +39,7 @@ def run(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFact
 
 
 def test_every_query_of_the_page_gives_rows(spark: "SparkSession", run: Evidence, tmp_path: Path) -> None:
-    """Ten and more on a run, and those on a history; none needs more than the page says."""
+    """More than ten queries use a run and others a history, and none needs more than the page lists."""
     sql.create_views(spark, [run])
     asked = queries("sql")
     assert len(asked) >= 10
@@ -51,7 +51,7 @@ def test_every_query_of_the_page_gives_rows(spark: "SparkSession", run: Evidence
 
 
 def test_the_page_names_every_column(spark: "SparkSession", run: Evidence) -> None:
-    """And no view is left out."""
+    """The page also lists every view."""
     sql.create_views(spark, [run])
     names = [row["tableName"] for row in answered(spark, "show tables").collect()]
     assert set(names) >= {
@@ -73,7 +73,7 @@ def test_the_page_names_every_column(spark: "SparkSession", run: Evidence) -> No
 
 
 def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evidence, tmp_path: Path) -> None:
-    """Each row says of which run it is; a run that was not judged is named, and has no rows in what judging makes."""
+    """Each row has its run id; an unjudged run is named and has no rows in tables of the judge."""
     other = made.copy()
     other.run["run_id"] = "other"
     runs = [run, read(other.write(tmp_path / "other"), columns())]
@@ -90,8 +90,8 @@ def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evid
         require_distinct_ids([run, twin])
 
 
-def test_nothing_is_changed_by_asking(spark: "SparkSession", run: Evidence) -> None:
-    """WITH may lead an INSERT, and is refused for that; what Spark can't read or find is a sentence of one line."""
+def test_queries_change_nothing(spark: "SparkSession", run: Evidence) -> None:
+    """WITH before INSERT is refused; an invalid query or unknown table gives a message of one line."""
     sql.create_views(spark, [run])
     folder = run.home / "made"
     told = {
@@ -110,7 +110,7 @@ def test_nothing_is_changed_by_asking(spark: "SparkSession", run: Evidence) -> N
 
 
 def test_a_history_is_replaced_run_by_run(run: Evidence, tmp_path: Path) -> None:
-    """Archiving again leaves one copy; names are escaped as Hive does; what was not judged is refused."""
+    """Archiving a run again leaves one copy; names are escaped as in Hive; unjudged runs are refused."""
     home = Path(shutil.copytree(run.home, tmp_path / "run"))
     text = (home / "run.json").read_text().replace('"plan": "demo"', '"plan": "a/b c"')
     (home / "run.json").write_text(text)
@@ -126,8 +126,8 @@ def test_a_history_is_replaced_run_by_run(run: Evidence, tmp_path: Path) -> None
         sql.archive(home, tmp_path / "history")
 
 
-def test_what_is_no_query_starts_no_spark(tmp_path: Path) -> None:
-    """It is refused at once, whatever Spark would have to be asked."""
+def test_invalid_statements_start_no_spark(tmp_path: Path) -> None:
+    """The statement is refused before Spark starts, whatever the master is."""
     question = Question("drop table x", [], None, None, tmp_path)
     with pytest.raises(AftershockError, match="DROP is no query"):
         ask(question, "sc://127.0.0.1:1", print, lambda rows: rows.show())

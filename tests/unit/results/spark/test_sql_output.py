@@ -1,4 +1,4 @@
-"""What may be asked, and how an answer is printed. No Spark here."""
+"""Statements that `sql` accepts, and its output formats, without Spark."""
 
 import json
 
@@ -15,8 +15,8 @@ NAMES = ("name", "n", "ms", "samples")
     "text",
     ["select 1", " ( select 1)", "-- why\nSELECT 1", "/* why */ with a as (select 1) select * from a", "show tables"],
 )
-def test_queries_are_taken(text: str) -> None:
-    """Behind spaces, comments and brackets, in any case of letters."""
+def test_queries_are_accepted(text: str) -> None:
+    """Leading spaces, comments and brackets are skipped, and case does not matter."""
     assert first_word(text) in {"SELECT", "WITH", "SHOW"}
 
 
@@ -25,14 +25,14 @@ def test_queries_are_taken(text: str) -> None:
     ["", "-- select", "drop view outcomes", "INSERT INTO x VALUES (1)", "create table x as select 1", "set x=1",
      "/* select */ delete from x", "add jar 'x.jar'", "cache table outcomes", "reset", "use x", "selected"],
 )  # fmt: skip
-def test_what_is_no_query_is_refused(text: str) -> None:
-    """Whatever changes something, or is nothing; the words that begin a query are named."""
+def test_other_statements_are_refused(text: str) -> None:
+    """Empty statements and statements that change data are refused; the error lists the accepted keywords."""
     with pytest.raises(AftershockError, match="is no query: begin with one of SELECT"):
         first_word(text)
 
 
-def test_a_table_is_for_people() -> None:
-    """Numbers to the right, null empty, long cells cut; beyond a thousand rows it says so."""
+def test_the_table_format() -> None:
+    """Numbers are right-aligned, null is empty, long cells are cut, and a note follows the first thousand rows."""
     assert list(as_table(NAMES, ROWS[:1])) == [
         "name  n  ms  samples",
         "----  -  --  --------",
@@ -44,8 +44,10 @@ def test_a_table_is_for_people() -> None:
     assert (len(many), many[-1]) == (TABLE_ROWS_MAX + 3, "… the first 1000 rows; --csv or --json gives all")
 
 
-def test_programs_get_every_row() -> None:
-    """JSON keeps types and nulls; CSV quotes, and leaves null empty; no rows are an empty array, or a head."""
+def test_json_and_csv_have_every_row() -> None:
+    """JSON keeps types and nulls; CSV quotes cells, and null is empty; without rows there is an empty array or
+    a head.
+    """
     assert [dict(zip(NAMES, row, strict=True)) for row in ROWS] == json.loads("".join(as_json(NAMES, ROWS)))
     assert list(as_csv(NAMES, ROWS[:1])) == ["name,n,ms,samples", '"a,b",1,,"[[0, 7]]"']
     assert [list(as_json(NAMES, [])), list(as_csv(NAMES, []))] == [["[]"], ["name,n,ms,samples"]]
