@@ -150,7 +150,7 @@ class Stop(_Message):
 
 
 class Drain(_Message):
-    """Read on to ``end_offsets`` (by partition), until ``until_us`` at most, and answer with what is missing."""
+    """Read on to ``end_offsets`` (by partition), until ``until_us`` at most, and report the missing offsets."""
 
     do: Literal["drain"] = "drain"
     end_offsets: dict[int, int]

@@ -245,7 +245,7 @@ class Fleet:
     ) -> Mapping[str, Mapping[int, int]]:
         """Let consumers read on to the end offsets (topic -> partition -> offset), for ``deadline_s`` at most.
 
-        Returns what is missing, worker -> partition -> number of offsets: empty if all consumers reached the end.
+        Returns worker -> partition -> number of missing offsets: empty if all consumers reached the end.
         """
         until_us = self._now_us() + int(deadline_s * US_PER_S)
 

@@ -34,7 +34,7 @@ LOG_SCHEMA = pa.schema(
     ]
 )
 """``producer_id`` and ``seq`` are null for a foreign record; ``error`` is VALUE_CORRUPT for a marked record whose value
-is not what was sent."""
+differs from the sent value."""
 
 ROW_GROUP = 131_072
 _REQUEST_S = 2.0

@@ -16,7 +16,7 @@ from aftershock.workloads.load.assignment import Assignment, Order, Quit
 from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
-"""Command that starts a worker. Its process is found by the last word here, the run and the worker's name."""
+"""Command that starts a worker. The process is identified by the last word, the run and the worker's name."""
 
 LOG_LINES = 5
 _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
@@ -68,8 +68,8 @@ class WorkerProcess:
     async def start(self) -> None:
         """Start the process and send its assignment; return when it is ready, ``WorkloadError`` if it ends."""
         with self.log.open("ab") as log:
-            # A session of its own: the runner handles a terminal's Ctrl-C, and the worker's children are found by it.
-            # The names on the command line are for `heal`, and for faults on clients.
+            # The worker has its own session, because the runner handles Ctrl-C, and to find the worker's children.
+            # `heal` and faults on clients find the worker by the names on its command line.
             self._process = await asyncio.create_subprocess_exec(
                 *WORKER,
                 *(self.assignment.run_id, self.assignment.worker),

@@ -1,4 +1,4 @@
-"""Open-loop load: what is sent and when, fixed before anything is sent, and the mark that each record carries.
+"""Open-loop load: a schedule fixed before the first record is sent, and the mark that each record carries.
 
 Record n has an *intended* send time that depends on n alone. A slow system, or a slow generator, moves no record:
 latency counted from the intended time then has no coordinated omission. Size and key of record n depend on the seed,
@@ -65,8 +65,6 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Draw:
-    """Size of a record's value, and its key if it has one."""
-
     size_bytes: int
     key: bytes | None
 

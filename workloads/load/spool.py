@@ -6,7 +6,7 @@ packed last: half a row does not count. A restarted worker continues behind the 
 ::
 
     <home>/<worker>/assignment.json   the worker's assignment: read by ``outcomes.convert``
-                    members           member ids of the group, one a line, in the order in which they were held
+                    members           member ids of the group, one per line, in order of time
                     00000.rows ...    ROWS rows each
 """
 
@@ -38,7 +38,7 @@ CLIENT_DOWN = 32_000
 """Aftershock's own code, outside Kafka's range: the record was due while its client was down, and was never sent."""
 
 VALUE_CORRUPT = "VALUE_CORRUPT"
-"""Aftershock's own error name, in rows of delivered records: the value of a marked record is not what was sent."""
+"""Aftershock's own error name, for a delivered record with a mark: its value differs from the sent value."""
 
 CERTAINLY_NOT_WRITTEN = frozenset(
     {
@@ -58,10 +58,10 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 
 
 def status_of_code(code: int) -> Status:
-    """Return the status that a delivery report's error code leaves a record in; code 0 is success.
+    """Return the status of a record from its delivery report's error code; code 0 is success.
 
     ``FAILED`` promises that the record is nowhere. Only errors of the record, the topic or its policies can promise
-    this, because every attempt meets them alike. Any other error may follow an attempt that was written and whose
+    this, because every attempt would fail alike. Any other error may follow an attempt that was written and whose
     response was lost, and librdkafka's Python binding does not report whether a message was possibly persisted.
     """
     if code == KafkaError.NO_ERROR:

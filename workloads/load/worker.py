@@ -1,4 +1,4 @@
-"""One client in a process of its own: ``python -m aftershock.workloads.load.worker RUN WORKER``.
+"""One client in its own process: ``python -m aftershock.workloads.load.worker RUN WORKER``.
 
 The arguments only make the process easy to find. The conversation is one JSON object per line, the runner's side on
 standard input::
@@ -139,7 +139,7 @@ class HeartbeatFile:
 
 
 def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
-    """Return the latest heartbeat of a worker in the spools of its run; None if it never wrote one."""
+    """Return the latest heartbeat of a worker in the spools of its run; None if there is no heartbeat."""
     with suppress(OSError):
         content = (spool / worker / FILE).read_bytes()
         if len(content) == _BEAT.size:
@@ -148,7 +148,7 @@ def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
 
 
 class Client(Protocol):
-    """Interface of a producer, consumer or committer, whatever its library.
+    """Interface of a producer, consumer or committer of any library.
 
     A client owns no thread: all work happens in ``step``, which never blocks for long. A constructor takes the
     assignment, the clock and the events.
@@ -158,7 +158,7 @@ class Client(Protocol):
         """Get ready to send or read the first record. Retries until it succeeds; the caller has a deadline."""
 
     def obey(self, order: Order) -> None:
-        """Accept an order. ``answer`` returns its result, if it has one."""
+        """Accept an order. ``answer`` returns the result of an order with a result."""
 
     def step(self, wait_us: int) -> None:
         """Do the due work, or wait for work for about ``wait_us`` at most."""
