@@ -1,4 +1,4 @@
-"""The counters of consumers whose fetches cost what a test says."""
+"""Counters of consumers whose fetches have known costs."""
 
 from typing import Any
 
@@ -8,7 +8,9 @@ RECORD_BYTES = 900
 
 
 def counted(worker: str, kind: str, a_fetch: float, slices: int = 8) -> list[dict[str, Any]]:
-    """The counters of a consumer that fetches ten times a slice, sampled at its ends; a third of it is requests."""
+    """Return the counters of a consumer with ten fetches per slice, sampled at the slices' ends; requests are a
+    third of the bytes.
+    """
     grown = {f"fetches_{kind}": 10.0, f"fetch_record_bytes_{kind}": 10.0 * RECORD_BYTES}
     grown[f"fetch_request_bytes_{kind}"] = 10 * a_fetch / 3
     grown[f"fetch_response_bytes_{kind}"] = 10 * (a_fetch * 2 / 3 + RECORD_BYTES)

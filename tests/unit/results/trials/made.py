@@ -1,4 +1,4 @@
-"""Judged runs of trials, made up: for tests of what is said of figures, not of whether the figures are right."""
+"""Judged runs of trials with given figures, for tests of the statements about these figures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,9 @@ def part(
     checks: Sequence[Check] = (),
     status: str = "complete",
 ) -> Part:
-    """A part whose clients had these worst latencies, block by block; its faults are ``move-1``, ``move-2`` ..."""
+    """Return a part whose clients have these worst latencies, block by block; its faults are ``move-1``,
+    ``move-2`` ...
+    """
     blocks = len(next(iter(values_ms.values())))
     cuts = [_cut(metric, window, client, some) for client, some in values_ms.items()]
     steps = [{"id": f"move-{number}", "entry": "move", "block": number} for number in range(1, blocks + 1)]
@@ -33,12 +35,12 @@ def part(
 
 
 def verdict(name: str, checks: Sequence[Check] = ()) -> Verdict:
-    """Of a run of that name."""
+    """Return the verdict of a run with this name."""
     return Verdict(f"run-{name}", "plan", 1, (), tuple(checks))
 
 
 def written(made: Part, home: Path) -> Path:
-    """The documents of a judged run, in a folder of its own below ``home``."""
+    """Write the documents of a judged run to a folder of its own below ``home``."""
     folder = home / made.run.run_id
     folder.mkdir(parents=True)
     documents = {"run": made.run.run, "timeline": made.run.timeline, "analysis": made.run.analysis}
@@ -48,7 +50,7 @@ def written(made: Part, home: Path) -> Path:
 
 
 def doubted(check: str, kind: str) -> Check:
-    """A check that is not settled: of the harness, a witness."""
+    """Return an INCONCLUSIVE check of the harness or of a witness."""
     return Check(check, kind, "run", Status.INCONCLUSIVE, 0, 1, "", "the host was starved")
 
 

@@ -1,4 +1,4 @@
-"""The rows of a judged run, made up and written: for statements that read records, samples and events."""
+"""Judged runs written to disk, for statements that read records, samples and events."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +27,10 @@ def part(
     workloads: Rows = (),
     **tables: Rows,
 ) -> Part:
-    """A part in ``home``, whose steady part begins at 0; each of ``faults`` began at these times, a block each.
+    """Return a part in ``home``; its steady phase begins at 0, and each of ``faults`` begins at these times, one per
+    block.
 
-    ``tables``: the rows of ``outcomes``, ``offsets``, ``metrics``.
+    ``tables``: the rows of ``outcomes``, ``offsets`` and ``metrics``.
     """
     home.mkdir(parents=True, exist_ok=True)
     windows = [

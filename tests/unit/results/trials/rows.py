@@ -1,4 +1,4 @@
-"""Parts with rows, made up: what statements that look at records, samples and events are tested with."""
+"""Parts with rows, for tests of statements that read records, samples and events."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,9 @@ def part_of(
     gaps: Sequence[Row] = (),
     topics: Sequence[Row] = (),
 ) -> Part:
-    """A part with these outcome rows; ``windows``: of each fault from which second to which, ``steady`` too."""
+    """Return a part with these outcome rows; ``windows`` has start and end in seconds of each fault and of
+    ``steady``.
+    """
     for folder in ("outcomes", "metrics"):
         (home / folder).mkdir(parents=True, exist_ok=True)
     filled = [dict.fromkeys(SCHEMA.names) | dict(row) for row in rows]
@@ -52,7 +54,9 @@ def part_of(
 def produced(
     arm: str, partitions: Sequence[int | None], *, from_s: float = 0, per_s: int = 10, **more: Any
 ) -> list[Row]:
-    """One record after the other; None failed without a partition. ``latency_ms``: 10 unless told."""
+    """Return consecutive records; the partition None stands for a failure before a partition was chosen.
+    ``latency_ms`` is 10 by default.
+    """
     latency_us = more.pop("latency_ms", 10) * 1000
     workload = more.pop("workload", "orders")
     rows = []
@@ -67,7 +71,7 @@ def produced(
 
 
 def consumed(arm: str, at_s: Sequence[float], broker: int, *, latency_ms: float = 10, partition: int = 0) -> list[Row]:
-    """Records that were to be sent at these times, and who they came from."""
+    """Return records with these intended times and the broker that they were fetched from."""
     return [
         {"workload": "reads", "arm": arm, "op": "consume", "partition": partition, "broker_id": broker}
         | {"intended_us": round(at * SECOND_US), "done_us": round(at * SECOND_US + latency_ms * 1000), "status": "ok"}
@@ -76,7 +80,7 @@ def consumed(arm: str, at_s: Sequence[float], broker: int, *, latency_ms: float 
 
 
 def counter(name: str, broker: int, per_s: float, until_s: int) -> list[Row]:
-    """A counter that grows evenly, sampled each second."""
+    """Return samples, one per second, of a counter that grows evenly."""
     return [
         {"t_us": second * SECOND_US, "broker_id": broker, "name": name, "value": second * per_s}
         for second in range(until_s + 1)

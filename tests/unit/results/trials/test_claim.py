@@ -1,4 +1,4 @@
-"""The figures that statements are made of, and when there are none."""
+"""Claims and their figures: paired blocks, doubtful parts, integrity checks, and the verdict of a trial."""
 
 from functools import partial
 from pathlib import Path
@@ -23,29 +23,29 @@ def claim(role: Role = "claim") -> Claim:
     return Claim("half", "half as slow", "below 0.6", ("moves",), judged, "0.5", role)
 
 
-def test_pairs() -> None:
-    """Blocks are paired: where each is half of the other, so is the ratio, whatever the blocks differ by."""
+def test_blocks_are_paired() -> None:
+    """If each block is half of its partner, the ratio is a half, however blocks differ from one another."""
     found = part("moves", HALF).ratio("w/new", "w/old", WORST)
     assert (pytest.approx(0.5), 6, "times") == (found.value, found.n, found.unit)
     assert found.p == pytest.approx(2 / 64)
 
 
 def test_unproven_blocks_are_left_out() -> None:
-    """A block whose fault was not witnessed counts on neither side, so five are left, which decide nothing."""
+    """A block without a witnessed fault counts on neither side; the remaining five blocks decide nothing."""
     spoilt = part("moves", HALF, checks=[doubted("witness/move-3", "witness")])
     assert 5 == spoilt.ratio("w/new", "w/old", WORST).n
     assert "inconclusive" == state_claims([claim()], {"moves": spoilt}, {})[0].word
 
 
 def test_a_block_without_a_value() -> None:
-    """Where all failed there is no ratio, and so no word; the p is that of the signs alone."""
+    """If all records of a block failed there is no ratio and no statement; p is that of the sign test."""
     found = part("moves", HALF | {"w/old": [None, *HALF["w/old"][1:]]}).ratio("w/new", "w/old", WORST)
     assert (None, 6) == (found.value, found.n)
     assert found.p == pytest.approx(2 / 64)
 
 
-def test_stated() -> None:
-    """A sound part is judged by its claim; the words of the claim are kept."""
+def test_a_sound_part_is_judged_by_its_claim() -> None:
+    """The statement keeps id, role and published figure of its claim."""
     found = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
     assert ("half", "confirmed", "claim", "0.5") == (found.id, found.word, found.role, found.published)
 
@@ -58,15 +58,15 @@ def test_stated() -> None:
         ({"moves": part("moves", HALF, checks=[doubted("harness/host", "harness")])}, "the host was starved"),
     ],
 )
-def test_doubts(parts: Parts, why: str) -> None:
-    """What was not run, did not finish, or was measured on a starved host, leaves the claim open, with the reason."""
+def test_a_doubtful_part_leaves_its_claim_inconclusive(parts: Parts, why: str) -> None:
+    """The part was not run, did not finish, or was measured on a starved host; the reason says which."""
     found = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
     assert "inconclusive" == found.word
     assert why in found.why
 
 
-def test_a_doubted_part_spares_the_others() -> None:
-    """A claim on a sound part is judged, whatever became of another part."""
+def test_a_doubtful_part_does_not_affect_other_claims() -> None:
+    """A claim on a sound part is judged."""
     other = Claim("other", "", "", ("gone",), partial(_never))
     words = [each.word for each in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
     assert ["inconclusive", "confirmed"] == words
@@ -85,8 +85,8 @@ def _never(parts: Parts) -> Judged:
         ([], "inconclusive"),
     ],
 )
-def test_the_runs_own_checks_decide(statuses: list[Status], word: str, tmp_path: Path) -> None:
-    """One that decided nothing leaves it open, and so do none; those of another rule say nothing."""
+def test_integrity_claims_use_the_checks_of_the_run(statuses: list[Status], word: str, tmp_path: Path) -> None:
+    """An INCONCLUSIVE check or no check leaves the claim inconclusive; checks of other rules are ignored."""
     checks = [Check("integrity/lost", "integrity", "arm=w consume", one, 10, 1, "", "as it was") for one in statuses]
     other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
     found = integrity(on_disk.part(tmp_path, checks=[*checks, other]), ["lost", "duplicate"])
@@ -115,12 +115,11 @@ CONTROL = statement("control", "confirmed")
     ],
 )
 def test_verdict(statements: list[Statement], word: Word) -> None:
-    """Each rule has a case that it alone decides; nothing claimed is never confirmed."""
+    """Each rule has a case that only this rule decides; a trial without claims is never confirmed."""
     assert word == verdict(statements).word
 
 
-def test_the_reason_names_who_decided() -> None:
-    """A reader is told which statement it hangs on."""
+def test_the_reason_names_the_deciding_statement() -> None:
     assert "claim-not seen: because" == verdict([statement("claim", "not seen"), CONTROL]).why
     assert "control" in verdict([statement("claim", "confirmed"), statement("control", "inconclusive")]).why
 
@@ -136,5 +135,5 @@ def test_the_reason_names_who_decided() -> None:
     ],
 )
 def test_exit_code(words: list[Word], code: int) -> None:
-    """0 only where all are confirmed, 1 where one is contradicted."""
+    """The code is 0 if all trials are confirmed and 1 if one is contradicted."""
     assert code == exit_code(words)

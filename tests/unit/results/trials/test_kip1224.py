@@ -1,4 +1,4 @@
-"""What is said of commits whose latencies are known: made-up coordinators with a linger, on unlike brokers."""
+"""Statements about commits with known latencies: coordinators with a linger, on brokers of different speed."""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +36,9 @@ KINDS = (("commits", "plain", 1), ("transactions", "transactional", 0), ("shares
 
 
 def idle(home: Path, lingers: tuple[str, ...], linger_ms: Mapping[str, float], failed: str = "") -> Part:
-    """One run: a group a broker and kind; a commit takes its broker's time, its linger, and something of its own."""
+    """Write one run with a group per broker and kind; a commit takes its broker's time, its linger, and its own
+    time.
+    """
     outcomes, offsets = [], []
     for broker, setting in enumerate(lingers, 1):
         for workload, arm, lingering in KINDS:
@@ -70,46 +72,48 @@ def entry(broker: int, group: str, offset: int, batch: int, committed: int | Non
     return place | {"group": group, "committed": committed} | more
 
 
-def test_brokers_cancel(tmp_path: Path) -> None:
-    """Brokers differ by more than the linger; over the square only the linger is left, slice by slice."""
+def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
+    """Brokers differ by more than the linger; over the Latin square only the linger remains, slice by slice."""
     parts = square(tmp_path)
     found = later_ms([parts[name] for name in IDLE], "commits/plain", "5", "-1")
     assert (pytest.approx(5.0), 8, "ms") == (found.value, found.n, found.unit)
     assert ["confirmed"] * 3 == [judge(parts).word for judge in (saved, as_none, transactions)]
 
 
-def test_one_run_does_not_cancel_them(tmp_path: Path) -> None:
-    """That is what the square is for."""
+def test_one_run_does_not_cancel_differences_of_brokers(tmp_path: Path) -> None:
+    """The Latin square is needed for that."""
     (first, *_), parts = IDLE, square(tmp_path)
     assert later_ms([parts[first]], "commits/plain", "5", "-1").value == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize(("fixed_ms", "word"), [(4.5, "confirmed"), (2.0, "not seen"), (-2.0, "contradicted")])
 def test_saved(fixed_ms: float, word: str, tmp_path: Path) -> None:
-    """Confirmed from 4 ms on; less is not seen, and a fixed linger that is faster speaks against the claim."""
+    """Savings are confirmed from 4 ms on; a smaller saving is not seen, and a faster fixed linger contradicts
+    the claim.
+    """
     assert word == saved(square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
 
 
 @pytest.mark.parametrize(("fixed_ms", "word"), [(5.0, "confirmed"), (2.0, "not seen")])
 def test_share_groups(fixed_ms: float, word: str, tmp_path: Path) -> None:
-    """A square of their own, over the acknowledgements."""
+    """Share groups have a Latin square of their own, over acknowledgements."""
     parts = square(tmp_path, LINGER_MS | {"5": fixed_ms})
     assert word == shared_saved(dict(zip(SHARE, parts.values(), strict=True))).word
 
 
-def test_adaptive_that_waits(tmp_path: Path) -> None:
-    """An adaptive linger of 3 ms is not as good as none."""
+def test_an_adaptive_linger_that_waits(tmp_path: Path) -> None:
+    """An adaptive linger of 3 ms is not equivalent to no linger."""
     assert "contradicted" == as_none(square(tmp_path, LINGER_MS | {"-1": 3.0})).word
 
 
-def test_failures_are_slower_than_any(tmp_path: Path) -> None:
-    """Where commits fail there is no median, no figure and no word."""
+def test_failed_commits_leave_no_figure(tmp_path: Path) -> None:
+    """If most commits fail there is no median, so the statement is inconclusive."""
     found = saved(square(tmp_path, failed="5"))
     assert (None, "inconclusive") == (found.ours.value, found.word)
 
 
-def test_who_coordinates_is_read_from_the_log(tmp_path: Path) -> None:
-    """Not from whom the client last talked to; without the log nobody is known."""
+def test_coordinators_are_read_from_the_log(tmp_path: Path) -> None:
+    """The broker that the client last contacted is not used; without the log the coordinator is unknown."""
     run = square(tmp_path)[IDLE[0]]
     assert {"commits-1": 1, "transactions-3": 3}.items() <= kip1224_commits.coordinators(run).items()
     (run.home / "offsets" / "part-0.parquet").unlink()
@@ -117,8 +121,8 @@ def test_who_coordinates_is_read_from_the_log(tmp_path: Path) -> None:
     assert all(math.isnan(each) for each in kip1224_commits.medians_ms(run, "commits/plain", steady_slices(run))["5"])
 
 
-def test_settings_are_the_plans(tmp_path: Path) -> None:
-    """A broker's own goes before the cluster's; where the plan is silent it is Kafka's default."""
+def test_linger_settings_are_read_from_the_plan(tmp_path: Path) -> None:
+    """A broker's setting precedes the cluster's, and Kafka's default applies if the plan has none."""
     own = {"2": {kip1224_commits.LINGER: "5"}}
     cluster = {"racks": {"a": 2}, "config": {kip1224_commits.LINGER: "0"}, "brokers": own}
     assert {1: "0", 2: "5"} == kip1224_commits.lingers(on_disk.part(tmp_path / "set", cluster=cluster))
@@ -129,7 +133,7 @@ def test_settings_are_the_plans(tmp_path: Path) -> None:
 
 
 def test_batches(tmp_path: Path) -> None:
-    """Commits with one base offset were flushed together; transactional ones are another thing."""
+    """Commits with equal base offsets were flushed together; transactional commits are excluded."""
     log = [entry(1, "a", 0, 0), entry(1, "b", 1, 0), entry(1, "a", 2, 2), entry(1, "t", 3, 3, transactional=True)]
     run = on_disk.part(tmp_path / "run", offsets=log)
     assert {kip1224_commits.DEFAULT: 1.5} == kip1224_commits.commits_per_flush(run)
@@ -140,8 +144,8 @@ def test_batches(tmp_path: Path) -> None:
     ("rule", "kills", "word"),
     [("lost", 2, "contradicted"), ("backward", 2, "confirmed"), ("lost", 0, "inconclusive")],
 )
-def test_what_a_killed_coordinator_had_answered(rule: str, kills: int, word: str, tmp_path: Path) -> None:
-    """The run's own checks of commits decide, not those of records; who was never killed shows nothing."""
+def test_commits_survive_a_killed_coordinator(rule: str, kills: int, word: str, tmp_path: Path) -> None:
+    """The run's checks of commits decide, not those of records; without a kill the statement is inconclusive."""
     told = (("lost", "commit", 1.0), ("backward", "commit", 0.0), ("backward", "consume", 1.0))
     checks = [
         Check(f"integrity/{name}", "integrity", f"arm=a {op}", Status.PASS, 9, 1, "", "", observed)
@@ -155,7 +159,7 @@ def test_what_a_killed_coordinator_had_answered(rule: str, kills: int, word: str
 
 
 def test_plot(tmp_path: Path) -> None:
-    """The three settings are in it by name, with their medians under it; without a run there is none."""
+    """The plot shows three settings by name with their medians; without a run there is no plot."""
     (drawn,) = plots(square(tmp_path))
     assert all(name in drawn.svg for name in ("adaptive (-1)", "fixed 5 ms", "none (0)"))
     assert "fixed 5 ms 9.05 ms" in drawn.reading

@@ -1,4 +1,4 @@
-"""What is said of coordinators that are busy in turn: made-up rounds at a known rate, on unlike brokers."""
+"""Statements about coordinators that are busy in turn: rounds at a known rate, on brokers of different speed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +45,9 @@ def busy(
     *,
     closed: bool = True,
 ) -> Part:
-    """One run: rounds of three bouts, a commit every so many µs, which takes as long as those in flight."""
+    """Write one run of rounds of three bouts; commits have a fixed interval and take as long as the commits in
+    flight.
+    """
     outcomes: list[dict[str, Any]] = []
     at_us = 0
     for seq in range(ROUNDS * GROUPS):
@@ -80,7 +82,7 @@ def judge_claim(claim: str, parts: Parts) -> Judged:
 
 
 def test_bouts(tmp_path: Path) -> None:
-    """A bout's rate and latencies are its coordinator's own; a round that the steady part cuts off is none."""
+    """Rate and latencies of a bout are those of its coordinator; a round cut off by the end of steady is not used."""
     found = bouts(busy(tmp_path / "run", SQUARE[0], ALIKE))
     assert {"-1", "5", "0"} == set(found)
     assert all(each.per_s == pytest.approx(1e6 / US) and each.p50_ms == IN_FLIGHT * US / 1000 for each in found["-1"])
@@ -88,8 +90,8 @@ def test_bouts(tmp_path: Path) -> None:
     assert {ROUNDS - 1} == {len(each) for each in found.values()}
 
 
-def test_brokers_cancel(tmp_path: Path) -> None:
-    """Brokers differ by half; over the square nothing is left of it, and lingers that are alike are so found."""
+def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
+    """Brokers differ by half; over the Latin square the difference cancels, and equal lingers are equivalent."""
     parts = square(tmp_path)
     assert ["confirmed"] * 3 == [judge(parts).word for judge in (throughput, p50, p99)]
     one = by_fixed([parts[BUSY[0]]], "per_s").value
@@ -98,26 +100,26 @@ def test_brokers_cancel(tmp_path: Path) -> None:
 
 
 def test_slower(tmp_path: Path) -> None:
-    """A fifth slower is worse; so are its commits, in a closed loop, but within what the tail may be."""
+    """A fifth slower is worse, and so are commit latencies in a closed loop, but within the limit of the tail."""
     parts = square(tmp_path, {"-1": 1.2, "5": 1.0, "0": 2.0})
     assert ["contradicted", "contradicted", "confirmed"] == [judge(parts).word for judge in (throughput, p50, p99)]
     assert without_linger(parts).ours.value == pytest.approx(0.5, rel=0.01)
 
 
 def test_faster(tmp_path: Path) -> None:
-    """What is better than claimed contradicts nothing."""
+    """A figure better than claimed contradicts nothing."""
     parts = square(tmp_path, {"-1": 0.8, "5": 1.0, "0": 1.0})
     assert ["confirmed"] * 3 == [judge(parts).word for judge in (throughput, p50, p99)]
 
 
 def test_a_longer_tail(tmp_path: Path) -> None:
-    """Only the slowest commits tell."""
+    """Only the slowest commits show the difference."""
     parts = square(tmp_path, tail={"-1": 1.5, "5": 1.0, "0": 1.0})
     assert ["confirmed", "confirmed", "contradicted"] == [judge(parts).word for judge in (throughput, p50, p99)]
 
 
 def test_no_batching(tmp_path: Path) -> None:
-    """Two commits a flush prove no linger: nothing is said, whatever the figures; nor where the log is gone."""
+    """Two commits per flush prove no linger, so the statement is inconclusive; so it is without the log."""
     parts = square(tmp_path / "two", a_flush=2)
     found = [judge(parts) for judge in (throughput, p50, p99)]
     assert [("inconclusive", "no batching observed: 2.00 commits per flush, and 2 are too few")] * 3 == [
@@ -130,7 +132,7 @@ def test_no_batching(tmp_path: Path) -> None:
 
 
 def test_below_capacity(tmp_path: Path) -> None:
-    """What is reported there names its share of what the closed loop came to; edges of bouts are no others' time."""
+    """The report gives the rate as a share of the closed loop's; the edges of bouts are excluded."""
     parts = square(tmp_path, {"-1": 0.7, "5": 0.7, "0": 0.7})
     tail = {"-1": 1.0, "5": 2.0, "0": 1.0}
     parts = {**parts, OPEN: busy(tmp_path / OPEN, SQUARE[0], ALIKE, tail, closed=False)}
@@ -141,6 +143,6 @@ def test_below_capacity(tmp_path: Path) -> None:
 
 
 def test_failures_leave_no_figure(tmp_path: Path) -> None:
-    """A median that was never answered is not alike to anything."""
+    """A median that is a failed commit is equivalent to nothing."""
     found = p50(square(tmp_path, failed="-1"))
     assert (None, "inconclusive") == (found.ours.value, found.word)

@@ -1,4 +1,4 @@
-"""Full batches, and commits that were left behind by them."""
+"""Statements about full batches, and commits left behind by full batches."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ LOAD = {"name": "w", "commit": {"groups": 96}, "arms": {"plain": {"settings": {"
 
 
 def full(home: Path, batches: list[int], took_ms: int = 40, status: str = "ok") -> Part:
-    """Batches of so many commits, the last of which took as long, and ended so."""
+    """Write batches with this number of commits; the last commit has this latency and status."""
     count, log = sum(batches), []
     for size in batches:
         log += [{"partition": 0, "batch": len(log), "offset": len(log) + n} for n in range(size)]
@@ -26,22 +26,21 @@ def full(home: Path, batches: list[int], took_ms: int = 40, status: str = "ok") 
 
 
 def test_all_were_flushed(tmp_path: Path) -> None:
-    """Four of 4000 B leave no room in 19 000 B; the batches that were full are n, the slowest commit is the figure."""
+    """Four commits of 4000 B fill 19 000 B; n is the number of full batches, and the figure is the slowest commit."""
     found = flushed(full(tmp_path, [4, 1, 4, 3]))
     assert ("confirmed", 2, 40.0) == (found.word, found.ours.n, found.ours.value)
     assert "2 of 4 batches were full; of 12 commits 0 were not answered" in found.why
 
 
 @pytest.mark.parametrize(("took_ms", "status", "slowest"), [(5_010, "ok", 5_010.0), (40, "in_doubt", None)])
-def test_one_was_left(took_ms: int, status: str, slowest: float | None, tmp_path: Path) -> None:
-    """It was answered when its write was given up and made again, or never."""
+def test_a_commit_was_left_behind(took_ms: int, status: str, slowest: float | None, tmp_path: Path) -> None:
+    """The commit was answered after its write was abandoned and repeated, or never."""
     found = flushed(full(tmp_path, [4, 1], took_ms, status))
     assert ("contradicted", slowest) == (found.word, found.ours.value)
 
 
 @pytest.mark.parametrize("batches", [[3, 3, 1], []])
-def test_nothing_was_full(batches: list[int], tmp_path: Path) -> None:
-    """Then nothing was looked at."""
+def test_without_full_batches_nothing_is_claimed(batches: list[int], tmp_path: Path) -> None:
     home = tmp_path / "run"
     part = full(home, batches or [1])
     if not batches:

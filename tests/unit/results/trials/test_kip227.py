@@ -1,4 +1,4 @@
-"""What is said of fetches whose cost is known, and of sessions that clients tell of losing."""
+"""Statements about fetches of known cost, and about lost fetch sessions."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,8 +36,8 @@ def bytes_part(home: Path, full: Cost, changed: Cost) -> Part:
     return on_disk.part(home, metrics=samples)
 
 
-def test_cost_leaves_records_out(tmp_path: Path) -> None:
-    """Requests and responses less the records in them, a fetch; where there was no fetch there is no number."""
+def test_the_cost_of_a_fetch_excludes_records(tmp_path: Path) -> None:
+    """The cost is requests and responses without records, per fetch; without fetches there is no figure."""
     part = on_disk.part(tmp_path, metrics=counted("w-a-consume", "full", 300.0, slices=7))
     found = bytes_per_fetch(part, "w/a", "full", steady_slices(part))
     assert [pytest.approx(300.0)] * 7 == found[:7]
@@ -45,7 +45,7 @@ def test_cost_leaves_records_out(tmp_path: Path) -> None:
 
 
 def test_confirmed(tmp_path: Path) -> None:
-    """70 B a partition in full, 0.7 B with one in a hundred active: all three hold, of eight slices."""
+    """70 B per partition in full and 0.7 B with one active in a hundred: three statements hold, over eight slices."""
     parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)}
     found = [judge(parts) for judge in (full_slope, incremental_slope, share)]
     assert ["confirmed"] * 3 == [each.word for each in found]
@@ -55,27 +55,27 @@ def test_confirmed(tmp_path: Path) -> None:
 
 
 def test_not_seen(tmp_path: Path) -> None:
-    """A session that still names a tenth of all."""
+    """An incremental fetch still names a tenth of all partitions."""
     parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 7 * size)}
     assert ["not seen"] * 2 == [judge(parts).word for judge in (incremental_slope, share)]
 
 
 def test_contradicted(tmp_path: Path) -> None:
-    """A session that costs more than none."""
+    """A session costs more than no session."""
     parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 200 + 71 * size)}
     assert ["contradicted"] * 2 == [judge(parts).word for judge in (incremental_slope, share)]
 
 
 @pytest.mark.parametrize(("session", "word"), [(2_200.0, "confirmed"), (1_000.0, "contradicted")])
 def test_control(session: float, word: str, tmp_path: Path) -> None:
-    """Where all are active a session must cost the same; one that gains there is measured wrongly."""
+    """If all partitions are active a session must cost the same; a saving means that the measurement is wrong."""
     samples = counted("busy-full-consume", "full", 2_100.0)
     samples += counted("busy-session-consume", "incremental", session)
     assert word == no_gain({"control": on_disk.part(tmp_path, metrics=samples)}).word
 
 
 def test_plot(tmp_path: Path) -> None:
-    """Both lines are in it, with the ends told under it; without the part there is none."""
+    """The plot has both lines, with their last values below; without the part there is no plot."""
     part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)
     (drawn,) = plots({"bytes": part})
     assert "no session" in drawn.svg
@@ -90,8 +90,8 @@ def event(name: str, t_us: int, worker: str = "w", node: int = 1) -> dict[str, A
     return {"event": f"session_{name}", "t_us": t_us, "worker": worker, "node_id": node, "session_id": 7}
 
 
-def test_regained(tmp_path: Path) -> None:
-    """After each loss comes the answer to a full fetch, of this client and broker; the slowest is told."""
+def test_sessions_are_regained_after_a_loss(tmp_path: Path) -> None:
+    """A full fetch of this client and broker is answered after each loss; the slowest is reported."""
     events = [
         event("established", 1),
         event("lost", 1_000_000),
@@ -107,15 +107,14 @@ def test_regained(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "after", [[], [event("reset", 1_010_000)], [event("lost", 1_010_000)], [event("established", 2_000_000)]]
 )
-def test_not_regained(after: list[dict[str, Any]], tmp_path: Path) -> None:
-    """Nothing more was heard, another error came, or the answer took longer than a fetch may."""
+def test_sessions_are_not_regained(after: list[dict[str, Any]], tmp_path: Path) -> None:
+    """No event follows, another error follows, or the answer takes longer than a fetch may."""
     events = [event("lost", 1_000_000), *after]
     part = on_disk.part(tmp_path, faults={"stranger": [0]}, events=events)
     assert "contradicted" == kip227.regained(part, "stranger").word
 
 
-def test_no_loss_proves_nothing(tmp_path: Path) -> None:
-    """A session that was lost before the first fault is nobody's doing."""
+def test_losses_before_the_first_fault_do_not_count(tmp_path: Path) -> None:
     part = on_disk.part(tmp_path, faults={"back": [5]}, events=[event("lost", 1), event("established", 2)])
     assert "inconclusive" == kip227.regained(part, "back").word
 
@@ -123,8 +122,8 @@ def test_no_loss_proves_nothing(tmp_path: Path) -> None:
 RESTARTS: Mapping[str, list[int]] = {"stranger": [100, 1_100], "restart": [500, 1_500]}
 
 
-def test_reopened(tmp_path: Path) -> None:
-    """A restart costs one session more; what a stranger closed in between is not its doing."""
+def test_a_restart_costs_one_session(tmp_path: Path) -> None:
+    """Sessions closed by other clients in between do not count."""
     lives = [event("lost", 110), event("established", 120), event("reset", 500), event("established", 900)]
     later = [{**each, "t_us": each["t_us"] + 1_000} for each in lives]
     once = on_disk.part(tmp_path / "once", faults=RESTARTS, events=[event("established", 1), *lives, *later])
@@ -135,8 +134,8 @@ def test_reopened(tmp_path: Path) -> None:
     assert "contradicted" == kip227.reopened(twice, "restart").word
 
 
-def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
-    """A fault without a witness proves nothing, whatever the clients tell."""
+def test_restarts_without_witness_are_inconclusive(tmp_path: Path) -> None:
+    """Events of clients do not replace the witness."""
     checks = [
         Check(f"witness/{fault}-{block}", "witness", "run", Status.INCONCLUSIVE, 0, 1, "", "not seen")
         for fault in RESTARTS
@@ -159,6 +158,6 @@ def test_restarts_that_were_not_seen(tmp_path: Path) -> None:
         ([], "inconclusive"),
     ],
 )
-def test_sessions_left(told: list[dict[str, Any]], word: str, tmp_path: Path) -> None:
+def test_sessions_left_on_brokers(told: list[dict[str, Any]], word: str, tmp_path: Path) -> None:
     """The brokers were asked about each session that was ever granted."""
     assert word == kip227.sessions_left(on_disk.part(tmp_path, events=told)).word

@@ -1,4 +1,4 @@
-"""What is said of brokers whose containers' accounts are known."""
+"""Statements about brokers with known resource usage of their containers."""
 
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from aftershock.tests.unit.results.trials.fetched import counted
 BEGUN = 500
 
 
-def looks(*used: int) -> list[dict[str, Any]]:
-    """At both ends of four slices, of brokers that use so much in it, CPU time and bytes alike."""
+def samples(*used: int) -> list[dict[str, Any]]:
+    """Return samples at both ends of four slices, of brokers with this usage per slice of CPU time and bytes."""
     ends = ((0, [BEGUN] * len(used)), (4 * STEADY_SLICE_US, [BEGUN + each for each in used]))
     return [
         {
@@ -28,10 +28,10 @@ def looks(*used: int) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("used_us", "value"), [(3_000_000, 0.5), (None, None)])
 def test_cpu(used_us: int | None, value: float | None, tmp_path: Path) -> None:
-    """Between two looks in the steady part, by the fetches in it; where nobody looked there is no figure."""
+    """CPU time is between two samples in steady, divided by the fetches; without samples there is no figure."""
     parts = {}
     for name, kind, factor in (("cpu-session", "incremental", 1), ("cpu-full", "full", 2)):
-        events = looks(factor * used_us) if used_us else []
+        events = samples(factor * used_us) if used_us else []
         metrics = counted("p1000-reader-consume", kind, 10.0)
         parts[name] = on_disk.part(tmp_path / name, metrics=metrics, events=events)
     assert value == cpu(parts).ours.value
@@ -52,14 +52,13 @@ def followed(home: Path, session: list[dict[str, Any]], full: list[dict[str, Any
     ],
 )
 def test_followers(session: tuple[int, ...], full: tuple[int, ...], word: str, tmp_path: Path) -> None:
-    """Broker by broker; two of them are too few to say anything."""
-    parts = followed(tmp_path, looks(*session), looks(*full))
+    """Followers are compared broker by broker; two brokers decide nothing."""
+    parts = followed(tmp_path, samples(*session), samples(*full))
     assert word == followers_bytes(parts).word
     assert len(session) == followers_bytes(parts).ours.n == followers_cpu(parts).ours.n
 
 
-@pytest.mark.parametrize("told", [[], looks(100, 100)])
-def test_nobody_told(told: list[dict[str, Any]], tmp_path: Path) -> None:
-    """One run's brokers without the other's say nothing."""
-    parts = followed(tmp_path, told, looks(1, 2, 3))
+@pytest.mark.parametrize("told", [[], samples(100, 100)])
+def test_samples_of_one_run_only_are_inconclusive(told: list[dict[str, Any]], tmp_path: Path) -> None:
+    parts = followed(tmp_path, told, samples(1, 2, 3))
     assert [None, None] == [judge(parts).ours.value for judge in (followers_bytes, followers_cpu)]

@@ -1,4 +1,4 @@
-"""KIP-794's statements, of records whose spread is known."""
+"""Statements of KIP-794 about records with a known distribution."""
 
 import random
 from pathlib import Path
@@ -20,7 +20,7 @@ MOSTLY_SLOW, EVENLY, SELDOM = [0, 0, 0, 1, 2], [0, 1, 2], [0, 1, 2, 1, 2]
 
 
 def turns(pattern: list[int], records: int = 800, length: int = 1) -> list[int]:
-    """Turns of so many records each."""
+    """Return turns of this number of records each."""
     return [pattern[n // length % len(pattern)] for n in range(records)]
 
 
@@ -30,8 +30,8 @@ def one_series(home: Path, placed_at: dict[str, list[Row]], checks: tuple[Check,
     return {"slow": found}
 
 
-def test_where_the_bytes_went(tmp_path: Path) -> None:
-    """60 % on the slow broker is a runaway, a third is even, a fifth is ordered by speed, and less than a third."""
+def test_distribution_of_bytes(tmp_path: Path) -> None:
+    """60 % on the slow broker is a runaway, a third is even, a fifth is ordered by speed and less than a third."""
     made = {
         arm: produced(arm, turns(pattern))
         for arm, pattern in zip(ARMS, (MOSTLY_SLOW, EVENLY, SELDOM, SELDOM), strict=True)
@@ -48,8 +48,8 @@ def test_where_the_bytes_went(tmp_path: Path) -> None:
     assert "contradicted" == kip794.less_than(parts["slow"], "uniform", "adaptive", kip794.SERIES1).word
 
 
-def test_longer_turns_are_told(tmp_path: Path) -> None:
-    """Draws may be even and bytes not: a slow broker's turns twice as long are what the reason says."""
+def test_longer_turns_are_reported(tmp_path: Path) -> None:
+    """Draws may be even and bytes uneven: the reason names turns of double length on a slow broker."""
     made = {"uniform": produced("uniform", turns([0, 0, 1, 2])), "sticky": produced("sticky", turns(MOSTLY_SLOW))}
     found = kip794.even(one_series(tmp_path, made)["slow"])
     assert ("not seen", pytest.approx(50 / 3, abs=1)) == (found.word, found.ours.value)
@@ -59,7 +59,7 @@ def test_longer_turns_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("favoured", "word"), [(0.5, "confirmed"), (0.75, "contradicted")])
 def test_draws(tmp_path: Path, favoured: float, word: Word) -> None:
-    """Draws that are fair pass the chi-square; those that prefer one of two in three of four cases don't."""
+    """Fair draws pass the chi-square test; draws that prefer one of two partitions in three of four cases do not."""
     draw, where, at = random.Random(1), [], 0  # noqa: S311 - repeatable on purpose
     for _ in range(800):
         one, other = [partition for partition in range(3) if partition != at]
@@ -73,8 +73,8 @@ def test_draws(tmp_path: Path, favoured: float, word: Word) -> None:
     )
 
 
-def test_few_draws_say_nothing(tmp_path: Path) -> None:
-    """A hundred draws can't show that they are fair."""
+def test_few_draws_are_inconclusive(tmp_path: Path) -> None:
+    """A hundred draws are too few to show fairness."""
     found = kip794.draws(
         one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))})["slow"],
         "uniform",
@@ -84,7 +84,7 @@ def test_few_draws_say_nothing(tmp_path: Path) -> None:
 
 
 def test_p99(tmp_path: Path) -> None:
-    """The ratio is of all records of the fault; a queue that grows is seen by its slope."""
+    """The ratio uses all records of the fault; the slope of latency shows a growing queue."""
     slow = [row | {"done_us": row["intended_us"] * 2 + 1000} for row in produced("sticky", turns(MOSTLY_SLOW))]
     parts = one_series(tmp_path, {"sticky": slow, "adaptive": produced("adaptive", turns(SELDOM), latency_ms=100)})
     assert "confirmed" == kip794.p99_ratio(parts["slow"], "adaptive").word
@@ -97,7 +97,7 @@ def test_p99(tmp_path: Path) -> None:
 
 
 def test_an_exhausted_buffer(tmp_path: Path) -> None:
-    """A record that failed before it had a partition found no room; who has none of those bore the load."""
+    """A record that failed without a partition found no buffer space; a client without such records bore the load."""
     rows = {
         "uniform": produced("uniform", [0, 1, 2] * 200 + [None] * 200),
         "adaptive": produced("adaptive", turns(EVENLY)),
@@ -109,15 +109,14 @@ def test_an_exhausted_buffer(tmp_path: Path) -> None:
 
 
 def test_after_the_heal(tmp_path: Path) -> None:
-    """The backlog counts where it was acknowledged, not where it was sent."""
+    """The backlog counts where records were acknowledged, not where they were sent."""
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
     found = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
     assert ("confirmed", "in that time 0.0 %") == (found.word, found.why[-18:])
 
 
-def test_unproven(tmp_path: Path) -> None:
-    """A delay that was never witnessed leaves every claim on it open."""
+def test_an_unwitnessed_delay_leaves_its_claims_inconclusive(tmp_path: Path) -> None:
     made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
     parts = one_series(tmp_path, made, (doubted("witness/series1", "witness"),))
     found = state_claims(CLAIMS, parts, {"rack": "budget"})
@@ -128,7 +127,7 @@ def test_unproven(tmp_path: Path) -> None:
 
 
 def test_equal_brokers(tmp_path: Path) -> None:
-    """A third is even within the margin, four in ten are not; batches are compared by bytes on the wire."""
+    """A third is even within the margin, four in ten are not; batches are compared by their bytes on the wire."""
     names = [f"client.sent_bytes/client_a-k{broker}/orders-{{}}-produce" for broker in (1, 2, 3)]
     samples = [
         row
@@ -147,7 +146,7 @@ def test_equal_brokers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("elsewhere", "word"), [((), "confirmed"), ((5,), "contradicted")])
 def test_keys(tmp_path: Path, elsewhere: tuple[int, ...], word: Word) -> None:
-    """One record that lies elsewhere in one arm is enough."""
+    """One record in another partition in one arm contradicts the claim."""
     rows = [row for arm in ARMS for row in produced(arm, turns(EVENLY, 30), workload="keyed")]
     odd = [0 if n in elsewhere else n % 3 for n in range(30)]
     rows += produced("librdkafka", odd, workload="keyed")
@@ -157,7 +156,9 @@ def test_keys(tmp_path: Path, elsewhere: tuple[int, ...], word: Word) -> None:
 
 @pytest.mark.parametrize(("strays", "word"), [(0, "confirmed"), (1, "contradicted")])
 def test_rack(tmp_path: Path, strays: int, word: Word) -> None:
-    """What is sent while the rack leads stays there; the time of the kill and of the way home is nobody's promise."""
+    """Records sent while the rack leads stay in the rack; the times of the kill and of the election back are
+    excluded.
+    """
     windows = {"steady": (0, 20), "gone": (20, 35), "recovery": (35, 80), "home": (50, 55)}
     near = [0] * 200 + [1, 2] * 175 + [1] * strays + [0] * 250
     topic = {"name": "orders", "assignment": {"0": [1, 2, 3], "1": [2, 3, 1], "2": [3, 1, 2]}}
@@ -168,20 +169,19 @@ def test_rack(tmp_path: Path, strays: int, word: Word) -> None:
     assert "confirmed" == kip794.away(parts["rack"]).word
 
 
-def test_turns_know_their_ends(tmp_path: Path) -> None:
+def test_cut_turns_are_excluded(tmp_path: Path) -> None:
     """The first and the last turn may be cut, so neither is counted."""
     found = placed(part_of(tmp_path, produced("sticky", [0, 1, 1, 2, 2, 2, 0]), SLOW), "orders/sticky").turns()
     assert ([1, 2], [2, 3]) == tuple(each.tolist() for each in found)
 
 
 def test_plots(tmp_path: Path) -> None:
-    """Each series that was run has a plot, with its figures in words."""
+    """Each series that was run has a plot, with its figures as text."""
     made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
     found = plots(one_series(tmp_path, made))
     assert 2 == len(found)
     assert "sticky 33 %" in found[0].reading
 
 
-def test_ids() -> None:
-    """A statement's id is its own."""
+def test_statement_ids_are_unique() -> None:
     assert len(CLAIMS) == len({claim.id for claim in CLAIMS})

@@ -1,4 +1,4 @@
-"""What the moves say of KIP-951, from made-up runs: the effect, none, the contrary, and a control that isn't one."""
+"""Statements of KIP-951 from given runs: the effect, no effect, the opposite effect, and an invalid control."""
 
 import pytest
 
@@ -12,7 +12,9 @@ DRIFT = (1.0, 1.02, 1.01, 0.99, 0.98, 1.0, 1.03, 0.97)
 
 
 def moves(name: str, both: float, neither: float, window: str = "fault/move") -> Parts:
-    """The KIP's arm and that without it at these milliseconds, the one rejected as slow as that without."""
+    """Return a part: the arm with the KIP and the arm without have these latencies in ms; the rejected arm is
+    as slow as the latter.
+    """
     arms = {"both": both, "hints": both, "retry": neither, "neither": neither}
     drifts = {arm: DRIFT if arm == "both" else [1.0] * len(NOISE) for arm in arms}
     drawn = {f"moves/{arm}": [ms * a * b for a, b in zip(NOISE, drifts[arm], strict=True)] for arm, ms in arms.items()}
@@ -43,19 +45,19 @@ ALIKE = (3500.0, 3500.0)
     ],
 )
 def test_verdict(parts: Parts, word: Word) -> None:
-    """As claimed; half of it; the contrary; nothing where nothing is late; a biased control; parts not run."""
+    """Cases are the claim, half of it, the opposite, no delay at all, a biased control, and parts that were not run."""
     assert word == verdict(state_claims(CLAIMS, parts, {})).word
 
 
-def test_p999_is_of_many_records_only() -> None:
-    """The classic quantile is not shown of fewer records than it takes, and says how many there were."""
+def test_p999_needs_enough_records() -> None:
+    """With too few records the quantile is not shown, and the text has the number of records."""
     found = {each.id: each for each in state_claims(CLAIMS, moves("delay-300", 100, 700), {})}["classic-300"]
     assert found.ours.value is None
     assert "10000 records" in found.why
 
 
 def test_the_plot() -> None:
-    """A panel a delay that was run, and every arm's median in words; nothing to draw, no plot."""
+    """The plot has a panel per delay that was run and the arms' medians as text; without parts there is no plot."""
     (plot,) = plots(run((100, 700), (90, 180), ALIKE))
     assert "300 ms, both: median" in plot.svg
     assert "Metadata 0 ms late" in plot.svg

@@ -1,4 +1,4 @@
-"""What is told beside KIP-951: the worst latency from SIGTERM to exit, and hints to a broker that nobody knew."""
+"""Reports that accompany KIP-951: the worst latency from SIGTERM to exit, and hints to an unknown broker."""
 
 import json
 from dataclasses import replace
@@ -24,7 +24,7 @@ def row(arm: str, intended_us: int, took_us: int, status: str = "ok") -> Row:
 
 
 def shutdowns(home: Path, rows: list[Row], *unproven: str) -> Part:
-    """Six of them, at 1 s, 2 s …, each 0.3 s from SIGTERM to exit."""
+    """Write six shutdowns, at 1 s, 2 s …, each 0.3 s from SIGTERM to exit."""
     steps = [{"id": f"ended-{at}", "entry": "ended", "block": at} for at in BLOCKS]
     journal = [
         {"t_us": at * SECOND_US + after_us, "fault": f"ended-{at}", "state": state}
@@ -41,14 +41,16 @@ def judged(claim: str, parts: Parts) -> Judged:
 
 
 def test_spans(tmp_path: Path) -> None:
-    """From 50 ms before it was asked for to the exit; a shutdown that was not witnessed is none."""
+    """A span lasts from 50 ms before the request to the exit; an unwitnessed shutdown has no span."""
     found = onsets(shutdowns(tmp_path, [], "ended-2"), "ended")
     assert (950_000, 1_300_000) == found[1]
     assert {1, 3, 4, 5, 6} == found.keys()
 
 
 def test_worst(tmp_path: Path) -> None:
-    """By intended time and of this client alone; a failure is slower than any, and a span without records is none."""
+    """Latencies are by intended time and client; a failure is slower than any, and a span without records has
+    no value.
+    """
     rows = [
         row("both", 949_999, 900_000),
         row("both", 950_000, 20_000),
@@ -61,8 +63,8 @@ def test_worst(tmp_path: Path) -> None:
     assert {1: Block(70_000, 2), 2: Block(None, 1)} == worst_latencies(made, "all/both", onsets(made, "ended"))
 
 
-def test_restarts_are_told(tmp_path: Path) -> None:
-    """Both arms are compared shutdown by shutdown, and nothing is decided; without a shutdown there is no figure."""
+def test_restarts_are_reported(tmp_path: Path) -> None:
+    """Both arms are compared per shutdown without a decision; without a shutdown there is no figure."""
     took = {"both": 100_000, "neither": 200_000}
     rows = [row(arm, at * SECOND_US, us + at) for arm, us in took.items() for at in BLOCKS]
     found = judged("restart-all", {"restart": shutdowns(tmp_path, rows)})
@@ -73,7 +75,7 @@ def test_restarts_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("refused", "word"), [(5, "confirmed"), (0, "inconclusive")])
 def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> None:
-    """However the figures differ, they say nothing of endpoints where no hint was to a broker without an address."""
+    """If no hint named a broker without an address, the figures say nothing about endpoints."""
     values = {arm: [ms * wave for wave in WAVES] for arm, ms in {"moves/merged": 100.0, "moves/ignored": 400.0}.items()}
     made = part("unknown", values, window="fault/back")
     counted = {"workload": "moves", "arm": "ignored", "op": "produce"}
@@ -83,7 +85,6 @@ def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> No
     assert (word, True) == (found.word, f"{refused} hints to an unknown broker" in found.why)
 
 
-def test_only_told() -> None:
-    """None of it decides, and each has a name of its own."""
+def test_reports_decide_nothing_and_have_unique_ids() -> None:
     assert {"report"} == {claim.role for claim in BESIDE}
     assert len(BESIDE) == len({claim.id for claim in BESIDE})

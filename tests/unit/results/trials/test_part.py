@@ -1,4 +1,4 @@
-"""Figures of slices, against numbers worked out by hand or by scipy."""
+"""Figures of slices, compared with values computed by hand or by SciPy."""
 
 import numpy as np
 import pytest
@@ -8,12 +8,12 @@ from aftershock.results.trials.part import Slice, bootstrap, mean, quantile, rat
 
 
 def test_only_whole_slices() -> None:
-    """What is left over at the end of a span is in no slice, so all are alike long."""
+    """The remainder of a span is in no slice, so all slices have the same length."""
     assert (Slice(5, 15), Slice(15, 25)) == slices(5, 34, 10)
 
 
-def test_mean_is_students() -> None:
-    """The interval is that of scipy's one-sample t, at either confidence."""
+def test_the_mean_has_a_student_t_interval() -> None:
+    """The interval equals SciPy's one-sample t interval at both confidence levels."""
     values = [30.0, 34, 31, 36, 33]
     for confidence in (0.95, 0.9):
         found = mean(values, "%", confidence)
@@ -22,12 +22,12 @@ def test_mean_is_students() -> None:
 
 
 def test_one_slice_has_no_interval() -> None:
-    """One slice says nothing of how slices differ."""
+    """One slice does not show how much slices differ."""
     assert (7.0, None, 1) == (mean([7.0], "").value, mean([7.0], "").interval, mean([7.0], "").n)
 
 
 def test_slope_is_least_squares() -> None:
-    """Slope and interval are those of scipy's regression."""
+    """Slope and interval equal SciPy's linear regression."""
     values = [1.0, 2.5, 2, 4, 5.5]
     found, oracle = slope(values, ""), stats.linregress(range(5), values)
     reach = stats.t.ppf(0.975, 3) * oracle.stderr
@@ -35,20 +35,20 @@ def test_slope_is_least_squares() -> None:
 
 
 def test_ratio_is_geometric() -> None:
-    """Twice and half are as far from one: their mean is one."""
+    """Ratios of 2 and 1/2 have the mean 1."""
     found = ratio(np.array([2.0, 1, 4]), np.array([1.0, 2, 4]))
     assert pytest.approx(1.0) == found.value
 
 
 def test_slices_are_drawn_whole() -> None:
-    """Where every slice has the same records the interval is a point, however few or many they are."""
+    """If every slice has the same records, the bootstrap interval is a point for any number of records."""
     same = [np.array([1.0, 2, 3, 100])] * 6
     found = bootstrap([same], lambda group: quantile(group[0], 0.5), "", "seed")
     assert (2.0, 2.0, 2.0, 6) == (found.value, found.low, found.high, found.n)
 
 
-def test_a_drift_is_in_the_interval() -> None:
-    """Where slices differ, the quantile of the whole is less sure than its many records would have it."""
+def test_a_drift_widens_the_interval() -> None:
+    """If slices differ, the interval of the quantile is wider than the number of records suggests."""
     drifting = [np.full(1000, float(place)) for place in range(10)]
     found = bootstrap([drifting], lambda group: quantile(group[0], 0.5), "", "seed")
     assert found.low is not None
@@ -57,5 +57,5 @@ def test_a_drift_is_in_the_interval() -> None:
 
 
 def test_a_censored_quantile() -> None:
-    """A quantile that falls to a failed record is infinite; below it, it is the value that was seen."""
+    """A quantile that is a failed record is infinite; a lower quantile is its observed value."""
     assert (3.0, np.inf) == (quantile(np.array([1.0, np.inf, 3]), 0.5), quantile(np.array([1.0, np.inf, 3]), 0.99))
