@@ -131,7 +131,7 @@ def resolve_choices(document: Document) -> Iterator[Candidate]:
 
 def merge_faults(document: Document) -> Iterator[Candidate]:
     """Try one long fault instead of two successive faults that differ only in their times."""
-    for (_, entry, fault), (_, successor, later) in pairwise(_faults_by_time(document)):
+    for (loc, entry, fault), (_, successor, later) in pairwise(_faults_by_time(document)):
         parameters, successor_parameters = (
             {key: value for key, value in fields.items() if key not in ("id", "at", "for")}
             for fields in (entry, successor)
@@ -139,8 +139,8 @@ def merge_faults(document: Document) -> Iterator[Candidate]:
         if parameters == successor_parameters and fault.for_ and later.for_:
             merged = {**entry, "for": format_duration(end_ms(later) - fault.at)}
             entries = [merged if item is entry else item for item in document["faults"] if item is not successor]
-            name = fault_name(document, ("faults", document["faults"].index(entry)))
-            yield Candidate(f"{name} merged with the next fault", with_values(document, {("faults",): entries}))
+            change = f"{fault_name(document, loc)} merged with the next fault"
+            yield Candidate(change, with_values(document, {("faults",): entries}))
 
 
 def close_gaps(document: Document) -> Iterator[Candidate]:
@@ -165,7 +165,7 @@ def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[s
 
 
 def shorten(document: Document) -> Iterator[Candidate]:
-    """Try half of the phases' length, half of all faults' length, then half of each fault's."""
+    """Try half of the length of the phases, then of all faults, then of each fault."""
     timing = Timing.model_validate(document.get("timing") or {})
     phases = {phase: _half_duration(getattr(timing, phase), PHASE_MS_MIN) for phase in ("recovery", "steady", "fault")}
     values: dict[Location, str] = {("timing", phase): half for phase, half in phases.items() if half is not None}
@@ -192,7 +192,7 @@ def _half_duration(ms: int, min_ms: int) -> str | None:
 
 
 def reduce_load(document: Document) -> Iterator[Candidate]:
-    """Try without each workload, then with fewer arms, sides, and half the rate."""
+    """Try to remove each workload, arm, and side, then half the rate."""
     workloads: dict[Location, Any] = {("workloads", n): workload for n, workload in enumerate(document["workloads"])}
     for loc, workload in workloads.items() if len(workloads) > 1 else ():
         yield Candidate(f"without workload {workload['name']}", without(document, loc))
@@ -215,7 +215,7 @@ def reduce_load(document: Document) -> Iterator[Candidate]:
 
 
 def weaken_faults(document: Document) -> Iterator[Candidate]:
-    """Try each fault without removable parameters, then with each weaker parameter.
+    """Try to remove parameters of each fault, then to weaken a parameter.
 
     Only parameters that have the same meaning in all kinds are weakened.
     """
@@ -248,7 +248,7 @@ _WEAKER: Mapping[str, Callable[[Any], Any]] = {
 
 
 def shrink_cluster(document: Document) -> Iterator[Candidate]:
-    """Try without topics that no check needs, with fewer partitions and settings; then with fewer nodes."""
+    """Try fewer topics, partitions and settings, then fewer controllers, disks, racks and brokers."""
     for index, topic in enumerate(document["topics"]):
         loc = ("topics", index)
         if len(document["topics"]) > 1:
