@@ -29,14 +29,14 @@ faults:
 
 
 def timeline_of(*faults: str, seed: int = 7, frame: str = FRAME) -> Timeline:
-    """A checked and compiled plan with these faults, each a line of YAML."""
+    """Return a checked and compiled plan with these faults, each a line of YAML."""
     checked = load_plan(frame + ("".join(f"  - {fault}\n" for fault in faults) if faults else "  []\n"))
     return compile_plan(checked.plan, seed, checked.source, checked.slo_positions)
 
 
 @dataclass
 class Stage:
-    """A cluster in memory, a clock that jumps, a journal, and what was said."""
+    """A cluster in memory, a clock that jumps, a journal, and the messages of the executor."""
 
     clock: JumpingClock = field(default_factory=JumpingClock)
     world: FakeWorld = field(init=False)
@@ -54,19 +54,19 @@ class Stage:
         await execute(timeline, self.world, self.journal, self.clock, self.said.append)
 
     async def rehearse(self, *faults: str) -> None:
-        """The same, with nothing injected."""
+        """Execute a plan with these faults as a rehearsal."""
         timeline = timeline_of(*faults, frame=self.frame)
         await execute(timeline, self.world, self.journal, self.clock, self.said.append, rehearse=True)
 
     async def play_with(self, at_ms: int, then: Any, *faults: str) -> None:
-        """The same, and call ``then`` at that moment; the play is over when the faults are."""
+        """Execute a plan with these faults, and call ``then`` at that time."""
         playing = asyncio.create_task(self.play(*faults))
         await self.clock.sleep_until_us(at_ms * 1000)
         then()
         await playing
 
     async def interrupt(self, at_ms: int, *faults: str) -> None:
-        """The same, and cancel it at that moment."""
+        """Execute a plan with these faults, and cancel it at that time."""
         playing = asyncio.create_task(self.play(*faults))
         await self.clock.sleep_until_us(at_ms * 1000)
         playing.cancel()

@@ -1,9 +1,9 @@
-"""A cluster in memory that keeps the protocols of ``faults/runtime/world.py`` faithfully, and a clock that jumps.
+"""A cluster in memory that implements the protocols of ``faults/runtime/world.py``, and a clock that jumps.
 
-Time only moves when every task waits for it, so a minute of faults takes milliseconds and nothing depends on the
-host. The cluster does what Kafka would, in small: dead or frozen brokers lose their leaderships and their place in
-the ISR, come back after ``BOOT_US``, and refuse to be started or asked about where a real one would. Defects are
-planted by setting ``broken[verb]`` to an error, or by changing its state from outside while a fault is held.
+Time moves only when every task waits for it, so a minute of faults takes milliseconds and nothing depends on the host.
+The cluster behaves like a small Kafka cluster: dead or paused brokers lose their leaderships and their place in the
+ISR, return after ``BOOT_US``, and refuse requests that a real broker would refuse. Tests plant defects by setting
+``broken[verb]`` to an error, or by changing the state from outside during a fault.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from aftershock.tests.unit.faults.fakes.rules import FakeRules
 from aftershock.tests.unit.faults.fakes.upgrades import FakeUpgrades
 
 BOOT_US = 3_000_000
-SETTLED = 200  # turns of the event loop in which every runnable task has run as far as it can
+SETTLED = 200  # iterations of the event loop after which every runnable task waits
 RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
 
 
 class JumpingClock:
-    """A run's clock that jumps to the next thing anybody waits for, as soon as everybody waits."""
+    """A run's clock that jumps to the next awaited time as soon as every task waits."""
 
     def __init__(self) -> None:
         self.t_us = 0
@@ -64,7 +64,7 @@ class Line(Entry):
 
 @dataclass
 class ListJournal:
-    """A journal that keeps its lines; ``full_at`` states raise as a full disk would."""
+    """A journal that keeps its lines in memory; writing a state in ``full_at`` raises as on a full disk."""
 
     clock: JumpingClock
     lines: list[Line] = field(default_factory=list)
@@ -76,7 +76,7 @@ class ListJournal:
         self.lines.append(Line(t_us=self.clock.now_us(), **vars(entry)))
 
     def states(self, fault: str) -> list[str]:
-        """The states of one fault in order, repeated witnesses once."""
+        """Return the states of one fault in order, with repeated witnesses once."""
         states = [line.state for line in self.lines if line.fault == fault]
         return [state for place, state in enumerate(states) if place == 0 or states[place - 1] != state]
 
@@ -88,7 +88,7 @@ class ListJournal:
 
 
 class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, FakeQuorum, FakeRules):
-    """Three racks, a broker each, one topic ``orders`` whose replicas go round."""
+    """Three racks with one broker each, and one topic ``orders`` whose replica lists rotate."""
 
     def __init__(self, clock: JumpingClock, partitions: int = 6) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self.updated_us: dict[str, list[int]] = {}
         self.active_controller = BrokerId(3)
         self.stuck_moves = False
-        self.unnoticed = False  # whether the cluster is yet to see that a broker is gone
+        self.unnoticed = False  # True until the cluster notices that a broker is gone
         self.silent_links: set[str] = set()
         self.shut: set[str] = set()
         self._moving: set[TopicPartition] = set()
@@ -117,7 +117,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self._lose(broker, "exited")
 
     async def stop(self, broker: BrokerId) -> None:
-        """Leaders leave first, then the process ends: both before this returns."""
+        """Move the leaders, then end the process; both happen before this returns."""
         await self._called("stop", broker)
         self._lose(broker, "exited")
 
@@ -181,9 +181,9 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         return frozenset(self.shut)
 
     async def probe_ms(self, link: Link) -> float:
-        """A round trip of 1 ms and what the toxics add; it takes that long on the clock, too.
+        """Return a round trip of 1 ms plus the delay of toxics, and advance the clock by it.
 
-        As in Toxiproxy, what a toxic holds while it is updated goes on early.
+        As in Toxiproxy, an update of a toxic releases held bytes early.
         """
         if link.channel != "client":
             raise FaultError(f"there is no way into {link.proxy}")
@@ -225,7 +225,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         self._moving -= set(partitions)
         self.held_moves = {where: to for where, to in self.held_moves.items() if where not in partitions}
         self.stuck_moves = False
-        self.unnoticed = False  # whether the cluster is yet to see that a broker is gone
+        self.unnoticed = False  # True until the cluster notices that a broker is gone
 
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
         partitions = list(partitions)
@@ -245,7 +245,9 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         return BrokerId(2)
 
     async def registered(self, excluding: frozenset[BrokerId] = frozenset()) -> frozenset[BrokerId]:
-        """Who is fenced doesn't hear of it, and answers from before."""
+        """Return the registered brokers; a fenced broker does not receive metadata and answers with its
+        outdated view.
+        """
         await self._called("registered", excluding)
         told = self.fenced() if excluding else set()
         return frozenset(broker for broker in RACKS if self._serves(broker) or self.unnoticed) - told
@@ -258,7 +260,7 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         return self.states[broker]
 
     def called(self, verb: str) -> list[object]:
-        """The arguments of every call of one verb, in order."""
+        """Return the arguments of every call of one verb, in order."""
         return [args for _, name, args in self.calls if name == verb]
 
     def leaders(self) -> list[int | None]:
@@ -268,14 +270,14 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
         return [state.replicas for state in self._partitions.values()]
 
     def healthy(self) -> bool:
-        """Everything runs, nothing is on any link, nothing moves."""
+        """Return whether all nodes run, no link has a toxic, and no replica moves."""
         links = not self.shut and self.straight() and not any(self.proxies.values())
         quiet = links and not self._moving and not self.in_force
         return quiet and all(state == "running" for state in self.states.values())
 
     async def _called(self, verb: str, args: object) -> None:
         self.calls.append((self.clock.now_us(), verb, args))
-        await asyncio.sleep(0)  # a real call gives way, too
+        await asyncio.sleep(0)  # a real call also yields to other tasks
         if verb in self.broken:
             raise self.broken[verb]
 
@@ -308,13 +310,13 @@ class FakeWorld(FakeClients, FakeLinks, FakeUpgrades, FakeMachine, FakeKafka, Fa
     def _catch_up(self) -> None:
         for where in self._partitions:
             if self._partitions[where].leader is None and not self._led_again(where):
-                continue  # with nobody to fetch from, nobody gets in sync
+                continue  # without a leader no replica can catch up
             state = self._partitions[where]
             isr = tuple(broker for broker in state.replicas if broker in state.isr or self._serves(broker))
             self._partitions[where] = replace(state, isr=isr)
 
     def _led_again(self, where: TopicPartition) -> bool:
-        """Whoever was in sync and is back leads again."""
+        """Elect a live replica of the ISR."""
         state = self._partitions[where]
         back = (broker for broker in state.replicas if self._serves(broker) and broker in (state.isr or state.replicas))
         self._lead(where, next(back, None))

@@ -1,4 +1,4 @@
-"""Clients in memory: two workers of one arm that give signs of life, and a group that expels who is silent."""
+"""Clients in memory: two workers of one arm with heartbeats, and a group that expels silent members."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +22,9 @@ def _worker(name: str, op: Literal["produce", "consume"]) -> ClientProcess:
 
 
 class FakeClients:
-    """See `faults.runtime.world.ClientControl`.
+    """Fake of `faults.runtime.world.ClientControl`.
 
-    A worker is silent while it is down, and for READY_US after it was started.
+    A worker sends no heartbeat while it is down, and for READY_US after its start.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class FakeClients:
         return self.open[worker]
 
     async def disconnect_client(self: "FakeWorld", worker: str) -> None:
-        """It connects again at once, from another port."""
+        """Close the connections; the client reconnects at once from another port."""
         await self._called("disconnect_client", worker)
         self.open[worker] = frozenset({f"{worker} 3"})
 

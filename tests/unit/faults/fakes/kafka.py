@@ -1,7 +1,8 @@
-"""Kafka's administration in memory: settings, quotas, records, topics, fetch sessions, and who rules the quorum.
+"""Kafka's administration in memory: settings, quotas, records, topics, fetch sessions and quorum leader.
 
-It refuses what Kafka refuses: thread pools that more than double or halve, records deleted beyond the high watermark,
-topics that are there already. A throttled move lasts until the throttle is taken off or the move is cancelled.
+It refuses what Kafka refuses: thread pools that more than double or halve, deletion of records beyond the high
+watermark, and creation of existing topics. A throttled move lasts until its throttle is removed or the move is
+cancelled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -37,7 +38,9 @@ ID, NEW_ID = "4kQ9V8pQS0a1", "zH3uVb1mTk2c"
 
 
 class FakeKafka:
-    """See `faults.runtime.world.Administered`; ``dynamic``, ``logs`` and ``sessions`` may be changed from outside."""
+    """Fake of `faults.runtime.world.Administered`; tests may change ``dynamic``, ``logs`` and ``sessions`` from
+    outside.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +50,7 @@ class FakeKafka:
         self.sessions: dict[BrokerId, set[int]] = {BrokerId(1): {11}, BrokerId(2): {22}, BrokerId(3): set()}
         self.told_sessions: dict[str, dict[BrokerId, int]] = {}
         self.epoch = 1
-        self.deposed = True  # whether a controller that is taken away is noticed
+        self.deposed = True  # True if the loss of the controller leads to an election
         self.held_moves: dict[TopicPartition, tuple[BrokerId, ...]] = {}
         self.cut_since_us: dict[BrokerId, int] = {}
 
@@ -152,7 +155,7 @@ class FakeKafka:
         return self.told_sessions.get(worker, {})
 
     def fenced(self: "FakeWorld") -> set[BrokerId]:
-        """The brokers whose controller links have been cut for as long as a session lasts."""
+        """Return the brokers whose controller links have been cut for at least a session timeout."""
         for broker, rack in self.racks().items():
             ways = [link.proxy for link in self.links() if link.channel == "controller" and link.source_rack == rack]
             if ways and all(self.proxies[way] for way in ways):
@@ -163,7 +166,7 @@ class FakeKafka:
         return {broker for broker, since_us in self.cut_since_us.items() if since_us <= due}
 
     def hold_back(self: "FakeWorld", assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> bool:
-        """Whether moves to new replicas wait for a throttle; if so they are in flight from now on."""
+        """Return whether moves to new replicas wait for a throttle; such moves are in flight from now on."""
         throttled = any("leader.replication.throttled.rate" in own for own in self.dynamic.values())
         data = {w: r for w, r in assignment.items() if {*r} - {*self._partitions[w].replicas}}
         if throttled and data:

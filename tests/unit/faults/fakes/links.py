@@ -1,8 +1,8 @@
-"""Links as connections of our own see them: what toxics do to bytes, to a close, and to a connection as a whole.
+"""Links as seen by probe connections: effects of toxics on bytes, on a close, and on a whole connection.
 
-It does what Toxiproxy 2.12.0 was measured to do (``tests/contract/test_toxics.py``), in small: a disabled or redirected
-proxy and a healed ``timeout`` close what goes through them, rate 0 holds everything back until it is lifted, and what
-keeps no connection open keeps the next one from being opened as little.
+The fake does what ``tests/contract/test_toxics.py`` measures of Toxiproxy 2.12.0: a disabled or redirected proxy and a
+healed ``timeout`` close their connections, rate 0 holds all bytes until it is removed, and toxics that close
+connections also close new ones.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ QUESTION_BYTES, ANSWER_BYTES = 50, 500
 TRIP_MS = 1.0
 POLL_US = 10_000
 NEVER_MS = 1e9
-FREE_BYTES_PER_MS = 50_000  # what a link carries that nobody limits
+FREE_BYTES_PER_MS = 50_000  # bandwidth of a link without limits
 
 
 class FakeProbe:
-    """A connection through one proxy; it is over when the proxy has closed what went through it since."""
+    """A connection through one proxy; it ends when the proxy closes its connections."""
 
     def __init__(self, world: FakeWorld, link: Link) -> None:
         self.world = world
@@ -71,7 +71,9 @@ class FakeProbe:
         return not self.open or self.made != self.world.closings.get(self.link.proxy, 0)
 
     def _fate(self, sizes: Mapping[str, int]) -> tuple[Literal["answered", "closed", "reset", "silent"], float, int]:
-        """How a question ends as things are now, after how many ms, and how much of its answer arrives."""
+        """Return how a request ends under the current toxics, after how many ms, and how much of its response
+        arrives.
+        """
         if self._ended() or self.world.states[self.link.broker] == "exited":
             return "closed", 0.0, 0
         ms, answered = TRIP_MS + sum(sizes.values()) / FREE_BYTES_PER_MS, sizes["downstream"]
@@ -97,7 +99,7 @@ class FakeProbe:
 
 
 class FakeLinks:
-    """See `faults.world`: dialling of Linked, and Redirected."""
+    """Fake of `faults.runtime.world`: dialling of links, and redirection of proxies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,9 +132,9 @@ class FakeLinks:
         return node
 
     def close_through(self, proxy: str) -> None:
-        """End every connection that goes through a proxy now."""
+        """End every connection through a proxy."""
         self.closings[proxy] = self.closings.get(proxy, 0) + 1
 
     def straight(self) -> bool:
-        """Whether every proxy leads where it should."""
+        """Return whether every proxy leads to its own broker."""
         return all(upstream == f"b{proxy.rpartition('-k')[2]}:91" for proxy, upstream in self.turned.items())

@@ -1,4 +1,6 @@
-"""Limits and log directories, in memory: the kernel throttles and kills; a broker gives up what it can't write."""
+"""Limits and log directories in memory: the kernel throttles and kills, and a broker drops directories that it
+can't write.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,13 +13,15 @@ if TYPE_CHECKING:
 
 
 MIB = 1_048_576
-NOTICED_US = 2_000_000  # how long a broker takes to write something
+NOTICED_US = 2_000_000  # time until a broker writes to a directory
 BROKERS = (1, 2, 3)
 AT_REST = Limits(None, 1024 * MIB)
 
 
 class FakeMachine:
-    """See `faults.world`: Limited, Stored. ``idle`` nodes never run against a limit; ``disks``: how many each has."""
+    """Fake of limits and disks in `faults.runtime.world`. ``idle`` nodes never reach a limit; ``disks`` is the
+    number per broker.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +43,7 @@ class FakeMachine:
         return self.allowed[broker]
 
     async def limit(self: "FakeWorld", broker: BrokerId, limits: Limits) -> None:
-        """As the kernel does, with too little memory it kills."""
+        """Set limits; as in the kernel, too little memory kills the process."""
         await self._called("limit", (broker, limits))
         self.allowed[broker] = limits
         self.limited_us[broker] = self.clock.now_us()
@@ -63,7 +67,7 @@ class FakeMachine:
         return list(self.disks[broker])
 
     async def offline_log_dirs(self: "FakeWorld", broker: BrokerId) -> frozenset[str]:
-        """With no directory left a broker halts, and can't be asked."""
+        """Return the offline directories; a broker without any directory halts and does not answer."""
         await self._called("offline_log_dirs", broker)
         for (owner, path), since_us in self.unusable_us.items():
             if self.clock.now_us() >= since_us + NOTICED_US:
@@ -91,12 +95,12 @@ class FakeMachine:
         self._usable(broker, log_dir)
 
     def roomy(self: "FakeWorld") -> bool:
-        """No limit but those of before, every directory usable and used."""
+        """Return whether only the original limits apply and every directory is usable and in use."""
         usable = all(each.writable and each.free_bytes for dirs in self.disks.values() for each in dirs)
         return usable and not self.offline and all(limits == AT_REST for limits in self.allowed.values())
 
     def booted(self, broker: BrokerId) -> None:
-        """A broker that starts takes every directory that it can write."""
+        """Let a started broker use every writable directory."""
         self.offline = {
             (owner, path) for owner, path in self.offline if owner != broker or (owner, path) in self.unusable_us
         }

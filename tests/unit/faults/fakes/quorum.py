@@ -1,4 +1,4 @@
-"""The metadata quorum of a cluster in memory: every node votes, and who does not run falls behind."""
+"""The metadata quorum in memory: every node votes, and a stopped node falls behind."""
 
 from collections.abc import Mapping
 
@@ -8,10 +8,10 @@ BEHIND = 1_000
 
 
 class FakeQuorum:
-    """Voters and how far behind the active controller each is."""
+    """The voters, and the lag of each behind the active controller."""
 
     states: dict[BrokerId, BrokerState]
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
-        """No records for a node that runs."""
+        """Return the lag in records: 0 for a node that runs."""
         return {node: 0 if state == "running" else BEHIND for node, state in self.states.items()}

@@ -1,4 +1,4 @@
-"""The wire proxy in memory: rules that a probe meets, and counters that go up as long as there is traffic."""
+"""The wire proxy in memory: rules that match a probe, and counters that grow while there is traffic."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ OFFERED = dict.fromkeys(API_KEYS, 13)
 class FakeRules:
     """Fake of `faults.runtime.world.WireProxyControl`.
 
-    ``toothless`` rules are kept and do nothing; ``nobody``: no broker answers.
+    Rules in ``toothless`` are stored but do nothing. With ``nobody`` set, no broker answers.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class FakeRules:
         self.in_force.pop(name, None)
 
     async def rules(self: "FakeWorld") -> Mapping[str, Mapping[str, int]]:
-        """Each look finds one request more, which every rule has met."""
+        """Return the rules; each call counts one more request that every rule matched."""
         await self._called("rules", None)
         if self.no_proxy:
             raise FaultError("clients of this cluster pass no wire proxy")

@@ -1,4 +1,4 @@
-"""Nodes of a version, in memory: as Kafka does, one that doesn't know the finalised level ends as it starts."""
+"""Node versions in memory: as in Kafka, a node that does not know the finalised level exits at its start."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ KNOWN_LEVEL = {"4.1.2": 27, "4.3.1": 30}
 
 
 class FakeUpgrades:
-    """See `faults.runtime.world.Upgradable`; ``versions`` and ``level`` may be changed from outside."""
+    """Fake of `faults.runtime.world.Upgradable`; tests may change ``versions`` and ``level`` from outside."""
 
     def __init__(self) -> None:
         super().__init__()

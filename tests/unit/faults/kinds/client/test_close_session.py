@@ -19,7 +19,7 @@ OF_ARM = "{id: gone, at: 1s, kind: close_session, client: baseline}"
 
 
 async def test_by_its_id(stage: Stage) -> None:
-    """Closed on the broker that is named, and on no other."""
+    """The session is closed on the broker in the plan, and on no other."""
     await stage.play(BY_ID)
     assert {1: set(), 2: {22}, 3: set()} == stage.world.sessions
     (witness,) = stage.journal.witnesses("gone")
@@ -27,7 +27,7 @@ async def test_by_its_id(stage: Stage) -> None:
 
 
 async def test_of_an_arm(stage: Stage) -> None:
-    """All sessions reported by the consumers are closed; one that no longer exists is left out."""
+    """All sessions reported by the arm's consumers are closed; a session that no longer exists is omitted."""
     stage.world.told_sessions[CONSUMER] = {1: 11, 2: 22, 3: 33}  # type: ignore[dict-item]
     await stage.play(OF_ARM)
     assert {1: set(), 2: set(), 3: set()} == stage.world.sessions
@@ -38,8 +38,8 @@ async def test_of_an_arm(stage: Stage) -> None:
     assert stage.all_ok("gone")
 
 
-async def test_not_done(stage: Stage) -> None:
-    """A rehearsal closes nothing, and the broker still knows it."""
+async def test_a_rehearsal_closes_nothing(stage: Stage) -> None:
+    """The broker still has the session."""
     await stage.rehearse(BY_ID)
     assert {11} == stage.world.sessions[1]  # type: ignore[index]
     assert [False] == [witness.ok for witness in stage.journal.witnesses("gone")]
@@ -50,7 +50,7 @@ async def test_not_done(stage: Stage) -> None:
     [(BY_ID.replace("11", "12"), "has no session 12"), (OF_ARM, "baseline reports none")],
 )
 async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None:
-    """An unknown id or a client without sessions fails the step, and nothing is closed."""
+    """An unknown id or a client without sessions fails the step, and no session is closed."""
     await stage.play(fault)
     assert sentence in str(stage.line("gone", "failed").why)
     assert [] == stage.world.called("close_fetch_session")

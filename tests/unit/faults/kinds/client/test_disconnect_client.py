@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CUT_OFF = "{id: cut-off, at: 1s, kind: disconnect_client, client: baseline}"
 
 
-async def test_what_it_had_is_gone(stage: Stage) -> None:
+async def test_existing_connections_are_closed(stage: Stage) -> None:
     """The witness counts closed connections and ignores new ones."""
     await stage.play(CUT_OFF)
     assert stage.world.called("disconnect_client") == [CONSUMER, PRODUCER]
@@ -22,8 +22,7 @@ async def test_what_it_had_is_gone(stage: Stage) -> None:
     assert stage.journal.states("cut-off") == ["intended", "injected", "witnessed", "healed"]
 
 
-async def test_one_that_holds_on(stage: Stage) -> None:
-    """A connection that is still open fails the witness."""
+async def test_an_open_connection_fails_the_witness(stage: Stage) -> None:
     stage.world.open[PRODUCER] |= {f"{PRODUCER} 3"}
     await stage.play(CUT_OFF)
     assert [witness.observed for witness in stage.journal.witnesses("cut-off")] == [4]
@@ -31,14 +30,14 @@ async def test_one_that_holds_on(stage: Stage) -> None:
 
 
 async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:
-    """All of them are still there."""
+    """All connections stay open, and no witness passes."""
     await stage.rehearse(CUT_OFF)
     (witness,) = stage.journal.witnesses("cut-off")
     assert (witness.observed, witness.ok) == (0, False)
 
 
-async def test_one_that_has_none(stage: Stage) -> None:
-    """Nothing to end is nothing proven: it fails before anybody is touched."""
+async def test_a_client_without_connections_fails_the_step(stage: Stage) -> None:
+    """The step fails before any connection is closed."""
     stage.world.open[CONSUMER] = frozenset()
     await stage.play(CUT_OFF)
     assert f"the client {CONSUMER} has no TCP connection now" in str(stage.journal.lines[0].why)

@@ -1,4 +1,4 @@
-"""Killed clients: dead and silent while it lasts, started again and heard of afterwards; and what a plan may say."""
+"""Killed clients: dead and silent during the fault, restarted at the heal, and refusals of invalid plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PRODUCER_ONLY = "{id: dead, at: 1s, for: 4s, kind: kill_client, client: orders/b
 
 
 async def test_both_are_dead_and_silent_and_come_back(stage: Stage) -> None:
-    """Every worker of the arm is hit; witnesses are its state and its silence; the heal waits for a sign of life."""
+    """Every worker of the arm is killed; witnesses are state and silence; the heal waits for a heartbeat."""
     await stage.play(KILL)
     assert stage.journal.states("dead") == ["intended", "injected", "witnessed", "healing", "healed"]
     assert stage.line("dead", "intended").targets.clients == (CONSUMER, PRODUCER)
@@ -39,13 +39,13 @@ async def test_both_are_dead_and_silent_and_come_back(stage: Stage) -> None:
 
 
 async def test_one_operation_of_one_arm(stage: Stage) -> None:
-    """``op`` spares the others."""
+    """With ``op`` only the workers of that operation are killed."""
     await stage.play(PRODUCER_ONLY)
     assert stage.world.called("kill_client") == [PRODUCER]
 
 
 async def test_a_kill_that_kills_nobody(stage: Stage) -> None:
-    """The sabotaged injection: neither the state nor the silence is there, and both witnesses say so."""
+    """With an injection that does nothing, both the witness of state and the witness of silence fail."""
     stage.world._down = lambda *_: None  # type: ignore[method-assign, assignment]
     await stage.play(KILL)
     assert {witness.unit for witness in stage.journal.witnesses("dead")} == {"clients"}
@@ -53,14 +53,14 @@ async def test_a_kill_that_kills_nobody(stage: Stage) -> None:
 
 
 async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:
-    """Nobody is killed, and no witness speaks."""
+    """No client is killed, and no witness passes."""
     await stage.rehearse(KILL)
     assert stage.world.called("kill_client") == []
     assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
 
 
 async def test_started_again_by_somebody_else(stage: Stage) -> None:
-    """A worker that is back in the middle is seen."""
+    """A worker that runs again during the fault fails a witness."""
 
     def meddle() -> None:
         stage.world._up(PRODUCER, 0)
@@ -71,7 +71,7 @@ async def test_started_again_by_somebody_else(stage: Stage) -> None:
 
 
 async def test_a_client_that_never_comes_back(stage: Stage) -> None:
-    """A start that nobody follows is no heal: the error names the client and its log."""
+    """A start without a heartbeat fails the heal; the error names the client and its log."""
     stage.world._up = lambda *_: None  # type: ignore[method-assign, assignment]
     with pytest.raises(FaultError, match=rf"{CONSUMER} is exited; look at the client's log"):
         await stage.play(KILL)
@@ -79,7 +79,7 @@ async def test_a_client_that_never_comes_back(stage: Stage) -> None:
 
 
 async def test_a_client_that_lags_is_not_back(stage: Stage) -> None:
-    """It runs and speaks, and is still behind its schedule: the heal waits until it has caught up."""
+    """A client that runs but is behind its schedule is not healed until it has caught up."""
     stage.world.late_us[PRODUCER] = 400_000
 
     def caught_up() -> None:
@@ -89,24 +89,22 @@ async def test_a_client_that_lags_is_not_back(stage: Stage) -> None:
     assert stage.line("dead", "healed").t_us >= 9_000_000
 
 
-async def test_nobody_there(stage: Stage) -> None:
-    """On a cluster that no run drives there is no client, and the sentence says what to do."""
+async def test_without_a_run_there_are_no_clients(stage: Stage) -> None:
+    """On a cluster without a run, the error says how to start clients."""
     stage.world.crew.clear()
     await stage.play(KILL)
     assert stage.journal.states("dead") == ["failed"]
     assert "no run drives this cluster, so there are no clients to target" in str(stage.journal.lines[0].why)
 
 
-async def test_down_already(stage: Stage) -> None:
-    """A client that another fault holds is not hit again."""
+async def test_a_client_that_is_down_is_not_killed_again(stage: Stage) -> None:
     stage.world.crew[CONSUMER] = replace(stage.world.crew[CONSUMER], state="paused")
     await stage.play(KILL)
     assert f"the client {CONSUMER} is paused already" in str(stage.journal.lines[0].why)
     assert stage.world.called("kill_client") == []
 
 
-async def test_an_interrupt_starts_it_at_once(stage: Stage) -> None:
-    """Cancelled in the middle, it is released."""
+async def test_an_interrupt_restarts_the_client(stage: Stage) -> None:
     await stage.interrupt(2_500, KILL)
     assert stage.world.called("start_client") == [CONSUMER, PRODUCER]
     assert stage.journal.states("dead")[-1] == "healed"
@@ -121,22 +119,22 @@ async def test_an_interrupt_starts_it_at_once(stage: Stage) -> None:
         ("client: baseline produce", "a client is an arm, `ARM` or `WORKLOAD/ARM`"),
     ],
 )
-def test_names_are_judged_by_the_plan(words: str, sentence: str) -> None:
-    """An arm that there isn't, or that doesn't do that, is refused where it stands."""
+def test_unknown_arms_and_operations_are_refused(words: str, sentence: str) -> None:
+    """An unknown arm or operation is refused at its position in the plan."""
     with pytest.raises(PlanError) as refused:
         timeline_of(f"{{at: 1s, for: 4s, kind: kill_client, {words}}}")
     assert sentence in str(refused.value)
 
 
-def test_two_faults_on_one_client_fight() -> None:
-    """The same process can't be killed and frozen at once, by whatever name; another of the same arm can."""
+def test_two_faults_on_one_client_conflict() -> None:
+    """The same process can't be killed and paused at the same time; another worker of the arm can."""
     with pytest.raises(PlanError, match=f"conflicts with `dead`, which lasts until 5s on client {PRODUCER}"):
         timeline_of(PRODUCER_ONLY, "{at: 2s, for: 4s, kind: pause_client, client: baseline}")
     timeline_of(PRODUCER_ONLY, "{at: 2s, for: 4s, kind: pause_client, client: baseline, op: consume}")
 
 
-def test_a_long_session_is_told() -> None:
-    """That a consumer is back only when its old session is over surprises people: a warning, with what to do."""
+def test_a_long_session_timeout_gives_a_warning() -> None:
+    """The consumer's partitions are assigned only after its old session expires; the warning has a remedy."""
     (warning,) = load_plan(FRAME + f"  - {KILL}\n").warnings
     assert "`orders/baseline` gets its partitions back when its old session is over, 45s after the kill" in warning
     assert load_plan(FRAME + f"  - {PRODUCER_ONLY}\n").warnings == ()

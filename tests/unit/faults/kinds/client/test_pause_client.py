@@ -1,4 +1,4 @@
-"""Frozen clients: stopped and silent, and thawed."""
+"""Paused clients: stopped and silent during the fault, and resumed at the heal."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 PAUSE = "{id: frozen, at: 1s, for: 4s, kind: pause_client, client: baseline}"
 
 
-async def test_stopped_and_silent_and_thawed(stage: Stage) -> None:
-    """State and silence are seen each second; the undo thaws."""
+async def test_stopped_silent_and_resumed(stage: Stage) -> None:
+    """State and silence are witnessed each second; the undo resumes the client."""
     await stage.play(PAUSE)
     assert stage.all_ok("frozen")
     assert stage.line("frozen", "intended").undo.as_json()["verb"] == "resume_clients"
@@ -25,8 +25,8 @@ async def test_stopped_and_silent_and_thawed(stage: Stage) -> None:
     assert stage.journal.states("frozen")[-1] == "healed"
 
 
-async def test_speaks_although_stopped(stage: Stage) -> None:
-    """A worker whose state reads stopped, but that goes on (a program of its own that was not), is heard."""
+async def test_a_paused_client_with_heartbeats_fails_the_witness(stage: Stage) -> None:
+    """A worker whose state is stopped but which still sends heartbeats fails the witness of silence."""
     down = stage.world._down
 
     def only_said(worker: str, state: object) -> None:
@@ -40,15 +40,15 @@ async def test_speaks_although_stopped(stage: Stage) -> None:
 
 
 async def test_a_short_pause_is_seen_by_its_state_alone(stage: Stage) -> None:
-    """Within the time between two signs silence proves nothing, so it isn't claimed."""
+    """A pause shorter than the heartbeat interval has no witness of silence."""
     await stage.play("{id: frozen, at: 1s, for: 400ms, kind: pause_client, client: baseline}")
     assert {witness.what for witness in stage.journal.witnesses("frozen")} == {
         "clients whose processes, read back, are paused"
     }
 
 
-async def test_not_done_it_proves_nothing(stage: Stage) -> None:
-    """Sabotaged, and rehearsed: no witness speaks."""
+async def test_without_injection_no_witness_passes(stage: Stage) -> None:
+    """This covers an injection that does nothing, and a rehearsal."""
     await stage.rehearse(PAUSE)
     stage.world._down = lambda *_: None  # type: ignore[method-assign, assignment]
     await stage.play(PAUSE)
@@ -57,8 +57,7 @@ async def test_not_done_it_proves_nothing(stage: Stage) -> None:
     assert not any(witness.ok for witness in witnesses)
 
 
-async def test_a_thaw_that_does_not_take(stage: Stage) -> None:
-    """The heal is verified: still stopped after it, the fault is not healed."""
+async def test_a_client_that_stays_paused_fails_the_heal(stage: Stage) -> None:
     stage.world._up = lambda *_: None  # type: ignore[method-assign, assignment]
     with pytest.raises(FaultError, match=f"{CONSUMER} is paused"):
         await stage.play(PAUSE)

@@ -1,4 +1,4 @@
-"""Zombies: frozen until their group has expelled them, and members again afterwards."""
+"""Zombies: paused until their group has expelled them, and members again after the heal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ ZOMBIE = "{id: undead, at: 1s, for: 50s, kind: zombie, client: baseline}"
 EXPELLED = "clients whose group's coordinator no longer has them as members"
 
 
-async def test_only_the_consumer_is_frozen_and_is_seen_expelled(stage: Stage) -> None:
-    """The last witness is the coordinator's word; healed when it is a member again."""
+async def test_only_the_consumer_is_paused_and_expelled(stage: Stage) -> None:
+    """The last witness is the coordinator's list of members; the fault is healed when the consumer is a member
+    again.
+    """
     await stage.play(ZOMBIE)
     assert stage.world.called("pause_client") == [CONSUMER]
     assert stage.all_ok("undead")
@@ -29,8 +31,8 @@ async def test_only_the_consumer_is_frozen_and_is_seen_expelled(stage: Stage) ->
     assert stage.journal.states("undead")[-1] == "healed"
 
 
-async def test_a_group_that_keeps_it(stage: Stage) -> None:
-    """Frozen, but never expelled: it was no zombie, and the witness says so."""
+async def test_a_group_that_does_not_expel_the_consumer(stage: Stage) -> None:
+    """A paused consumer that stays a member fails the witness."""
     in_group = stage.world.in_group
 
     async def patient(worker: str) -> bool | None:
@@ -43,7 +45,7 @@ async def test_a_group_that_keeps_it(stage: Stage) -> None:
 
 
 async def test_never_a_member_again(stage: Stage) -> None:
-    """It runs and speaks and stays outside: that is not healed."""
+    """A consumer that runs and sends heartbeats but never joins the group again fails the heal."""
     up = stage.world._up
 
     def outside(worker: str, ready_us: int) -> None:
@@ -56,15 +58,15 @@ async def test_never_a_member_again(stage: Stage) -> None:
 
 
 async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:
-    """Nobody is frozen, and no witness speaks."""
+    """No client is paused, and no witness passes."""
     await stage.rehearse(ZOMBIE)
     witnesses = stage.journal.witnesses("undead")
     assert EXPELLED in {witness.what for witness in witnesses}
     assert not any(witness.ok for witness in witnesses)
 
 
-async def test_one_without_a_group_is_not_hit(stage: Stage) -> None:
-    """What the plan could not know is found at injection: nothing is frozen."""
+async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
+    """The plan check can't detect it, so the injection fails before the pause."""
     stage.world.grouped.clear()
     await stage.play(ZOMBIE)
     assert f"the client {CONSUMER} is in no group now" in str(stage.journal.lines[0].why)
@@ -97,8 +99,8 @@ async def test_one_without_a_group_is_not_hit(stage: Stage) -> None:
         ),
     ],
 )
-def test_a_session_must_be_outlasted(plan: str, sentence: str) -> None:
-    """The arm's own setting, Kafka's default or the broker's, whichever holds for that client; and only consumers."""
+def test_the_fault_must_outlast_the_session_timeout(plan: str, sentence: str) -> None:
+    """The timeout is the arm's setting, Kafka's default or the broker's; only consumers can be zombies."""
     with pytest.raises(PlanError) as refused:
         load_plan(plan)
     assert sentence in str(refused.value)

@@ -38,22 +38,22 @@ async def test_in_force_and_back(stage: Stage, fault: str, of: tuple, before: di
     assert stage.journal.states("few") == ["intended", "injected", "witnessed", "healing", "healed"]
 
 
-async def test_not_done(stage: Stage) -> None:
-    """A rehearsal changes nothing, and its witnesses say so."""
+async def test_a_rehearsal_changes_nothing(stage: Stage) -> None:
+    """All witnesses of the rehearsal fail."""
     await stage.rehearse(THREADS)
     assert stage.world.called("alter_config") == []
     assert {False} == {witness.ok for witness in stage.journal.witnesses("few")}
 
 
 async def test_changed_back_by_somebody_else(stage: Stage) -> None:
-    """A setting removed during the fault fails a witness."""
+    """A setting that is removed during the fault fails a witness."""
     own = stage.world.dynamic.setdefault(("broker", "1"), {})
     await stage.play_with(2_500, own.clear, THREADS)
     assert [True, True, False, False, False] == [witness.ok for witness in stage.journal.witnesses("few")]
 
 
-async def test_heal_that_does_not_take(stage: Stage) -> None:
-    """Kafka refuses the value of before: failed, with its reason."""
+async def test_a_refused_restore_fails_the_heal(stage: Stage) -> None:
+    """Kafka refuses the previous value; the error has Kafka's reason."""
     refusal = AdminError("Kafka refused to change the configuration of 1: not now", "INVALID_REQUEST")
     with pytest.raises(Exception, match=r"could not be healed: after 30 s still: .*not now"):
         await stage.play_with(3_000, lambda: stage.world.broken.update(alter_config=refusal), THREADS)
@@ -78,8 +78,8 @@ async def test_refused_at_injection(stage: Stage, said: str, sentence: str) -> N
     ("now", "wanted", "ok"),
     [("8", "4", True), ("8", "16", True), ("8", "3", False), ("8", "17", False), ("3", "1", False), ("3", "2", True)],
 )
-def test_steps(now: str, wanted: str, ok: bool) -> None:
-    """Half to double; and where Kafka rounds half down, only what could also be undone in one step."""
+def test_thread_pools_change_by_half_to_double(now: str, wanted: str, ok: bool) -> None:
+    """Kafka rounds half down, so a change is allowed only if its undo is also a single step."""
     assert ok == (resize_refusal("num.network.threads", now, wanted) is None)
 
 

@@ -24,14 +24,14 @@ async def test_leaders_go_home(stage: Stage) -> None:
 
 
 async def test_nothing_to_elect(stage: Stage) -> None:
-    """All leaders are preferred already: a fault that did nothing is not witnessed."""
+    """All leaders are preferred already, so the fault has no effect and its witness fails."""
     await stage.play(ELECT)
     (witness,) = stage.journal.witnesses("home")
     assert (witness.observed, witness.ok) == (0, False)
 
 
 async def test_preferred_replica_is_dead(stage: Stage) -> None:
-    """The preferred leader stays dead: failed after the deadline, and nothing is left to undo."""
+    """The preferred leader stays dead: the step fails after the deadline without an undo."""
     stage.world._lose(1, "exited")  # type: ignore[arg-type]
     await stage.play(ELECT)
     assert stage.journal.states("home") == ["intended", "failed", "healed"]
@@ -39,7 +39,7 @@ async def test_preferred_replica_is_dead(stage: Stage) -> None:
 
 
 async def test_refused_for_a_while(stage: Stage) -> None:
-    """Kafka refuses the election at first: it is asked again."""
+    """Kafka refuses the election at first, and the request is repeated."""
     stage.world.broken["elect_preferred"] = AdminError("not now", "ELECTION_NOT_NEEDED")
     await stage.play_with(13_000, stage.world.broken.clear, KILL, ELECT)
     assert stage.all_ok("home")

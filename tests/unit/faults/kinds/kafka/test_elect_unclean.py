@@ -1,4 +1,4 @@
-"""An unclean election: only where a partition has no leader, and then whoever lives leads."""
+"""Unclean election: in a partition without a leader, a live replica that was not in sync becomes leader."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ UNCLEAN = "{id: any, at: 1s, kind: elect, topic: orders, election: unclean}"
 
 
 def orphan(stage: Stage) -> None:
-    """Partition 0 has lost its last replica in sync, broker 1, which is dead; 2 and 3 live."""
+    """Partition 0 lost its last in-sync replica, the dead broker 1; brokers 2 and 3 live."""
     stage.world._lose(1, "exited")  # type: ignore[arg-type]
     state = stage.world._partitions["orders", 0]
     stage.world._partitions["orders", 0] = replace(state, leader=None, isr=(state.replicas[0],), leader_epoch=5)
 
 
 async def test_a_live_replica_leads(stage: Stage) -> None:
-    """A replica that was not in sync leads at a higher epoch; what that may cost is told to the judges."""
+    """The replica leads at a higher epoch, and the journal names the partition for the integrity checks."""
     orphan(stage)
     await stage.play(UNCLEAN)
     assert stage.world._partitions["orders", 0].leader == 2
@@ -32,15 +32,15 @@ async def test_a_live_replica_leads(stage: Stage) -> None:
     assert ([0], ("lost", "duplicate", "order")) == (roles["leaderless"], roles["permits"])
 
 
-async def test_nobody_is_deposed(stage: Stage) -> None:
-    """Every partition has a leader: there is nothing to elect, and nothing is asked for."""
+async def test_partitions_with_leaders_are_left_alone(stage: Stage) -> None:
+    """If every partition has a leader, no election is requested."""
     await stage.play(UNCLEAN)
     assert "replaces none" in str(stage.line("any", "failed").why)
     assert [] == stage.world.called("elect_unclean")
 
 
-async def test_not_done(stage: Stage) -> None:
-    """A rehearsal elects nobody and proves nothing."""
+async def test_a_rehearsal_elects_no_leader(stage: Stage) -> None:
+    """No witness passes."""
     orphan(stage)
     await stage.rehearse(UNCLEAN)
     assert [False] == [witness.ok for witness in stage.journal.witnesses("any")]
@@ -48,7 +48,7 @@ async def test_not_done(stage: Stage) -> None:
 
 
 async def test_refused(stage: Stage) -> None:
-    """Kafka refuses for good: failed, with its reason, and nothing is left to undo."""
+    """Kafka refuses permanently: the step fails with Kafka's reason, without an undo."""
     orphan(stage)
     stage.world.broken["elect_unclean"] = AdminError("not eligible", "ELIGIBLE_LEADERS_NOT_AVAILABLE")
     await stage.play(UNCLEAN)

@@ -1,4 +1,4 @@
-"""Reassign, beyond rotating and moving: swaps, brokers replaced, replication changed, moves held back and cancelled."""
+"""Reassign: swaps, replaced brokers, changed replication, throttled moves, and cancelled moves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANCELLED = MORE.replace("throttle", "cancel_after: 1s, throttle")
 
 
 def shorten(stage: Stage) -> None:
-    """Every partition keeps its first replica alone, so that there is something to copy."""
+    """Reduce every partition to its first replica, so that a move has to copy data."""
     for where, state in list(stage.world._partitions.items()):
         stage.world._partitions[where] = replace(state, replicas=state.replicas[:1], isr=state.isr[:1])
 
@@ -35,7 +35,7 @@ def states(*replicas: tuple[int, ...]) -> list[PartitionState]:
 
 
 async def test_swap_moves_leaders_and_comes_back(stage: Stage) -> None:
-    """Brokers 1 and 2 change places in every list; whoever became preferred leads, and all is as before after `for`."""
+    """Brokers 1 and 2 are swapped in every list; new preferred leaders lead; with `for` all is restored."""
     before, leaders = stage.world.replicas(), stage.world.leaders()
     seen: list[list[tuple[int, ...]]] = []
     await stage.play_with(3_000, lambda: seen.append(list(stage.world.replicas())), SWAP)
@@ -45,7 +45,7 @@ async def test_swap_moves_leaders_and_comes_back(stage: Stage) -> None:
 
 
 async def test_fewer_replicas(stage: Stage) -> None:
-    """Each partition loses its last replica and keeps its leader; the lists are as before afterwards."""
+    """Each partition loses its last replica and keeps its leader; the lists are restored afterwards."""
     before = stage.world.replicas()
     seen: list[list[tuple[int, ...]]] = []
     await stage.play_with(3_000, lambda: seen.append(list(stage.world.replicas())), FEWER)
@@ -55,7 +55,7 @@ async def test_fewer_replicas(stage: Stage) -> None:
 
 
 async def test_throttled_stays_and_loses_its_throttle(stage: Stage) -> None:
-    """Without `for` the move goes to its end and stays, and every throttle setting is gone again."""
+    """Without `for` the move completes and stays, and every throttle setting is removed."""
     shorten(stage)
     await stage.play_with(6_000, lambda: _unthrottle(stage), MORE)
     assert {3} == {len(replicas) for replicas in stage.world.replicas()}
@@ -70,7 +70,7 @@ def _unthrottle(stage: Stage) -> None:
 
 
 async def test_throttled_for_a_while(stage: Stage) -> None:
-    """The move is in flight, its throttle read back each second; then all of it is as before, the throttle too."""
+    """The move is in flight with its throttle read back each second; then assignment and throttle are restored."""
     shorten(stage)
     before = stage.world.replicas()
     await stage.play(HELD)
@@ -84,14 +84,14 @@ async def test_throttled_for_a_while(stage: Stage) -> None:
 
 
 async def test_throttle_taken_off_by_somebody_else(stage: Stage) -> None:
-    """A throttle that vanishes meanwhile is seen."""
+    """A throttle that is removed during the fault fails a witness."""
     shorten(stage)
     await stage.play_with(3_000, lambda: _unthrottle(stage), HELD)
     assert any(not witness.ok for witness in stage.journal.witnesses("turn"))
 
 
 async def test_cancelled_midway(stage: Stage) -> None:
-    """The move was in flight and is gone; replicas and settings are as before."""
+    """The move is cancelled in flight; replicas and settings are as before."""
     shorten(stage)
     before = stage.world.replicas()
     await stage.play(CANCELLED)
@@ -102,7 +102,7 @@ async def test_cancelled_midway(stage: Stage) -> None:
 
 
 async def test_cancelled_too_late(stage: Stage) -> None:
-    """Nothing was in flight any more: a cancellation that did nothing is not witnessed, and the heal still restores."""
+    """Without a move in flight the cancellation has no effect: its witness fails, and the heal restores the lists."""
     shorten(stage)
     before = stage.world.replicas()
     await stage.play_with(1_500, lambda: _unthrottle(stage), CANCELLED)
@@ -111,8 +111,8 @@ async def test_cancelled_too_late(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [MORE, HELD, CANCELLED])
-async def test_not_done(stage: Stage, fault: str) -> None:
-    """A rehearsal moves nothing, cancels nothing of anybody's, and proves nothing."""
+async def test_a_rehearsal_moves_nothing(stage: Stage, fault: str) -> None:
+    """No move starts, moves of others are not cancelled, and no witness passes."""
     shorten(stage)
     stage.world._moving = {("other", 0)}
     await stage.rehearse(fault)
@@ -121,33 +121,33 @@ async def test_not_done(stage: Stage, fault: str) -> None:
 
 
 async def test_replace_needs_a_free_broker(stage: Stage) -> None:
-    """A broker that holds a replica of them all can't take another's place."""
+    """A broker that has a replica of every partition can't replace another broker."""
     await stage.play("{id: turn, at: 1s, kind: reassign, replace: {from: 1, to: 2}}")
     assert "can't take its place" in str(stage.line("turn", "failed").why)
 
 
-def test_replace_takes_all_that_it_holds() -> None:
-    """Partitions that it doesn't hold are left alone; every other keeps its order."""
+def test_replace_changes_all_partitions_of_the_broker() -> None:
+    """Partitions without a replica on the broker are unchanged; other replicas keep their order."""
     given = states((1, 2), (2, 3), (3, 1))
     assert {("t", 0): (4, 2), ("t", 2): (3, 4)} == reassign.replace_broker(given, BrokerId(1), BrokerId(4))
 
 
 def test_more_replicas_are_spread() -> None:
-    """The rack that has none comes first, and within a rack the broker that holds least."""
+    """A rack without a replica comes first; within a rack, the broker with the fewest replicas."""
     racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b", 4: "b"}.items()}
     wanted = reassign.change_replication(states((1,), (1,), (2,), (2,)), 2, racks)
     assert [(1, 3), (1, 4), (2, 3), (2, 4)] == list(wanted.values())
 
 
 def test_fewer_replicas_stay_spread() -> None:
-    """What goes first is a second replica in a rack, and never the preferred leader."""
+    """The second replica in a rack is removed first, never the preferred leader."""
     racks = {BrokerId(b): rack for b, rack in {1: "a", 2: "a", 3: "b"}.items()}
     wanted = reassign.change_replication(states((1, 2, 3), (2, 3, 1), (3, 1, 2)), 2, racks)
     assert [(1, 3), (2, 3), (3, 1)] == list(wanted.values())
 
 
 def test_more_replicas_than_brokers() -> None:
-    """There is nobody left to hold one."""
+    """No broker is left for another replica, so the plan is refused."""
     with pytest.raises(FaultError, match="ask for fewer"):
         reassign.change_replication(states((1,)), 2, {BrokerId(1): "a"})
 
@@ -166,6 +166,6 @@ def test_more_replicas_than_brokers() -> None:
     ],
 )
 def test_refused_in_a_plan(said: str, sentence: str) -> None:
-    """What the plan alone shows to be wrong."""
+    """These mistakes are detected from the plan alone."""
     with pytest.raises(PlanError, match=sentence):
         timeline_of("{at: 1s, kind: reassign, " + said + "}")

@@ -1,4 +1,4 @@
-"""What can't be taken back: records deleted, a topic created anew, partitions added. Each is seen, or says it isn't."""
+"""Irreversible topic faults: deleted records, recreated topics and added partitions, with their witnesses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DONE = ["intended", "injected", "witnessed", "healed"]
     ("how", "start"), [("", 100), (", share: 0.5", 50), (", before: 30", 30), (", before: 900", 100)]
 )
 async def test_records_deleted(stage: Stage, how: str, start: int) -> None:
-    """To the end, a share of each partition, or up to an offset, but never beyond the end; every leader says so."""
+    """Records are deleted to the end, by a share or up to an offset, at most to the end; every leader confirms."""
     await stage.play(DELETE.replace("orders}", f"orders{how}}}"))
     assert {(start, 100)} == set(stage.world.logs.values())
     (witness,) = stage.journal.witnesses("it")
@@ -37,14 +37,14 @@ async def test_records_deleted(stage: Stage, how: str, start: int) -> None:
 
 
 async def test_nothing_to_delete(stage: Stage) -> None:
-    """An empty topic: the fault says that there is nothing to do."""
+    """An empty topic fails the step with the reason."""
     stage.world.logs = dict.fromkeys(stage.world.logs, (100, 100))
     await stage.play(DELETE)
     assert "holds no records to delete" in str(stage.line("it", "failed").why)
 
 
-async def test_topic_created_anew(stage: Stage) -> None:
-    """Its id is another; replicas and settings are those of before, and its records are gone."""
+async def test_a_topic_is_recreated(stage: Stage) -> None:
+    """The topic has another id, the same replicas and settings, and no records."""
     replicas = stage.world.replicas()
     await stage.play(RECREATE)
     assert NEW_ID == stage.world.ids["orders"]
@@ -55,8 +55,8 @@ async def test_topic_created_anew(stage: Stage) -> None:
     assert DONE == stage.journal.states("it")
 
 
-async def test_a_death_between_the_two(stage: Stage) -> None:
-    """The runner died while there was no topic: the undo of the first line, from another process, creates it, once."""
+async def test_a_crash_between_deletion_and_creation(stage: Stage) -> None:
+    """The undo of the first journal line, in another process, creates the missing topic once."""
     replicas = stage.world.replicas()
     await stage.play(RECREATE)
     assert "nothing" == stage.line("it", "injected").undo.verb
@@ -69,7 +69,7 @@ async def test_a_death_between_the_two(stage: Stage) -> None:
 
 
 async def test_partitions_added(stage: Stage) -> None:
-    """As many as asked for, all led."""
+    """The topic has the requested number of partitions, all with leaders."""
     await stage.play(ADD)
     (witness,) = stage.journal.witnesses("it")
     assert (8, 8, True) == (witness.asked, witness.observed, witness.ok)
@@ -77,8 +77,8 @@ async def test_partitions_added(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [DELETE, RECREATE, ADD])
-async def test_not_done(stage: Stage, fault: str) -> None:
-    """A rehearsal changes nothing, and nothing is proven."""
+async def test_a_rehearsal_changes_nothing(stage: Stage, fault: str) -> None:
+    """No witness passes."""
     logs, replicas = dict(stage.world.logs), stage.world.replicas()
     await stage.rehearse(fault)
     assert (logs, replicas, ID) == (stage.world.logs, stage.world.replicas(), stage.world.ids["orders"])
@@ -95,6 +95,6 @@ async def test_not_done(stage: Stage, fault: str) -> None:
     ],
 )
 def test_refused_in_a_plan(fault: str, sentence: str) -> None:
-    """What the plan alone shows to be wrong."""
+    """These mistakes are detected from the plan alone."""
     with pytest.raises(PlanError, match=sentence):
         timeline_of(fault)

@@ -114,7 +114,7 @@ async def test_a_broker_that_is_down_has_no_turn(stage: Stage) -> None:
     """The step is refused with a message before any change."""
     stage.world._lose(2, "exited")  # type: ignore[arg-type]
     await stage.play(ROLL)
-    assert "node 2 is exited, so it has no turn" in str(stage.line("roll", "failed").why)
+    assert "node 2 is exited already" in str(stage.line("roll", "failed").why)
     assert [] == turns(stage)
 
 
