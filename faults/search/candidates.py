@@ -60,25 +60,20 @@ def value_at(document: Document, loc: Location) -> Any:
 
 def with_values(document: Document, values: Mapping[Location, Any]) -> Document:
     """Copy a document with these values set; missing parent mappings are created."""
-    copy: Any = deepcopy(dict(document))
+    copy = deepcopy(dict(document))
     for (*path, last), value in values.items():
-        parent = copy
+        parent: Any = copy
         for step in path:
             parent = parent.setdefault(step, {}) if isinstance(parent, dict) else parent[step]
         parent[last] = value
-    return dict(copy)
+    return copy
 
 
-def without(document: Document, *locations: Location) -> Document:
-    """Copy a document without the values at these locations."""
-    copy: Any = deepcopy(dict(document))
-    # from the back, so that a deletion doesn't shift the list indices of the next location
-    for *path, last in sorted(locations, key=lambda loc: [str(step).zfill(4) for step in loc], reverse=True):
-        parent = copy
-        for step in path:
-            parent = parent[step]
-        del parent[last]
-    return dict(copy)
+def without(document: Document, loc: Location) -> Document:
+    """Copy a document without the value at this location."""
+    copy = deepcopy(dict(document))
+    del value_at(copy, loc[:-1])[loc[-1]]
+    return copy
 
 
 def digest(*values: Any) -> str:
