@@ -19,15 +19,15 @@ OFFERED = dict.fromkeys(API_KEYS, 13)
 class FakeRules:
     """Fake of `faults.runtime.world.WireProxyControl`.
 
-    Rules in ``toothless`` are stored but do nothing. With ``nobody`` set, no broker answers.
+    Rules in ``ineffective`` are stored but do nothing. With ``unreachable`` set, no broker answers.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.in_force: dict[str, Rule] = {}
         self.counted: dict[str, dict[str, int]] = {}
-        self.toothless = False
-        self.nobody = False
+        self.ineffective = False
+        self.unreachable = False
         self.no_proxy = False
 
     async def add_rule(self: "FakeWorld", rule: Mapping[str, Any]) -> None:
@@ -45,15 +45,15 @@ class FakeRules:
         if self.no_proxy:
             raise FaultError("clients of this cluster pass no wire proxy")
         for name in self.in_force:
-            for counter in () if self.toothless else ("matched", "hit"):
+            for counter in () if self.ineffective else ("matched", "hit"):
                 self.counted[name][counter] += 1
         return {name: dict(self.counted[name]) for name in self.in_force}
 
     async def probe_rule(self: "FakeWorld", name: str, api: str, limit_ms: int) -> Answer:
         await self._called("probe_rule", (name, api))
-        if self.nobody:
+        if self.unreachable:
             raise FaultError("nobody answers behind the wire proxy")
-        rule = None if self.toothless else self.in_force.get(name)
+        rule = None if self.ineffective else self.in_force.get(name)
         if rule is not None:
             self.counted[name]["probed"] += 1
         answer = _answered(api) if rule is None else _met(rule, api, limit_ms)

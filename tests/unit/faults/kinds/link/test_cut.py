@@ -1,4 +1,4 @@
-"""Cut: the right streams, silence on every link that answered before, and connections that are back after the heal."""
+"""Cut: the right streams are cut, links do not answer during the fault, and connections work after the heal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answers(stage: Stage) -> list[Witness]:
 
 
 async def test_silence_at_both_ends_and_toxics_in_between(stage: Stage) -> None:
-    """Two probings without an answer, the toxic read back each second, and a `timeout` of 0 taken off in the end."""
+    """Two probes get no answer, the toxic is read back each second, and the `timeout` of 0 is removed at the heal."""
     seen: list[Toxic] = []
     await stage.play_with(3_300, lambda: seen.extend(stage.world.proxies["client_a-k2"].values()), LINK)
     assert seen == [Toxic(OURS, "timeout", "upstream", {"timeout": 0})]
@@ -39,7 +39,9 @@ async def test_silence_at_both_ends_and_toxics_in_between(stage: Stage) -> None:
 
 
 async def test_a_rack_is_cut_on_every_channel_and_keeps_its_own(stage: Stage) -> None:
-    """Four client links cross the rack's border and are probed; its clients' way to its own broker is left alone."""
+    """Four client links cross the rack's border and are probed; links of the rack's clients to its own broker
+    are not cut.
+    """
     await stage.play(RACK)
     links = stage.line("gone", "injected").targets.links
     assert {link for link in links if link.startswith("client")} == {
@@ -54,8 +56,8 @@ async def test_a_rack_is_cut_on_every_channel_and_keeps_its_own(stage: Stage) ->
     assert stage.line("gone", "injected").targets.roles["crossing"] == {"orders": [0, 1, 2, 3, 4, 5]}
 
 
-async def test_one_way_into_and_one_way_out_of_a_rack_are_both(stage: Stage) -> None:
-    """Each stream is in exactly one of the two one-way cuts, and all are in the two-way one."""
+async def test_the_one_way_cuts_of_a_rack_add_up_to_the_two_way_cut(stage: Stage) -> None:
+    """Each stream is in exactly one of the two one-way cuts, and every stream is in the two-way cut."""
     streams = []
     for ways in ("in", "out", "both"):
         stage.world.calls.clear()
@@ -70,7 +72,7 @@ async def test_one_way_into_and_one_way_out_of_a_rack_are_both(stage: Stage) -> 
 
 @pytest.mark.parametrize("fault", [LINK, RACK])
 async def test_toxic_deleted_by_somebody_else(stage: Stage, fault: str) -> None:
-    """The read-back misses it and names the proxy, and the last probe is answered: both fail."""
+    """The read-back fails and names the proxy, and the last probe is answered and fails."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k2"].clear, fault)
     failed = [witness for witness in stage.journal.witnesses("gone") if not witness.ok]
     assert {witness.unit for witness in failed} == {"toxics", "answers"}
@@ -79,29 +81,29 @@ async def test_toxic_deleted_by_somebody_else(stage: Stage, fault: str) -> None:
 
 
 async def test_toxic_without_effect(stage: Stage) -> None:
-    """A toxic that reads back well while requests are answered all the same fails the probe."""
+    """A toxic that exists while requests are answered fails the probe."""
     stage.world._silent = lambda _link: False  # type: ignore[method-assign]
     await stage.play(LINK)
     assert [witness.ok for witness in answers(stage)] == [False, False]
 
 
-async def test_a_dead_broker_does_not_vouch(stage: Stage) -> None:
-    """A link that hangs up because its broker was killed is left out: nothing was observed, and nothing is claimed."""
+async def test_a_link_of_a_dead_broker_is_left_out(stage: Stage) -> None:
+    """A link that closes because its broker was killed is no evidence for the cut."""
     await stage.play(LINK, "{id: dead, at: 3s, for: 6s, kind: kill, broker: 2}")
     assert answers(stage)[-1].n == 0
     assert "none can be probed" in answers(stage)[-1].what
     assert stage.world.healthy()
 
 
-async def test_no_way_in(stage: Stage) -> None:
-    """Links between brokers can't be probed here: the toxics read back are the witness, and it says so."""
+async def test_links_between_brokers_are_witnessed_by_their_toxics(stage: Stage) -> None:
+    """Links between brokers can't be probed here, and the witness says so."""
     await stage.play(INNER)
     assert stage.all_ok("gone")
     assert [witness.n for witness in answers(stage)] == [0, 0]
 
 
 async def test_healed_when_links_answer(stage: Stage) -> None:
-    """A link that stays silent after the heal is a heal that failed; here it answers two seconds later."""
+    """A link that stays silent fails the heal; here the link answers two seconds after the heal."""
     silent = stage.world._silent
     stage.world._silent = lambda link: silent(link) or 1_000_000 < stage.clock.t_us < 9_000_000  # type: ignore[method-assign]
     await stage.play(LINK)
@@ -110,7 +112,7 @@ async def test_healed_when_links_answer(stage: Stage) -> None:
 
 
 async def test_overlapping_cuts_heal_each_only_itself(stage: Stage) -> None:
-    """The first heal doesn't wait for links on which another cut still sits."""
+    """The first heal doesn't wait for links that another cut still affects."""
     await stage.play(LINK, RACK.replace("gone", "longer").replace("at: 1s", "at: 2s").replace("6s", "12s"))
     assert stage.line("gone", "healed").t_us < 8_000_000
     assert stage.all_ok("longer")
@@ -119,7 +121,7 @@ async def test_overlapping_cuts_heal_each_only_itself(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_050, 1_500, 5_000, 7_001])
 async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
-    """Half put on, in force or about to heal: whenever it is interrupted, no toxic stays."""
+    """A cut interrupted during injection, hold or heal leaves no toxic."""
     add = stage.world.add_toxic
 
     async def slow(proxy: str, toxic: Toxic) -> None:
@@ -144,7 +146,7 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
     ],
 )
 def test_refused_by_the_check(fault: str, said: str) -> None:
-    """Half-said and impossible cuts are refused before anything starts."""
+    """Incomplete and impossible cuts are refused before anything starts."""
     with pytest.raises(PlanError, match=said):
         timeline_of(fault)
 
@@ -154,39 +156,41 @@ RING = "{id: gone, at: 1s, for: 6s, kind: cut, shape: ring}"
 TWO_A_RACK = "cluster: {racks: {a: 2, b: 1, c: 1}}\n"
 
 
-def put_on(stage: Stage) -> set[tuple[str, str]]:
-    """The streams that were cut: proxy and stream."""
+def cut_streams(stage: Stage) -> set[tuple[str, str]]:
+    """Return the streams that were cut: proxy and stream."""
     return {(proxy, name.rpartition(":")[2]) for proxy, name in stage.world.called("add_toxic")}  # type: ignore[misc]
 
 
-async def test_groups_of_nodes_are_cut_from_each_other_alone(stage: Stage) -> None:
-    """All that flows between 1, 2 and 3 and nothing else; clients, and 1 with 2, keep their links."""
+async def test_groups_of_nodes_are_cut_only_from_each_other(stage: Stage) -> None:
+    """Links between nodes 1, 2 and node 3 are cut; links of clients, and between 1 and 2, are not."""
     await stage.play(PARTED)
-    assert {proxy for proxy, _ in put_on(stage)} == {
+    assert {proxy for proxy, _ in cut_streams(stage)} == {
         f"{channel}_{way}" for channel in ("replication", "controller") for way in ("a-k3", "b-k3", "c-k1", "c-k2")
     }
-    assert 2 * 8 == len(put_on(stage))
+    assert 2 * 8 == len(cut_streams(stage))
     assert stage.all_ok("gone")
     assert "1, 2 | 3" == stage.line("gone", "injected").targets.roles["asked"]
     assert stage.world.healthy()
 
 
-async def test_groups_by_racks_are_the_same(stage: Stage) -> None:
-    """Racks a and b against c, where each rack has one node."""
+async def test_groups_may_be_given_by_racks(stage: Stage) -> None:
+    """Racks a and b are cut from c, where each rack has one node."""
     await stage.play(PARTED)
-    by_ids = put_on(stage)
+    by_ids = cut_streams(stage)
     stage.world.calls.clear()
     await stage.play(PARTED.replace("[[1, 2], [3]]", "[[a, b], [c]]"))
-    assert by_ids == put_on(stage)
+    assert by_ids == cut_streams(stage)
 
 
 async def test_one_way_between_groups(stage: Stage) -> None:
-    """Out: what 1 and 2 send to 3 goes upstream over a's and b's links into 3, and downstream over c's into them."""
+    """Data from 1 and 2 to 3 flows upstream on the links of a and b into 3, and downstream on links of c into a
+    and b.
+    """
     streams = []
     for ways in ("in", "out", "both"):
         stage.world.calls.clear()
         await stage.play(PARTED.replace("[[1, 2], [3]]", f"[[1, 2], [3]], ways: {ways}").replace("at: 1s", "at: 0s"))
-        streams.append(put_on(stage))
+        streams.append(cut_streams(stage))
     into, out, both = streams
     assert {("replication_a-k3", "upstream"), ("replication_c-k1", "downstream")} <= out
     assert {("replication_a-k3", "downstream"), ("replication_c-k1", "upstream")} <= into
@@ -195,36 +199,36 @@ async def test_one_way_between_groups(stage: Stage) -> None:
 
 
 async def test_a_ring_on_three_racks_is_one_way(stage: Stage) -> None:
-    """Each rack hears one other: half of all streams between them are cut, and the order is the compiler's."""
+    """Each rack receives from one other rack: half of all streams are cut, in the compiler's order."""
     await stage.play(RING)
     order = stage.line("gone", "injected").targets.roles["asked"].removeprefix("ring ").split(" > ")
     homes = dict(zip("abc", (1, 2, 3), strict=True))
     for first, second in zip(order, (*order[1:], order[0]), strict=True):
-        assert (f"replication_{second}-k{homes[first]}", "upstream") in put_on(stage)
-        assert (f"replication_{first}-k{homes[second]}", "upstream") not in put_on(stage)
-    assert 12 == len(put_on(stage))
+        assert (f"replication_{second}-k{homes[first]}", "upstream") in cut_streams(stage)
+        assert (f"replication_{first}-k{homes[second]}", "upstream") not in cut_streams(stage)
+    assert 12 == len(cut_streams(stage))
     assert stage.world.healthy()
 
 
-def test_what_is_random_is_drawn_by_the_compiler() -> None:
-    """One seed, one order; many seeds, several."""
+def test_the_compiler_draws_the_order_of_a_ring() -> None:
+    """Equal seeds give equal orders; many seeds give several orders."""
     orders = [timeline_of(RING, seed=seed).steps[0].draws["order"] for seed in (1, 1, 2, 3)]
     assert orders[0] == orders[1]
     assert 3 == len({*orders})
 
 
 async def test_a_drawn_minority(stage: Stage) -> None:
-    """Of three racks one, cut both ways from the other two."""
+    """One of three racks is cut both ways from the other two."""
     await stage.play(RING.replace("ring", "minority"))
     few, _, many = stage.line("gone", "injected").targets.roles["asked"].partition(" | ")
     assert {"1", "2", "3"} == {few, *many.split(", ")}
-    assert 16 == len(put_on(stage))
+    assert 16 == len(cut_streams(stage))
     assert stage.all_ok("gone")
 
 
 @pytest.mark.parametrize("fault", [PARTED, RING])
-async def test_groups_not_cut_are_no_proof(stage: Stage, fault: str) -> None:
-    """In a rehearsal the toxics that nobody put on are missed."""
+async def test_a_rehearsal_of_groups_fails_its_witnesses(stage: Stage, fault: str) -> None:
+    """The read-back misses toxics that a rehearsal does not add."""
     await stage.rehearse(fault)
     assert not any(witness.ok for witness in stage.journal.witnesses("gone") if witness.unit == "toxics")
 
@@ -243,7 +247,7 @@ async def test_groups_not_cut_are_no_proof(stage: Stage, fault: str) -> None:
     ],
 )
 def test_groups_refused_by_the_check(words: str, said: str) -> None:
-    """Groups that are none, or of nodes that aren't there."""
+    """Invalid groups and groups of unknown nodes are refused."""
     with pytest.raises(PlanError, match=said):
         timeline_of(f"{{at: 0s, for: 8s, kind: cut, {words}}}")
 
@@ -256,13 +260,13 @@ def test_groups_refused_by_the_check(words: str, said: str) -> None:
         ("shape: ring", "as many brokers in each rack"),
     ],
 )
-def test_nodes_of_one_rack_have_no_link(words: str, said: str) -> None:
-    """Whoever shares a rack can't be cut from each other, nor one of them alone from anybody: refused at once."""
+def test_nodes_of_one_rack_cannot_be_separated(words: str, said: str) -> None:
+    """Nodes of one rack have no link between them, and one of them alone can't be cut off."""
     with pytest.raises(PlanError, match=said):
         load_plan(f"{FRAME}  - {{at: 0s, for: 8s, kind: cut, {words}}}\n{TWO_A_RACK}")
 
 
 @pytest.mark.parametrize("cluster", [TWO_A_RACK, "cluster: {controllers: 3}\n"])
 def test_a_rack_as_a_whole_can_be_grouped(cluster: str) -> None:
-    """The same cluster, its two brokers of rack a together; and brokers alone where controllers are isolated."""
+    """The two brokers of rack a may be in one group; with isolated controllers, brokers alone may be grouped."""
     load_plan(f"{FRAME}  - {{at: 0s, for: 8s, kind: cut, between: [[1, 2], [3]]}}\n{cluster}")

@@ -1,4 +1,6 @@
-"""Flap: doors that shut and open as the compiler drew it, looked at each time, and left open."""
+"""Flap: proxies are disabled and enabled on the compiler's schedule, witnessed in each phase, and enabled at
+the end.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ FLAP = '{id: flaps, at: 1s, for: 7s, kind: flap, link: "client(a) -> broker", do
 PROXIES = ["client_a-k1", "client_a-k2", "client_a-k3"]
 
 
-async def test_shut_and_open_in_turns(stage: Stage) -> None:
-    """Shut at 1, 4 and 7 s, open at 3 and 6 s less the second it is shut: each round a witness of both phases."""
+async def test_proxies_are_disabled_and_enabled_in_turns(stage: Stage) -> None:
+    """Proxies are disabled at 1, 4 and 7 s and enabled at 3 and 6 s; each round has a witness of both phases."""
     await stage.play(FLAP)
     shut_us = [at_us for at_us, verb, args in stage.world.calls if (verb, args) == ("disable", "client_a-k2")]
     assert [round(at_us / 1e6) for at_us in shut_us] == [1, 4, 7]
@@ -28,7 +30,7 @@ async def test_shut_and_open_in_turns(stage: Stage) -> None:
 
 
 async def test_the_schedule_is_drawn(stage: Stage) -> None:
-    """With jitter the phases differ, stay within it, and are the timeline's; the same seed gives the same ones."""
+    """With jitter the phases differ within it and equal the timeline's; equal seeds give equal phases."""
     fault = FLAP.replace("up: 2s", "up: 2s, jitter: 300ms")
     phases = timeline_of(fault).steps[0].draws["phases_ms"]
     assert phases == timeline_of(fault).steps[0].draws["phases_ms"]
@@ -40,16 +42,16 @@ async def test_the_schedule_is_drawn(stage: Stage) -> None:
     assert stage.all_ok("flaps")
 
 
-async def test_a_rehearsal_shuts_nothing_and_vouches_for_nothing(stage: Stage) -> None:
-    """It looks as it would have, and finds open what should be shut."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage) -> None:
+    """The witnesses probe at the scheduled times and find enabled proxies that should be disabled."""
     await stage.rehearse(FLAP)
     assert stage.world.called("disable") == []
     assert [w.ok for w in stage.journal.witnesses("flaps")] == [False, False, False]
 
 
 @pytest.mark.parametrize("verb", ["disable", "enable"])
-async def test_a_switch_that_does_nothing(stage: Stage, verb: str) -> None:
-    """Doors that stay open, or stay shut, are seen in the first round."""
+async def test_a_switch_without_effect(stage: Stage, verb: str) -> None:
+    """Proxies that stay enabled, or stay disabled, fail the first round."""
 
     async def in_vain(proxy: str) -> None:
         if verb == "enable" and stage.clock.now_us() >= 8_000_000:
@@ -60,15 +62,14 @@ async def test_a_switch_that_does_nothing(stage: Stage, verb: str) -> None:
     assert not stage.journal.witnesses("flaps")[0].ok
 
 
-async def test_no_way_in(stage: Stage) -> None:
-    """Where nothing can be dialled the proxies are looked at instead."""
+async def test_links_that_cannot_be_dialled_are_witnessed_by_their_proxies(stage: Stage) -> None:
     await stage.play(FLAP.replace("client(a)", "replication(a)"))
     assert [(w.observed, w.asked) for w in stage.journal.witnesses("flaps")] == [(4, 4), (4, 4), (2, 2)]
     assert stage.all_ok("flaps")
 
 
-async def test_a_proxy_that_stays_shut(stage: Stage) -> None:
-    """All are tried, and the heal that failed is in the journal."""
+async def test_a_proxy_that_stays_disabled(stage: Stage) -> None:
+    """Every proxy is enabled again if possible, and the failed heal is in the journal."""
     stage.world.broken["enable"] = FaultError("toxiproxy is gone")
     with pytest.raises(FaultError, match=r"flaps could not be healed: (toxiproxy is gone; ){2}toxiproxy is gone"):
         await stage.play(FLAP)
@@ -76,7 +77,7 @@ async def test_a_proxy_that_stays_shut(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_100, 2_500, 4_100, 7_999])
 async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
-    """Shut or open: whenever it is interrupted, every door is open."""
+    """A flap interrupted in either phase leaves every proxy enabled."""
     await stage.interrupt(at_ms, FLAP)
     assert stage.world.healthy()
     assert stage.journal.states("flaps")[-1] == "healed"
@@ -91,12 +92,12 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
     ],
 )
 def test_refused_by_the_check(fault: str, said: str) -> None:
-    """Phases too short to be seen, and a door that would never open."""
+    """Phases that are too short to witness, and a flap that never enables the proxy, are refused."""
     with pytest.raises(PlanError, match=said):
         timeline_of(fault)
 
 
-def test_a_refusal_would_open_its_doors() -> None:
-    """Both shut the same doors, and one's heal would end the other."""
+def test_a_flap_and_a_refusal_of_one_link_conflict() -> None:
+    """Both disable the same proxies, and the heal of one would end the other."""
     with pytest.raises(PlanError, match="conflicts with `flaps`"):
         timeline_of(FLAP, '{id: shut, at: 2s, for: 3s, kind: refuse, link: "client(a) -> broker(2)"}')

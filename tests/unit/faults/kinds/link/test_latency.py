@@ -1,4 +1,4 @@
-"""Latency: the right streams, a drawn schedule, and a witness that can't be fooled."""
+"""Latency: the right streams, a drawn schedule, and a witness that measures the delay."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def rises(stage: Stage) -> list[float]:
     return [witness.observed for witness in stage.journal.witnesses("slow") if witness.unit == "ms"]
 
 
-async def test_probed_before_and_at_the_end(stage: Stage) -> None:
-    """One direction: two probings see the 50 ms, the toxic is read back each second, and taken off at the end."""
+async def test_probed_at_both_ends(stage: Stage) -> None:
+    """In one direction: two probes measure the 50 ms, the toxic is read back each second and removed at the end."""
     await stage.play(ONE_WAY)
     assert rises(stage) == [50.0, 50.0]
     read_backs = [witness for witness in stage.journal.witnesses("slow") if witness.unit == "toxics"]
@@ -34,7 +34,7 @@ async def test_probed_before_and_at_the_end(stage: Stage) -> None:
 
 
 async def test_both_streams_add_up(stage: Stage) -> None:
-    """`<->` puts a toxic on both streams of every link, and the witness asks for their sum."""
+    """`<->` adds a toxic to both streams of every link, and the witness expects their sum."""
     await stage.play(BOTH)
     assert len(stage.world.called("add_toxic")) == 6
     asked = {witness.asked for witness in stage.journal.witnesses("slow") if witness.unit == "ms"}
@@ -44,7 +44,7 @@ async def test_both_streams_add_up(stage: Stage) -> None:
 
 
 async def test_jitter_is_the_compilers_schedule(stage: Stage) -> None:
-    """Every second each link gets the next drawn delay: the ones in the timeline, in order, on all links."""
+    """Every second, each link gets the next delay of the timeline."""
     from aftershock.tests.unit.faults.conftest import timeline_of  # noqa: PLC0415 -- a helper beside the fixture
 
     drawn = timeline_of(JITTER).steps[0].draws["delay_ms"]
@@ -56,8 +56,8 @@ async def test_jitter_is_the_compilers_schedule(stage: Stage) -> None:
     assert stage.all_ok("slow")
 
 
-async def test_a_chunk_let_go_early_by_an_update_is_not_taken_for_a_missing_toxic(stage: Stage) -> None:
-    """The delay changes about as often as a probe takes, so most probes are cut short; those that weren't decide."""
+async def test_probes_cut_short_by_an_update_do_not_count(stage: Stage) -> None:
+    """The delay changes about as often as a probe takes, so most probes are cut short; the complete probes decide."""
     hasty = "delay: 80ms, jitter: 5ms, every: 100ms"
     await stage.play(JITTER.replace("delay: 50ms, jitter: 20ms, every: 1s", hasty))
     assert any(stage.world.updated_us.values())
@@ -66,7 +66,7 @@ async def test_a_chunk_let_go_early_by_an_update_is_not_taken_for_a_missing_toxi
 
 @pytest.mark.parametrize("fault", [ONE_WAY, JITTER.replace("broker", "broker(2)")])
 async def test_toxic_deleted_by_somebody_else(stage: Stage, fault: str) -> None:
-    """A toxic deleted over Toxiproxy's own API during the fault fails the witness, and names the proxy."""
+    """A toxic that is deleted during the fault fails the witness, which names the proxy."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k2"].clear, fault)
     failed = [witness for witness in stage.journal.witnesses("slow") if not witness.ok]
     assert failed
@@ -75,14 +75,14 @@ async def test_toxic_deleted_by_somebody_else(stage: Stage, fault: str) -> None:
 
 
 async def test_toxic_without_effect(stage: Stage) -> None:
-    """A toxic that reads back well but slows nothing fails the probe."""
+    """A toxic that exists without slowing requests fails the probe."""
     stage.world._trip_ms = lambda _link: 1.0  # type: ignore[method-assign, assignment]
     await stage.play(ONE_WAY)
     assert [witness.ok for witness in stage.journal.witnesses("slow") if witness.unit == "ms"] == [False, False]
 
 
-async def test_weaker_toxic_than_asked(stage: Stage) -> None:
-    """Somebody lowers the toxic's latency: the read-back sees it."""
+async def test_a_toxic_with_lowered_latency(stage: Stage) -> None:
+    """The read-back detects that the toxic's latency was lowered."""
 
     def weaken() -> None:
         proxy = stage.world.proxies["client_a-k2"]
@@ -93,8 +93,8 @@ async def test_weaker_toxic_than_asked(stage: Stage) -> None:
     assert not stage.all_ok("slow")
 
 
-async def test_other_faults_do_not_vouch(stage: Stage) -> None:
-    """A probe slowed only by somebody else's toxic is no witness for ours."""
+async def test_delays_of_other_faults_do_not_count(stage: Stage) -> None:
+    """A probe slowed only by another fault's toxic is no witness for this fault."""
     stage.world.proxies["client_a-k2"]["other"] = Toxic("other", "latency", "upstream", {"latency": 0})
 
     def other_only() -> None:
@@ -110,8 +110,8 @@ async def test_other_faults_do_not_vouch(stage: Stage) -> None:
     assert last.observed == 0.0
 
 
-async def test_no_way_in(stage: Stage) -> None:
-    """Links between brokers can't be probed: the toxics read back are the witness, and it says so."""
+async def test_links_between_brokers_are_witnessed_by_their_toxics(stage: Stage) -> None:
+    """Links between brokers can't be probed, and the witness says so."""
     await stage.play(INNER)
     assert stage.all_ok("slow")
     assert stage.line("slow", "injected").targets.links == ("replication_a-k2", "replication_a-k3")
@@ -120,20 +120,20 @@ async def test_no_way_in(stage: Stage) -> None:
 
 
 async def test_link_whose_broker_dies(stage: Stage) -> None:
-    """A kill under a latency makes one of its links unmeasurable, which is not the latency's fault."""
+    """A kill during a latency makes a link unmeasurable, which does not fail the latency."""
     await stage.play(BOTH, "{id: dead, at: 5s, for: 6s, kind: kill, broker: 2}")
     assert stage.all_ok("slow")
 
 
 async def test_silent_link_counts_by_its_wait(stage: Stage) -> None:
-    """A probe that is never answered is as slow as it waited: 2 s against 50 ms asked for."""
+    """A probe without an answer is as slow as its wait: 2 s with 50 ms required."""
     await stage.play_with(3_300, lambda: stage.world.silent_links.add("client_a-k2"), ONE_WAY)
     assert rises(stage)[-1] > 1_000
     assert stage.all_ok("slow")
 
 
-async def test_half_injected_is_taken_off(stage: Stage) -> None:
-    """The second of six toxics fails: what is on comes off again, and the rest is asked to."""
+async def test_a_partial_injection_is_undone(stage: Stage) -> None:
+    """The second of six toxics fails: added toxics are removed, and removal of the others is requested."""
     add, count = stage.world.add_toxic, 0
 
     async def failing(proxy: str, toxic: Toxic) -> None:
@@ -150,7 +150,7 @@ async def test_half_injected_is_taken_off(stage: Stage) -> None:
 
 
 async def test_any_broker_is_the_drawn_one(stage: Stage) -> None:
-    """`any broker except` picks by the compiler's number among the sorted ids, and the choice is recorded."""
+    """`any broker except` uses the compiler's number to choose among the sorted ids; the choice is recorded."""
     await stage.play(
         '{id: slow, at: 0s, for: 3s, kind: latency, delay: 5ms, link: "client(a) -> broker(any broker except 1)"}'
     )

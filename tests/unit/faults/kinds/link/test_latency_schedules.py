@@ -1,4 +1,4 @@
-"""Delays that change: ramps and spikes are the compiler's, and seen where they are."""
+"""Latency schedules: ramps and spikes are drawn by the compiler and witnessed while they are in force."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def updates(stage: Stage) -> list[int]:
 
 
 async def test_a_ramp_goes_in_equal_steps(stage: Stage) -> None:
-    """Eight turns from the one delay to the other, and the last measuring asks for more than the first."""
+    """A ramp has eight equal steps, and the last probe expects more than the first."""
     assert timeline_of(RAMP).steps[0].draws["delay_ms"] == [20, 40, 60, 80, 100, 120, 140, 160]
     await stage.play(RAMP)
     assert updates(stage) == [40, 60, 80, 100, 120, 140, 160]
@@ -34,8 +34,8 @@ async def test_a_ramp_goes_in_equal_steps(stage: Stage) -> None:
     assert stage.all_ok("slow")
 
 
-def test_a_ramp_may_fall_and_jitter_goes_on_top() -> None:
-    """Each drawn delay is around its step of the ramp."""
+def test_a_ramp_may_fall_and_have_jitter() -> None:
+    """Each drawn delay is within the jitter around its step of the ramp."""
     fault = RAMP.replace("delay: 20ms, ramp_to: 160ms", "delay: 160ms, ramp_to: 20ms, jitter: 5ms")
     drawn = timeline_of(fault).steps[0].draws["delay_ms"]
     assert all(abs(ms - (160 - 20 * turn)) <= 5 for turn, ms in enumerate(drawn))
@@ -43,7 +43,7 @@ def test_a_ramp_may_fall_and_jitter_goes_on_top() -> None:
 
 
 async def test_spikes_are_drawn_and_each_is_probed(stage: Stage) -> None:
-    """Two turns of the larger delay, the others as asked for, and a probe that felt it for each."""
+    """Two spikes use the larger delay, other seconds the normal one, and a probe measures each spike."""
     draws = timeline_of(SPIKES).steps[0].draws
     assert len(draws["spikes"]) == 2
     assert [ms for turn, ms in enumerate(draws["delay_ms"]) if turn in draws["spikes"]] == [300, 300]
@@ -56,14 +56,13 @@ async def test_spikes_are_drawn_and_each_is_probed(stage: Stage) -> None:
 
 
 async def test_a_spike_without_effect(stage: Stage) -> None:
-    """Updates that are accepted and change nothing: the probe of the spike says so."""
+    """Updates that are accepted without effect fail the probe of the spike."""
     stage.world._trip_ms = lambda _link: 21.0  # type: ignore[method-assign, assignment]
     await stage.play(SPIKES.replace("delay: 20ms", "delay: 1ms"))
     assert not stage.all_ok("slow")
 
 
-def test_other_seeds_other_spikes() -> None:
-    """They are drawn from the plan's seed: the same again for the same, others for others."""
+def test_spikes_depend_on_the_seed() -> None:
     drawn = {tuple(timeline_of(SPIKES, seed=seed).steps[0].draws["spikes"]) for seed in range(8)}
     assert len(drawn) > 1
     assert timeline_of(SPIKES, seed=3).steps[0].draws == timeline_of(SPIKES, seed=3).steps[0].draws
@@ -78,7 +77,7 @@ def test_other_seeds_other_spikes() -> None:
         ("delay: 20ms, ramp_to: 5ms, jitter: 10ms", "more than the delay of 5ms"),
     ],
 )
-def test_schedules_that_do_not_fit(words: str, said: str) -> None:
-    """A ramp without steps, spikes without room, and delays below nothing are refused before anything starts."""
+def test_invalid_schedules_are_refused(words: str, said: str) -> None:
+    """A ramp without steps, spikes that do not fit, and negative delays are refused before anything starts."""
     with pytest.raises(PlanError, match=said):
         timeline_of(f"{{kind: latency, {LINK}, {words}}}")

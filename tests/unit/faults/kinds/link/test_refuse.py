@@ -1,4 +1,4 @@
-"""Refuse: doors shut and said to be shut, and open again after the heal."""
+"""Refuse: proxies are disabled and connections refused, and connections are accepted after the heal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ RACKS = '{id: shut, at: 1s, for: 6s, kind: refuse, link: "rack(a) ARROW rack(b)"
 
 
 async def test_refused_and_read_back(stage: Stage) -> None:
-    """Two probings refused on all three links, the proxies read back each second, all enabled in the end."""
+    """Two probes are refused on all three links, the proxies are read back each second, and all are enabled at
+    the end.
+    """
     await stage.play(LINK)
     proxies = ["client_a-k1", "client_a-k2", "client_a-k3"]
     assert stage.world.called("disable") == stage.world.called("enable") == proxies
@@ -35,8 +37,8 @@ async def test_refused_and_read_back(stage: Stage) -> None:
         ("<->", ("controller_a-k2", "controller_b-k1", "replication_a-k2", "replication_b-k1")),
     ],
 )
-async def test_who_dials_is_refused(stage: Stage, arrow: str, shut: tuple[str, ...]) -> None:
-    """One way between racks shuts what the source dials, and not what the other side dials."""
+async def test_one_way_refuses_the_connections_of_the_source(stage: Stage, arrow: str, shut: tuple[str, ...]) -> None:
+    """One way between racks disables the links dialled by the source, not those dialled by the other side."""
     await stage.play(RACKS.replace("ARROW", arrow))
     assert stage.line("shut", "injected").targets.links == shut
     assert stage.all_ok("shut")
@@ -44,7 +46,7 @@ async def test_who_dials_is_refused(stage: Stage, arrow: str, shut: tuple[str, .
 
 
 async def test_enabled_by_somebody_else(stage: Stage) -> None:
-    """The read-back names the proxy, and the last probe goes through: both fail."""
+    """The read-back fails and names the proxy, and the last probe connects and fails."""
     await stage.play_with(3_300, lambda: stage.world.shut.discard("client_a-k2"), LINK)
     failed = [witness for witness in stage.journal.witnesses("shut") if not witness.ok]
     assert {witness.unit for witness in failed} == {"proxies", "links"}
@@ -52,7 +54,7 @@ async def test_enabled_by_somebody_else(stage: Stage) -> None:
 
 
 async def test_silence_is_no_refusal(stage: Stage) -> None:
-    """A link on which nothing comes back is another fault than the one asked for."""
+    """A link without any answer is another fault than a refusal."""
 
     async def swallowed(proxy: str) -> None:
         stage.world.silent_links.add(proxy)
@@ -68,15 +70,15 @@ async def test_silence_is_no_refusal(stage: Stage) -> None:
 
 
 async def test_disabled_already(stage: Stage) -> None:
-    """A door that somebody shut before: the step fails in words, touches nothing, and leaves it to them to open it."""
+    """A proxy that is already disabled fails the step without a change, and stays disabled."""
     stage.world.shut.add("client_a-k3")
     await stage.play(LINK)
     assert "client_a-k3 is disabled already" in str(stage.line("shut", "failed").why)
     assert stage.world.called("disable") == stage.world.called("enable") == []
 
 
-async def test_proxy_that_stays_shut(stage: Stage) -> None:
-    """All are tried, and the heal that failed is in the journal."""
+async def test_a_proxy_that_stays_disabled(stage: Stage) -> None:
+    """Every proxy is enabled again if possible, and the failed heal is in the journal."""
     stage.world.broken["enable"] = FaultError("toxiproxy is gone")
     with pytest.raises(FaultError, match=r"shut could not be healed: (toxiproxy is gone; ){2}toxiproxy is gone"):
         await stage.play(LINK)
@@ -85,7 +87,7 @@ async def test_proxy_that_stays_shut(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_050, 1_500, 4_000, 7_001])
 async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
-    """Half shut, in force or about to heal: whenever it is interrupted, no proxy stays shut."""
+    """An interruption during injection, hold or heal leaves no proxy disabled."""
     disable = stage.world.disable
 
     async def slow(proxy: str) -> None:
@@ -98,8 +100,8 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
     assert stage.journal.states("shut")[-1] == "healed"
 
 
-async def test_a_cut_that_outlasts_it(stage: Stage) -> None:
-    """The cut begins on shut doors and stays when they open: the refusal's heal doesn't wait for it."""
+async def test_a_cut_that_outlasts_the_refusal(stage: Stage) -> None:
+    """The cut starts on disabled proxies and continues: the refusal's heal doesn't wait for the cut."""
     await stage.play(LINK, '{id: gone, at: 4s, for: 8s, kind: cut, link: "client(a) -> broker"}')
     assert stage.all_ok("shut")
     assert stage.all_ok("gone")

@@ -1,4 +1,4 @@
-"""Stall: nothing moves, nothing is lost, and the connections of before are those of after."""
+"""Stall: no bytes move, no bytes are lost, and existing connections survive."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 STALL = '{id: still, at: 1s, for: 6s, kind: stall, link: "client(a) <-> broker(2)"}'
 
 
-async def test_a_kept_connection_is_asked_once_and_answered_after_the_heal(stage: Stage) -> None:
-    """One of two dials (the other is a new probe's each time) is from before, and hung up when its answer is there."""
+async def test_an_existing_connection_is_answered_after_the_heal(stage: Stage) -> None:
+    """One of two dials is from before the stall and is closed after its answer; the other is a new probe."""
     await stage.play(STALL)
     assert [(w.observed, w.n) for w in stage.journal.witnesses("still") if w.unit == "answers"] == [(0, 2), (0, 2)]
     assert stage.world.called("dial") == ["client_a-k2"]
@@ -24,14 +24,16 @@ async def test_a_kept_connection_is_asked_once_and_answered_after_the_heal(stage
 
 
 async def test_a_connection_that_somebody_else_ends_is_left_out(stage: Stage) -> None:
-    """A refusal in the middle closes it: from then on there is nothing to ask, and the heal doesn't wait for it."""
+    """A refusal closes the connection during the stall, so there is no later request, and the heal doesn't wait
+    for an answer.
+    """
     await stage.play(STALL, '{id: shut, at: 3s, for: 2s, kind: refuse, link: "client(a) -> broker(2)"}')
     assert stage.journal.states("still")[-1] == "healed"
     assert stage.all_ok("still")
 
 
 async def test_held_bytes_that_never_arrive(stage: Stage) -> None:
-    """The toxics are gone, but what was asked has no answer: the heal has not taken hold."""
+    """The toxics are removed but a held request gets no answer, so the heal fails."""
     remove = stage.world.remove_toxic
 
     async def in_vain(proxy: str, name: str) -> None:

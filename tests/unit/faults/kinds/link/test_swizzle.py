@@ -1,4 +1,4 @@
-"""Swizzle: racks cut off one by one and healed in another order, every toxic where it is due at each second."""
+"""Swizzle: racks are cut off one by one and healed in another order; toxics are read back each second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SWIZZLE = "{id: swirl, at: 1s, for: 9s, kind: swizzle, period: 1s}"
 
 
 def order_of(stage: Stage, verb: str) -> list[tuple[int, str]]:
-    """When each rack's first toxic was touched, in s, and which rack's."""
+    """Return when each rack's first toxic was changed, in s, and the rack."""
     seen: dict[str, int] = {}
     for t_us, name, args in stage.world.calls:
         if name == verb:
@@ -27,7 +27,7 @@ def order_of(stage: Stage, verb: str) -> list[tuple[int, str]]:
 
 
 async def test_one_by_one_and_in_another_order(stage: Stage) -> None:
-    """A second between two cuts, a second between two heals, the last at the end of `for`; the orders are as drawn."""
+    """Cuts and heals are a second apart, the last heal is at the end of `for`, and both orders are the drawn ones."""
     await stage.play(SWIZZLE)
     roles = stage.line("swirl", "intended").targets.roles
     assert [*zip((1, 2, 3), roles["cut"], strict=True)] == order_of(stage, "add_toxic")
@@ -38,7 +38,7 @@ async def test_one_by_one_and_in_another_order(stage: Stage) -> None:
 
 
 async def test_silence_once_all_are_cut(stage: Stage) -> None:
-    """Six client links cross the racks; none answers then, and afterwards all do."""
+    """Six client links cross the racks: none answers while all racks are cut, and all answer afterwards."""
     await stage.play(SWIZZLE)
     assert [(0, 6)] == [(w.observed, w.n) for w in stage.journal.witnesses("swirl") if w.unit == "answers"]
     assert "healed" == stage.journal.states("swirl")[-1]
@@ -46,7 +46,7 @@ async def test_silence_once_all_are_cut(stage: Stage) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_the_orders_always_differ(stage: Stage, seed: int) -> None:
-    """Whatever is drawn; also of two racks."""
+    """This holds for every draw, also with two racks."""
     await stage.play(SWIZZLE.replace("kind: swizzle", "kind: swizzle, among: [c, a]"), seed=seed)
     roles = stage.line("swirl", "intended").targets.roles
     assert sorted(roles["cut"]) == sorted(roles["heal"]) == ["a", "c"]
@@ -54,21 +54,21 @@ async def test_the_orders_always_differ(stage: Stage, seed: int) -> None:
 
 
 async def test_toxic_deleted_by_somebody_else(stage: Stage) -> None:
-    """A rack that is no longer cut off is missed at the next second."""
+    """A rack that is no longer cut off fails the read-back of the next second."""
     await stage.play_with(4_300, stage.world.proxies["client_a-k2"].clear, SWIZZLE)
     assert not stage.all_ok("swirl")
     assert stage.world.healthy()
 
 
 async def test_toxics_without_effect(stage: Stage) -> None:
-    """Toxics that read back well while requests are answered all the same fail the probe."""
+    """Toxics that exist while requests are answered fail the probe."""
     stage.world._silent = lambda _link: False  # type: ignore[method-assign]
     await stage.play(SWIZZLE)
     assert ["answers"] == [witness.unit for witness in stage.journal.witnesses("swirl") if not witness.ok]
 
 
-async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """A rehearsal puts nothing on, and no witness speaks."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage) -> None:
+    """A rehearsal adds no toxic, and no witness passes."""
     await stage.rehearse(SWIZZLE)
     assert [] == stage.world.called("add_toxic")
     assert not any(witness.ok for witness in stage.journal.witnesses("swirl"))
@@ -76,7 +76,7 @@ async def test_nothing_done_is_no_proof(stage: Stage) -> None:
 
 @pytest.mark.parametrize("at_ms", [1_001, 1_500, 2_001, 5_000, 8_500, 9_001, 10_001])
 async def test_interrupted(stage: Stage, at_ms: int) -> None:
-    """While it cuts, when all are cut, while it heals: no toxic stays, and none comes later."""
+    """An interruption while racks are cut, are all cut, or are healed leaves no toxic and adds none later."""
     await stage.interrupt(at_ms, SWIZZLE)
     assert stage.world.healthy()
     await stage.clock.sleep_until_us(30_000_000)
@@ -84,7 +84,7 @@ async def test_interrupted(stage: Stage, at_ms: int) -> None:
 
 
 async def test_a_schedule_that_fails(stage: Stage) -> None:
-    """Toxiproxy refuses the second rack's toxics: the fault failed, and what was on is taken off."""
+    """Toxiproxy refuses the second rack's toxics: the fault fails, and existing toxics are removed."""
 
     def refuse() -> None:
         stage.world.broken["add_toxic"] = OSError("Toxiproxy is gone")
@@ -95,7 +95,7 @@ async def test_a_schedule_that_fails(stage: Stage) -> None:
 
 
 async def test_healed_by_another_process(stage: Stage) -> None:
-    """The undo names every toxic that may ever be on, and does no harm twice."""
+    """The undo names every toxic that the fault may add, and a second undo changes nothing."""
     seen: list[object] = []
     await stage.play_with(5_000, lambda: seen.extend(stage.world.proxies["client_a-k2"]), SWIZZLE)
     undo = stage.line("swirl", "intended").undo
@@ -115,6 +115,6 @@ async def test_healed_by_another_process(stage: Stage) -> None:
     ],
 )
 def test_refused_by_the_check(fault: str, said: str) -> None:
-    """What leaves no room for both orders, or no order at all."""
+    """Durations too short for both orders, and swizzles without any order, are refused."""
     with pytest.raises(PlanError, match=said):
         timeline_of(fault)

@@ -1,4 +1,4 @@
-"""What holds for every kind that is one toxic on links: it shows, it can't be faked, and it heals."""
+"""Rules for every kind that adds one toxic to links: it is measured, a missing effect is detected, and it heals."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def fault(kind: str, link: str = "client(a) -> broker(2)") -> str:
 
 
 def measured(stage: Stage) -> list[bool]:
-    """Whether each measuring vouched; the read-backs left out."""
+    """Return whether each measurement passed, without the read-backs."""
     return [witness.ok for witness in stage.journal.witnesses("it") if witness.unit != "toxics"]
 
 
 @EVERY
-async def test_the_toxic_shows_at_both_ends_and_is_gone_after(stage: Stage, kind: str) -> None:
-    """The toxic as Toxiproxy wants it, two measurings that vouch, read-backs in between, and all healed."""
+async def test_the_toxic_is_measured_at_both_ends_and_removed(stage: Stage, kind: str) -> None:
+    """The toxic has Toxiproxy's attributes, two measurements pass with read-backs in between, and the heal succeeds."""
     seen: list[Toxic] = []
     await stage.play_with(3_300, lambda: seen.extend(stage.world.proxies["client_a-k2"].values()), fault(kind))
     assert [SAID[kind][1]] == [Toxic("", each.type, each.stream, each.attributes) for each in seen]
@@ -54,7 +54,7 @@ async def test_the_toxic_shows_at_both_ends_and_is_gone_after(stage: Stage, kind
 
 @EVERY
 async def test_both_streams_of_every_link(stage: Stage, kind: str) -> None:
-    """`<->` puts a toxic on both streams of all three links, and all of them vouch."""
+    """`<->` adds a toxic to both streams of all three links, and all measurements pass."""
     await stage.play(fault(kind, "client(a) <-> broker"))
     assert len(stage.world.called("add_toxic")) == 6
     assert stage.all_ok("it")
@@ -62,8 +62,8 @@ async def test_both_streams_of_every_link(stage: Stage, kind: str) -> None:
 
 
 @EVERY
-async def test_a_rehearsal_vouches_for_nothing(stage: Stage, kind: str) -> None:
-    """Nothing was done, so no measuring and no read-back may say that it was; and nobody is left on the line."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage, kind: str) -> None:
+    """No measurement and no read-back passes, and no probe connection stays open."""
     await stage.rehearse(fault(kind))
     assert stage.world.called("add_toxic") == []
     assert not any(witness.ok for witness in stage.journal.witnesses("it"))
@@ -72,7 +72,7 @@ async def test_a_rehearsal_vouches_for_nothing(stage: Stage, kind: str) -> None:
 
 @EVERY
 async def test_a_toxic_without_effect(stage: Stage, kind: str) -> None:
-    """A toxic that is there but does nothing is found out by what becomes of our connections."""
+    """A toxic that exists without effect is detected by the probe connections."""
     real = stage.world.add_toxic
 
     async def tame(proxy: str, toxic: Toxic) -> None:
@@ -86,7 +86,7 @@ async def test_a_toxic_without_effect(stage: Stage, kind: str) -> None:
 
 @EVERY
 async def test_a_toxic_deleted_by_somebody_else(stage: Stage, kind: str) -> None:
-    """The read-back names the proxy, and the last measuring vouches no more."""
+    """The read-back fails and names the proxy, and the last measurement fails."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k2"].clear, fault(kind))
     failed = [witness for witness in stage.journal.witnesses("it") if not witness.ok]
     assert "client_a-k2" in failed[0].what
@@ -94,15 +94,15 @@ async def test_a_toxic_deleted_by_somebody_else(stage: Stage, kind: str) -> None
 
 
 @EVERY
-async def test_one_link_of_three_without_it(stage: Stage, kind: str) -> None:
-    """Two that are hit don't vouch for the third."""
+async def test_one_link_of_three_without_the_toxic(stage: Stage, kind: str) -> None:
+    """Two affected links do not hide the third."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k3"].clear, fault(kind, "client(a) -> broker"))
     assert measured(stage) == [True, False]
 
 
 @EVERY
 async def test_a_heal_that_fails(stage: Stage, kind: str) -> None:
-    """A toxic that can't be removed is no healed fault: the run is told so."""
+    """A toxic that can't be removed makes the heal fail, and the run reports it."""
     stage.world.broken["remove_toxic"] = FaultError("toxiproxy is gone")
     with pytest.raises(FaultError, match="it could not be healed: toxiproxy is gone"):
         await stage.play(fault(kind))
@@ -110,8 +110,8 @@ async def test_a_heal_that_fails(stage: Stage, kind: str) -> None:
 
 
 @EVERY
-async def test_a_heal_that_does_not_take(stage: Stage, kind: str) -> None:
-    """The toxic is removed, and the link says nothing all the same: failed, with the link's name."""
+async def test_a_heal_without_effect(stage: Stage, kind: str) -> None:
+    """The toxic is removed but the link does not answer: the heal fails and names the link."""
     remove = stage.world.remove_toxic
 
     async def in_vain(proxy: str, name: str) -> None:
@@ -125,8 +125,8 @@ async def test_a_heal_that_does_not_take(stage: Stage, kind: str) -> None:
 
 
 @EVERY
-async def test_links_that_nobody_can_dial(stage: Stage, kind: str) -> None:
-    """Then the toxics read back are the witness, and it says so."""
+async def test_links_that_cannot_be_dialled(stage: Stage, kind: str) -> None:
+    """The toxics read back are the witness, and it says so."""
     await stage.play(fault(kind, "replication(a) -> broker"))
     assert stage.all_ok("it")
     assert any("read back are the witness" in witness.what for witness in stage.journal.witnesses("it"))
@@ -134,7 +134,7 @@ async def test_links_that_nobody_can_dial(stage: Stage, kind: str) -> None:
 
 @EVERY
 async def test_a_link_whose_broker_dies_is_left_out(stage: Stage, kind: str) -> None:
-    """What a kill does to one of its links is not the fault's affair; the others go on to vouch."""
+    """A kill of one link's broker does not fail the fault; the measurements of the other links decide."""
     await stage.play(fault(kind, "client(a) -> broker"), "{id: dead, at: 3s, for: 8s, kind: kill, broker: 2}")
     assert stage.all_ok("it")
     assert stage.journal.states("it")[-1] == "healed"
@@ -143,7 +143,7 @@ async def test_a_link_whose_broker_dies_is_left_out(stage: Stage, kind: str) -> 
 @EVERY
 @pytest.mark.parametrize("at_ms", [1_005, 1_500, 4_000, 6_999])
 async def test_cancelled_in_flight(stage: Stage, kind: str, at_ms: int) -> None:
-    """Half put on, in force or about to heal: whenever it is interrupted, no toxic stays."""
+    """An interruption during injection, hold or heal leaves no toxic."""
     add = stage.world.add_toxic
 
     async def slow(proxy: str, toxic: Toxic) -> None:
@@ -156,8 +156,8 @@ async def test_cancelled_in_flight(stage: Stage, kind: str, at_ms: int) -> None:
 
 
 @EVERY
-def test_for_is_needed(kind: str) -> None:
-    """None of them ends by itself."""
+def test_for_is_required(kind: str) -> None:
+    """Toxics do not end by themselves."""
     with pytest.raises(PlanError, match=f"a {kind} needs `for`"):
         timeline_of(fault(kind).replace("for: 6s, ", ""))
 
@@ -176,19 +176,19 @@ def test_for_is_needed(kind: str) -> None:
     ],
 )
 def test_impossible_parameters(words: str, said: str) -> None:
-    """What could not be, or never be seen, is refused before anything starts."""
+    """Values that are impossible or can't be measured are refused before anything starts."""
     with pytest.raises(PlanError, match=said):
         timeline_of(f'{{at: 1s, for: 6s, link: "client(a) -> broker", {words}}}')
 
 
 async def test_two_limits_on_one_link(stage: Stage) -> None:
-    """Limits of sorts that don't hide each other vouch side by side."""
+    """Limits that don't hide each other have a passing witness each."""
     await stage.play(fault("slice"), fault("slow_close").replace("id: it", "id: other"))
     assert stage.all_ok("it")
     assert stage.all_ok("other")
 
 
-def test_two_rates_on_one_link() -> None:
-    """The lower one would hide the other: refused."""
+def test_two_rates_on_one_link_conflict() -> None:
+    """The lower rate would hide the other."""
     with pytest.raises(PlanError, match="conflicts with `it`"):
         timeline_of(fault("bandwidth"), fault("stall").replace("id: it", "id: other"))

@@ -71,7 +71,7 @@ async def test_not_done_it_proves_nothing(stage: Stage, kind: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNSEEN])
 async def test_a_rule_without_effect(stage: Stage, kind: str) -> None:
     """The proxy has the rule and does nothing: the probes say so."""
-    stage.world.toothless = True
+    stage.world.ineffective = True
     await stage.play(fault(kind))
     assert [False, False] == [witness.ok for witness in probed(stage)]
     assert "healed" == stage.journal.states("bad")[-1]
@@ -80,7 +80,7 @@ async def test_a_rule_without_effect(stage: Stage, kind: str) -> None:
 @pytest.mark.parametrize("kind", UNSEEN)
 async def test_a_rule_without_effect_that_no_probe_shows(stage: Stage, kind: str) -> None:
     """Not one request is counted, so nobody has met it, and the verdict says that."""
-    stage.world.toothless = True
+    stage.world.ineffective = True
     await stage.play(fault(kind))
     assert {0} == set(counted(stage))
 
@@ -122,7 +122,7 @@ async def test_no_proxy_before_the_cluster(stage: Stage) -> None:
 
 async def test_nobody_behind_the_proxy(stage: Stage) -> None:
     """All brokers are cut off by another fault: the counters are the witness, and no probe is missed."""
-    stage.world.nobody = True
+    stage.world.unreachable = True
     await stage.play(fault("drop_response"))
     assert stage.all_ok("bad")
     assert [] == probed(stage)
@@ -130,7 +130,7 @@ async def test_nobody_behind_the_proxy(stage: Stage) -> None:
 
 async def test_an_answer_that_looked_like_it_before(stage: Stage) -> None:
     """A probe whose answer has the error anyway proves nothing, and isn't asked again."""
-    stage.world.toothless = True
+    stage.world.ineffective = True
     plain = stage.world.probe_rule
 
     async def refused(*told: Any) -> Any:
