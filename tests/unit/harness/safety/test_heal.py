@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.runtime.record import Entry, Targets, Undo
+from aftershock.faults.runtime.record import Entry, Targets, Undo, all_of
 from aftershock.harness.cluster import ownership
 from aftershock.harness.run import client_processes
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import heal
-from aftershock.harness.safety.heal import undo_open
+from aftershock.harness.safety.heal import manual_commands, undo_open
 from aftershock.harness.safety.journal import Journal, open_faults, read_journal
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 
@@ -176,3 +176,35 @@ def test_frozen_clients_of_a_dead_run_are_ended() -> None:
     finally:
         other.kill()
         other.wait()
+
+
+CONTAINERS = {1: "aftershock-x-k1", 2: "aftershock-x-k2"}
+API = "http://127.0.0.1:8474"
+
+
+def test_each_thing_has_its_command() -> None:
+    """Docker's for nodes, Toxiproxy's for proxies; all parts of a fault in order, without repetition."""
+    undo = all_of(
+        [
+            Undo("start", {"broker": 1}),
+            Undo("resume", {"broker": 2}),
+            Undo("remove_toxics", {"toxics": [["client_a-k1", "slow:client_a-k1:upstream"]]}),
+            Undo("enable_proxies", {"proxies": ["client_a-k2"]}),
+            Undo("redirect_proxies", {"upstreams": [["client_a-k1", "b1:9101"]]}),
+            Undo("start", {"broker": 1}),
+        ]
+    )
+    assert manual_commands(undo, CONTAINERS, API, "x") == [
+        "docker start aftershock-x-k1",
+        "docker unpause aftershock-x-k2",
+        f"curl -X DELETE {API}/proxies/client_a-k1/toxics/slow:client_a-k1:upstream",
+        f"curl -d '{{\"enabled\": true}}' {API}/proxies/client_a-k2",
+        f'curl -d \'{{"upstream": "b1:9101"}}\' {API}/proxies/client_a-k1',
+    ]
+
+
+def test_what_only_kafka_can_put_back() -> None:
+    """For other undos, and without Toxiproxy, the command is `aftershock heal`."""
+    assert manual_commands(Undo("restore_settings", {}), {}, None, "x") == ["aftershock heal --run x"]
+    assert manual_commands(Undo("start", {"broker": 1}), {}, None, "x") == ["aftershock heal --run x"]
+    assert manual_commands(Undo("nothing"), CONTAINERS, API, "x") == []

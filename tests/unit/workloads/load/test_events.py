@@ -5,7 +5,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from aftershock.workloads.load.events import Events
+from aftershock.workloads.load.events import WINDOW, Events, Tally
+from aftershock.workloads.load.spool import Status
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.workloads.conftest import Bench
@@ -54,3 +55,24 @@ def test_lines_of_many_processes_do_not_mix(bench: Bench) -> None:
     lines = [json.loads(line) for line in bench.events.read_text().splitlines()]
     for name in ("p0", "p1", "p2"):
         assert [line["number"] for line in lines if line["worker"] == name] == list(range(500))
+
+
+def test_counts_stay_and_windows_start_anew() -> None:
+    """Counts are since the start, latencies since the last message; only successes have a latency."""
+    tally = Tally()
+    for late in (5, 900, 10):
+        tally.sent_late(late)
+    tally.ended(Status.OK, 4000)
+    tally.ended(Status.FAILED, 0)
+    expected = {"sent": 3, "ok": 1, "failed": 1, "in_doubt": 0}
+    assert tally.progress() == expected | {"late_p99_us": 900, "window": [4000]}
+    assert tally.progress() == expected | {"late_p99_us": 0, "window": []}
+    assert tally.done == 2
+
+
+def test_a_window_keeps_the_latest() -> None:
+    """A fast client doesn't make messages grow."""
+    tally = Tally()
+    for latency in range(WINDOW + 50):
+        tally.ended(Status.OK, latency)
+    assert tally.progress()["window"] == list(range(50, WINDOW + 50))

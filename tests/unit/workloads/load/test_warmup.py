@@ -1,10 +1,10 @@
 import random
 from collections.abc import Callable
-from math import exp, nan
+from math import exp, isnan, nan
 
 import pytest
 
-from aftershock.workloads.load.warmup import WINDOW_S, judge_warmup
+from aftershock.workloads.load.warmup import WINDOW_S, SecondMedians, judge_warmup
 
 
 def first_settled(latency_us: Callable[[int], float], seconds: int = 120) -> int | None:
@@ -77,3 +77,24 @@ def test_silence_is_not_steadiness(series: list[float], why: str) -> None:
     assert not verdict.ok
     assert why in verdict.why
     assert not judge_warmup({}).ok
+
+
+def test_only_seconds_that_are_over_count_and_silence_shows() -> None:
+    """Medians start with the first completion; a second without completions is NaN; the current second is left out."""
+    seconds = SecondMedians()
+    seconds.add(500_000, [])
+    seconds.add(1_200_000, [10, 30])
+    seconds.add(1_700_000, [20])
+    assert seconds.medians_us() == []
+    seconds.add(2_400_000, [])
+    seconds.add(3_100_000, [7])
+    first, second = seconds.medians_us()
+    assert first == 20
+    assert isnan(second)
+
+
+def test_nothing_completed_has_no_medians() -> None:
+    """A client that never completed a record has no first second."""
+    seconds = SecondMedians()
+    seconds.add(5_000_000, [])
+    assert seconds.medians_us() == []

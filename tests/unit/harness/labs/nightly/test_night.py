@@ -10,14 +10,29 @@ from pathlib import Path
 
 import pytest
 
+from aftershock.errors import AftershockError
+from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.search.coverage import Cell, CoverageLine
+from aftershock.faults.search.swarm import draw_plan, frame_of
 from aftershock.harness.labs import corpus
-from aftershock.harness.labs.corpus import Origin
+from aftershock.harness.labs.corpus import Origin, keep, read
 from aftershock.harness.labs.explore import search
 from aftershock.harness.labs.nightly import night as record
 from aftershock.harness.labs.nightly import night as regression
-from aftershock.harness.labs.nightly.night import COMPARED, STEPS, SUMMARY, Night, allot, run_night, write_summary
+from aftershock.harness.labs.nightly.night import (
+    CLOSING_S,
+    COMPARED,
+    STEPS,
+    SUMMARY,
+    Night,
+    Step,
+    allot,
+    patch,
+    run_night,
+    worst,
+    write_summary,
+)
 
 TODAY = date(2026, 11, 22)
 ALL = allot(STEPS, None)
@@ -176,3 +191,91 @@ def test_a_red_night_offers_a_patch(tmp_path: Path) -> None:
     assert "+name: demo" in patch
     assert "+name: broker-loss" not in patch
     assert f"git apply {tmp_path / regression.REGRESSION_PATCH}" in said[-1]
+
+
+FOUND = Origin(7, "2026-11-22", ("integrity/lost", "obligation/produce"), "runs/x")
+
+
+def test_nothing_failed_is_no_patch() -> None:
+    """An empty text, so nothing is offered."""
+    assert "" == patch([])
+
+
+def test_git_applies_it_and_its_test_runs(tmp_path: Path) -> None:
+    """In a repository of its own: the plan as it failed, and a test that holds it to the timeline that it had.
+
+    A plan that strikes somebody else makes that test fail.
+    """
+    drawn = draw_plan(frame_of(load_plan(find("explore"))), {}, 7, 3)
+    keep(tmp_path / "corpus", drawn.text, FOUND)
+    (entry,) = read(tmp_path / "corpus").entries
+    (tmp_path / "regression.patch").write_text(patch([entry]))
+    subprocess.run(["git", "init", "-q", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "regression.patch"], cwd=tmp_path, check=True)
+    (home,) = (tmp_path / "tests" / "regressions").iterdir()
+    assert drawn.text == (home / "plan.yaml").read_text()
+    assert 0 == pytested(home)
+    plan = home / "plan.yaml"
+    plan.write_text(plan.read_text().replace("at: 0s", "at: 1s") + "- {kind: kill, at: 70s, for: 3s, broker: 1}\n")
+    assert 1 == pytested(home)
+
+
+def pytested(home: Path) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "still_the_one", str(home)]
+    return subprocess.run(command, cwd=home, check=False, capture_output=True).returncode
+
+
+SHORT, LONG, FIXED = (
+    Step(name, ("x",), least, most) for name, least, most in (("a", 100, 200), ("b", 300, 900), ("c", 250, 250))
+)
+
+
+def test_without_a_budget_all_is_done() -> None:
+    """Each as long as it wants."""
+    found = allot(STEPS, None)
+    assert list(STEPS) == list(found.seconds)
+    assert {step: step.most_s for step in STEPS} == found.seconds
+    assert not found.left_out
+
+
+def test_what_is_left_over_lengthens_those_that_can_use_it() -> None:
+    """In proportion to what they want, so that nobody waits for the last one; never past it."""
+    found = allot([SHORT, LONG, FIXED], 650 + 350 + CLOSING_S)
+    assert {SHORT: 150, LONG: 600, FIXED: 250} == found.seconds
+    assert 650 + 350 + CLOSING_S == found.takes_s
+    assert {SHORT: 200, LONG: 900, FIXED: 250} == allot([SHORT, LONG, FIXED], 9_000).seconds
+
+
+def test_what_does_not_fit_is_left_out_with_its_reason() -> None:
+    """And those after it are still tried."""
+    found = allot([SHORT, LONG, FIXED], 350 + CLOSING_S)
+    assert [SHORT, FIXED] == list(found.seconds)
+    assert {LONG: "a budget of 7 m 50 s"} == found.left_out
+
+
+def test_half_an_hour_is_worth_its_while() -> None:
+    """It searches, runs what the trend is made of, and puts the KIPs on trial, within the half hour."""
+    found = allot(STEPS, 1_800)
+    assert {"explore", "leader-rotation", "demo", "trials"} <= {step.name for step in found.seconds}
+    assert found.takes_s <= 1_800
+
+
+def test_a_budget_too_small_is_a_sentence() -> None:
+    """It says what to give."""
+    with pytest.raises(
+        AftershockError, match="a budget of 1 m 00 s is too small for any step of a night: use --budget 5m or more"
+    ):
+        allot(STEPS, 60)
+
+
+def test_words() -> None:
+    """A step's command with the night's folder, seed and time."""
+    explore = STEPS[0]
+    words = explore.words("runs", 7, 300.9)
+    assert ["explore", "--budget", "300s", "--seed", "7", "--out", "runs"] == words[2:]
+
+
+@pytest.mark.parametrize(("codes", "code"), [([], 0), ([0, 2], 2), ([2, 1, 0], 1), ([1, 3], 3), ([0, 137], 3)])
+def test_the_worst(codes: list[int], code: int) -> None:
+    """ERROR over FAIL over INCONCLUSIVE; what nobody knows is an ERROR."""
+    assert code == worst(codes)

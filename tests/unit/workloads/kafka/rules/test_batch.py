@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aftershock.workloads.kafka.rules.batch import ProducerBatch, fields_size
+from aftershock.workloads.kafka.rules.batch import (
+    BATCH_OVERHEAD,
+    CompressionRatios,
+    ProducerBatch,
+    batch_bound,
+    fields_size,
+    record_size,
+)
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch_builder import build
 
@@ -93,3 +100,65 @@ def test_a_split_leaves_no_empty_part() -> None:
     for token in range(3):
         add(whole, bytes(1000), token=token)
     assert [[0], [1], [2]] == [part.tokens for part in whole.split(100)]
+
+
+@pytest.mark.parametrize(
+    ("observed", "estimates"),
+    [
+        pytest.param([], 1.0, id="nothing is hoped for at first"),
+        pytest.param([0.3], 0.995, id="a better ratio is followed by 0.005"),
+        pytest.param([0.3, 0.3], 0.99, id="and again"),
+        pytest.param([0.998], 0.998, id="but not beyond what was seen"),
+        pytest.param([0.3, 1.2], 1.2, id="a worse one at once"),
+        pytest.param([0.3, 1.0], 1.045, id="and by 0.05 at least"),
+    ],
+)
+def test_estimate(observed: list[float], estimates: float) -> None:
+    """CompressionRatioEstimator: quick to lose hope, slow to gain it."""
+    ratios = CompressionRatios()
+    for ratio in observed:
+        ratios.observed("t", ratio)
+    assert estimates == pytest.approx(ratios.of("t"))
+
+
+def test_a_refusal_starts_again() -> None:
+    """After a batch was too large for a broker, the next ones of its topic, and of no other, hope for nothing."""
+    ratios = CompressionRatios()
+    for topic in ("t", "u"):
+        ratios.observed(topic, 0.3)
+    ratios.too_large("t")
+    assert (1.0, 0.995) == (ratios.of("t"), ratios.of("u"))
+
+
+CONTENT = st.none() | st.binary(max_size=70) | st.integers(0, 9000).map(bytes)
+HEADERS = st.lists(st.tuples(st.text(max_size=70), CONTENT), max_size=3).map(tuple)
+RECORDS = st.lists(st.tuples(CONTENT, CONTENT, HEADERS, st.integers(0, 10_000)), min_size=1, max_size=70)
+
+
+@settings(max_examples=60)
+@given(RECORDS)
+def test_sizes_are_those_of_the_bytes(
+    records: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]],
+) -> None:
+    """What is counted before a batch is built is what building it then takes, to the byte, whatever the records are."""
+    keys, values, headers, times = zip(*records, strict=True)
+    times_ms = [0, *times[1:]]
+    counted = sum(
+        record_size(fields_size(key, value, own), time_ms, number)
+        for number, (key, value, own, time_ms) in enumerate(zip(keys, values, headers, times_ms, strict=True))
+    )
+    assert len(build(values, keys=keys, headers=headers, timestamps_ms=times_ms)) == BATCH_OVERHEAD + counted
+
+
+@given(CONTENT, CONTENT, HEADERS, st.integers(0, 2**62), st.integers(0, 2**31 - 1))
+def test_the_bound_holds_whatever_the_deltas(
+    key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...], time_ms: int, offset: int
+) -> None:
+    """A batch of one record never takes more than its bound, so a buffer that was reserved by it is never exceeded."""
+    fields = fields_size(key, value, headers)
+    assert BATCH_OVERHEAD + record_size(fields, time_ms, offset) <= batch_bound(fields)
+
+
+def test_the_bound_is_kafkas() -> None:
+    """61 bytes of batch, 21 of record overhead, and key 1, value 6, headers 1 (``estimateSizeInBytesUpperBound``)."""
+    assert 61 + 21 + 8 == batch_bound(fields_size(None, b"value", ()))

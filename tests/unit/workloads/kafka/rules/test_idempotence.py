@@ -1,14 +1,17 @@
 """The numbering of batches: TransactionManager's decisions, case by case."""
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from aftershock.workloads.kafka.rules.idempotence import (
     EPOCH_MAX,
+    NOT_APPENDED,
     Idempotence,
     Numbers,
     ProducerId,
     increment,
     precedes,
+    surely_refused,
 )
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
@@ -20,7 +23,7 @@ OUT_OF_ORDER, UNKNOWN_ID, INVALID_EPOCH, INVALID_RECORD = 45, 59, 47, 87
 
 def started(epoch: int = 0) -> Idempotence:
     rule = Idempotence()
-    rule.initialized(1000, epoch)
+    rule.set_producer(1000, epoch)
     return rule
 
 
@@ -58,7 +61,7 @@ def test_nothing_is_drained_before_there_is_an_id() -> None:
     rule = Idempotence()
     assert rule.needs_id
     assert not rule.may_drain(Numbers(TP, 1))
-    rule.initialized(1000, 0)
+    rule.set_producer(1000, 0)
     assert not rule.needs_id
     assert rule.may_drain(Numbers(TP, 1))
 
@@ -87,7 +90,7 @@ def test_after_an_error_one_batch_at_a_time_goes_out_in_order() -> None:
     assert [True, False, False] == [rule.may_drain(batch) for batch in (first, second, third)]
     rule.acked(first)
     assert [True, False] == [rule.may_drain(batch) for batch in (second, third)]
-    rule.failed(second, 10, refused=False)
+    rule.on_failure(second, 10, refused=False)
     assert rule.may_drain(third)
 
 
@@ -181,7 +184,7 @@ def test_a_refused_batch_bumps_the_epoch_for_those_behind_it(error: int) -> None
     """Rule 3: its numbers are a gap that the broker would never let the others over."""
     rule = started()
     first, second = send(rule, 2), send(rule, 3)
-    rule.failed(first, error, refused=True)
+    rule.on_failure(first, error, refused=True)
     assert 1 == settled(rule)
     assert (ProducerId(1000, 1), 0) == (second.producer, second.base_sequence)
 
@@ -189,7 +192,7 @@ def test_a_refused_batch_bumps_the_epoch_for_those_behind_it(error: int) -> None
 def test_a_batch_that_ran_out_of_retries_bumps_nothing() -> None:
     """It may have been written: to give its numbers away might write others as duplicates of it."""
     rule = started()
-    rule.failed(send(rule), 7, refused=False)
+    rule.on_failure(send(rule), 7, refused=False)
     assert 0 == settled(rule)
     assert 1 == send(rule).base_sequence
 
@@ -198,7 +201,7 @@ def test_a_batch_that_ran_out_of_retries_bumps_nothing() -> None:
 def test_a_gap_bumps_even_without_retries_left(error: int) -> None:
     """TransactionManager.handleFailedBatch: the error itself says that records are missing."""
     rule = started()
-    rule.failed(send(rule), error, refused=False)
+    rule.on_failure(send(rule), error, refused=False)
     assert 1 == settled(rule)
 
 
@@ -206,7 +209,7 @@ def test_a_gap_bumps_even_without_retries_left(error: int) -> None:
 def test_nothing_is_drained_after_a_fatal_error(error: int) -> None:
     """Rule 3: nor is an epoch bumped or an id asked for."""
     rule = started()
-    rule.failed(send(rule), error, refused=True)
+    rule.on_failure(send(rule), error, refused=True)
     assert error == rule.fatal_error
     assert 0 == settled(rule)
     assert not rule.may_drain(Numbers(OTHER, 1))
@@ -216,7 +219,7 @@ def test_other_partitions_get_no_new_batch_until_their_old_epoch_has_ended() -> 
     """Rule 4: what is in flight keeps its number and may be retried; then the new epoch starts from 0."""
     rule = started()
     old = send(rule, 7, OTHER)
-    rule.failed(send(rule), INVALID_RECORD, refused=True)
+    rule.on_failure(send(rule), INVALID_RECORD, refused=True)
     assert 1 == settled(rule)
     assert (ProducerId(1000, 0), 0) == (old.producer, old.base_sequence)
     assert not rule.may_drain(Numbers(OTHER, 1))
@@ -230,12 +233,12 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
     """Rule 4: what was in flight is numbered when the new id is there."""
     rule = started(EPOCH_MAX)
     first, second = send(rule), send(rule)
-    rule.failed(first, INVALID_RECORD, refused=True)
+    rule.on_failure(first, INVALID_RECORD, refused=True)
     assert 1 == settled(rule)
     assert rule.needs_id
     assert not rule.may_drain(second)
     assert 1 == settled(rule)
-    rule.initialized(2000, 0)
+    rule.set_producer(2000, 0)
     assert (ProducerId(2000, 0), 0) == (second.producer, second.base_sequence)
     assert rule.may_drain(second)
 
@@ -343,3 +346,27 @@ def test_numbers_go_on_over_the_wrap() -> None:
     assert 0 == settled(rule)
     assert rule.can_retry(second, OUT_OF_ORDER)
     assert 1 == settled(rule)
+
+
+@pytest.mark.parametrize("error", sorted(NOT_APPENDED))
+def test_an_error_before_the_append_is_a_refusal(error: int) -> None:
+    """Without a base offset such an answer proves that the attempt is nowhere; with one it proves nothing."""
+    assert surely_refused(error, -1)
+    assert not surely_refused(error, 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.kafka_storage_error,
+        ErrorCode.unknown_server_error,
+        ErrorCode.leader_not_available,
+        9999,
+    ],
+)
+def test_any_other_error_proves_nothing(error: int) -> None:
+    """An attempt that may have been appended is never taken for refused, nor is one with an error we don't know."""
+    assert not surely_refused(error, -1)

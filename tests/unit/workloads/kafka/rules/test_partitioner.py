@@ -1,12 +1,24 @@
 """The modes, what each switch changes, and why KIP-480 is a control: it runs away from a slow broker's cure."""
 
+import warnings
 from collections import Counter, deque
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aftershock.errors import SettingError
-from aftershock.workloads.kafka.rules.partitioner import MODES, Partitioner, StickyPartition, TopicView
+from aftershock.workloads.kafka.rules.partitioner import (
+    MODES,
+    NodeLatency,
+    Partitioner,
+    StickyPartition,
+    TopicView,
+    murmur2,
+    partition_for_key,
+)
+from aftershock.workloads.kafka.rules.values import Leader, Node, PartitionMetadata, TopicMetadata
 
 BATCH_SIZE = 16_384
 BATCH_OVERHEAD = 61
@@ -34,7 +46,7 @@ def make(
 def draws_while_broker_3_is_late(partitioner: Partitioner, late_ms: float = 6) -> Counter[str]:
     """The same hundred switches for everybody: queues differ, and broker 3 hasn't had room for ``late_ms``."""
     sticky = partitioner.topic("orders")
-    sticky.sees(VIEW)
+    sticky.set_view(VIEW)
     sticky.choose(None)
     partitioner.node_ready(3, 100, can_drain=True)
     partitioner.node_ready(3, 100 + late_ms, can_drain=False)
@@ -109,7 +121,7 @@ def test_a_topic_keeps_its_sticky_partition_and_topics_share_nothing() -> None:
     partitioner = make("adaptive")
     orders, clicks = partitioner.topic("orders"), partitioner.topic("clicks")
     for sticky in (orders, clicks):
-        sticky.sees(VIEW)
+        sticky.set_view(VIEW)
     before = clicks.choose(None)
     for _ in range(20):
         orders.appended(BATCH_SIZE, enable_switch=True)
@@ -122,7 +134,7 @@ def test_ignoring_keys_is_for_every_mode(mode: str) -> None:
     """With it a key is as good as none; without it the hash decides."""
     for ignore_keys in (False, True):
         sticky = make(mode, ignore_keys=ignore_keys).topic("orders")
-        sticky.sees(VIEW)
+        sticky.set_view(VIEW)
         assert ignore_keys == sticky.draws(b"key")
         assert (1 if ignore_keys else 3) == len({sticky.choose(b"key%d" % number) for number in range(50)})
 
@@ -142,7 +154,7 @@ class SlowBroker:
         self.batch_size = batch_size
         self.partitioner = make(mode, batch_size=batch_size)
         self.sticky: StickyPartition = self.partitioner.topic("orders")
-        self.sticky.sees(VIEW)
+        self.sticky.set_view(VIEW)
         self.waiting: dict[int, deque[int]] = {number: deque() for number in range(3)}
         self.busy_until = dict.fromkeys(range(3), 0)
         self.ticks_per_request = {0: slow, 1: 1, 2: 1}
@@ -206,3 +218,95 @@ def test_the_slower_the_broker_the_smaller_its_adaptive_share() -> None:
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == pytest.approx(1 / 3, abs=0.03)
     assert shares[-1] < 0.15
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas with importlib's old functions
+    from kafka.partitioner.default import murmur2 as kafka_python_murmur2
+
+VECTORS = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize(("key", "hashed"), VECTORS.items())
+def test_agrees_with_kafkas_own_vectors(key: bytes, hashed: int) -> None:
+    """The vectors of Kafka's UtilsTest, with Java's sign."""
+    assert hashed == murmur2(key)
+
+
+@given(st.binary(max_size=70))
+def test_agrees_with_an_independent_implementation(key: bytes) -> None:
+    """Any key, of every length modulo four, hashes as kafka-python has it."""
+    assert kafka_python_murmur2(key) == murmur2(key) & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=20), st.integers(1, 1000))
+def test_a_key_finds_its_partition_by_the_hash_without_its_sign(key: bytes, count: int) -> None:
+    """``toPositive`` cuts the sign bit off; it is no absolute value, which differs for every negative hash."""
+    assert (kafka_python_murmur2(key) & 0x7FFFFFFF) % count == partition_for_key(key, count)
+
+
+def test_a_node_is_late_when_its_data_waits_for_longer_than_the_timeout() -> None:
+    """The delay runs from the last time it could be sent to; exactly the timeout is not late yet."""
+    latency = NodeLatency()
+    latency.ready(1, 100, can_drain=True)
+    latency.ready(1, 105, can_drain=False)
+    assert not latency.later_than(5)
+    latency.ready(1, 106, can_drain=False)
+    assert {1} == latency.later_than(5)
+
+
+def test_a_node_that_takes_data_is_in_time_again() -> None:
+    """Draining sets the delay back to nothing."""
+    latency = NodeLatency()
+    latency.ready(1, 0, can_drain=False)
+    latency.ready(1, 50, can_drain=False)
+    latency.ready(1, 51, can_drain=True)
+    assert not latency.later_than(5)
+
+
+def test_a_node_without_data_is_not_late() -> None:
+    """Time alone makes nobody late: the delay is that of the last time it had data to send, as Kafka's stats are."""
+    latency = NodeLatency()
+    latency.ready(1, 0, can_drain=True)
+    latency.ready(2, 1000, can_drain=False)
+    latency.ready(2, 1010, can_drain=False)
+    assert {2} == latency.later_than(5)
+
+
+def test_a_node_that_could_not_be_sent_to_at_first_sight_is_late_from_then_on() -> None:
+    """The first sight starts the clock, not the epoch."""
+    latency = NodeLatency()
+    latency.ready(7, 1_000_000, can_drain=False)
+    assert not latency.later_than(5)
+
+
+NODES = {1: Node(1, "k1", 9092, "a"), 2: Node(2, "k2", 9092, "b"), 3: Node(3, "k3", 9092)}
+
+
+def topic(*leaders: int) -> TopicMetadata:
+    parts = tuple(PartitionMetadata(number, Leader(node_id, 1)) for number, node_id in enumerate(leaders))
+    return TopicMetadata("orders", None, parts[::-1])
+
+
+def test_partitions_without_a_leader_are_counted_and_not_offered() -> None:
+    """Keys are hashed over all partitions, draws are among those with a leader, in order whatever the answer's."""
+    view = TopicView.of(topic(2, -1, 1), NODES, None)
+    assert 3 == view.partitions
+    assert [(0, 2), (2, 1)] == list(view.leaders.items())
+
+
+def test_in_rack_are_the_partitions_led_from_the_clients_rack() -> None:
+    """By the leader's rack; a leader that the client doesn't know the rack of is not near."""
+    assert (0, 3) == TopicView.of(topic(1, 2, 3, 1), NODES, "a").in_rack
+
+
+def test_without_a_rack_nothing_is_near() -> None:
+    """No rack is not the rack of brokers that have none."""
+    assert () == TopicView.of(topic(1, 2, 3), NODES, None).in_rack

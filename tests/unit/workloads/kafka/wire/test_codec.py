@@ -1,6 +1,7 @@
 """Headers and whole messages: what goes before a body, and every way in which an answer can be wrong."""
 
 import io
+import re
 import struct
 from typing import Any
 
@@ -18,11 +19,20 @@ from kio.schema.heartbeat.v4.response import HeartbeatResponse
 from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
-from aftershock.errors import ProtocolError
+from aftershock.errors import ProtocolError, UnsupportedError
 from aftershock.tests.unit.workloads.kafka.wire.kafka_python import message_classes
 from aftershock.tests.unit.workloads.kafka.wire.messages import entities, message_types, name
 from aftershock.workloads.kafka.wire import decoder
-from aftershock.workloads.kafka.wire.codec import decode_response, encode_frame, prepare, response_type
+from aftershock.workloads.kafka.wire.codec import (
+    Api,
+    Versions,
+    decode_response,
+    encode_frame,
+    known_versions,
+    prepare,
+    request_type,
+    response_type,
+)
 
 REQUEST_TYPES = [kind for kind in message_types() if kind.__type__ is EntityType.request]
 ANSWER = struct.pack(">ibihb", 5, 0, 0, 27, 0)  # to request 5, header v1; not throttled, REBALANCE_IN_PROGRESS
@@ -124,3 +134,62 @@ def test_api_versions_has_a_plain_header() -> None:
     response = decode_response(ApiVersionsResponse, accepted, 5)
     assert [(18, 0, 4)] == [(key.api_key, key.min_version, key.max_version) for key in response.api_keys]
     assert response_type(ApiVersionsRequest) is type(response)
+
+
+@pytest.mark.parametrize(
+    ("offered", "cap", "picked"),
+    [((3, 13), None, 13), ((3, 99), None, 13), ((3, 11), None, 11), ((3, 13), 9, 9), ((3, 8), 9, 8), ((0, 3), None, 3)],
+)
+def test_the_highest_common_version_is_picked(offered: tuple[int, int], cap: int | None, picked: int) -> None:
+    """Produce, of which kio has 3 to 13: at most what the broker offers, what kio has and what the caller allows."""
+    assert picked == Versions({0: offered}).pick(Api.PRODUCE, cap)
+
+
+@pytest.mark.parametrize(
+    ("offered", "cap", "says"),
+    [
+        ({}, None, "the broker doesn't offer PRODUCE; this client needs one of versions 3 to 13"),
+        ({0: (0, 2)}, None, "PRODUCE: the broker offers versions 0 to 2, this client knows 3 to 13"),
+        ({0: (14, 20)}, None, "PRODUCE: the broker offers versions 14 to 20, this client knows 3 to 13"),
+        ({0: (10, 13)}, 9, "this client knows 3 to 13 and may use at most 9"),
+        ({0: (3, 13)}, 2, "this client knows 3 to 13 and may use at most 2"),
+    ],
+)
+def test_no_common_version_names_both_ranges(offered: dict[int, tuple[int, int]], cap: int | None, says: str) -> None:
+    """The reader sees which API, what the broker has and what we have: the broker's too old or too new."""
+    with pytest.raises(UnsupportedError, match=re.escape(says)):
+        Versions(offered).pick(Api.PRODUCE, cap)
+
+
+@given(st.sampled_from(Api), st.tuples(st.integers(0, 20), st.integers(0, 20)), st.none() | st.integers(0, 20))
+def test_a_pick_is_in_every_range(api: Api, offered: tuple[int, int], cap: int | None) -> None:
+    """Against the plain definition: the largest number in all ranges, or an error if there is none."""
+    common = [
+        version
+        for version in range(offered[0], offered[1] + 1)
+        if version in known_versions(api) and (cap is None or version <= cap)
+    ]
+    versions = Versions({api: offered})
+    if common:
+        assert max(common) == versions.pick(api, cap)
+    else:
+        with pytest.raises(UnsupportedError, match=api.name):
+            versions.pick(api, cap)
+
+
+@pytest.mark.parametrize("api", Api)
+def test_every_api_has_its_request_types(api: Api) -> None:
+    """Names and keys agree with kio's, for each version that it has."""
+    for version in known_versions(api):
+        kind = request_type(api, version)
+        assert (api.name.replace("_", "").lower() + "request", api, version) == (
+            kind.__name__.lower(),
+            kind.__api_key__,
+            kind.__version__,
+        )
+
+
+def test_an_unknown_version_is_unsupported() -> None:
+    """Asking for what kio doesn't have is told in words."""
+    with pytest.raises(UnsupportedError, match="FETCH version 3 is unknown; this client knows 4 to 18"):
+        request_type(Api.FETCH, 3)

@@ -1,5 +1,9 @@
 """The login's requests and what it makes of the answers, without a socket."""
 
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +12,7 @@ from kio.schema.sasl_authenticate.v2 import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1 import SaslHandshakeResponse
 
 from aftershock.errors import AuthenticationError
-from aftershock.workloads.kafka.wire.login import Login, login
+from aftershock.workloads.kafka.wire.login import Conversation, Login, conversation, login, plain, scram
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 ALICE = Security("SASL_PLAINTEXT", "PLAIN", "alice", "opensesame")
@@ -56,3 +60,113 @@ def test_a_refusal_names_the_user_and_no_secret(message: str | None, told: str) 
     with pytest.raises(AuthenticationError, match=f"refuses user alice by PLAIN: {told}") as refused:
         steps.send(authenticated(ErrorCode.sasl_authentication_failed, message))
     assert "opensesame" not in str(refused.value)
+
+
+RFC_5802 = (
+    "sha1",
+    "fyko+d2lbbFgONRv9qkxdawL",
+    b"r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,s=QSXCR+Q6sek8bf92,i=4096",
+    b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL3rfcNHYJY1ZVvWVs7j,p=v0X8v3Bz2T0CJGbJQyF0X+HI4Ts=",
+    b"v=rmF9pqV8S7suAoZWja4dJRkFsKQ=",
+)
+RFC_7677 = (
+    "sha256",
+    "rOprNGfwEbeRWgbNEkqO",
+    b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
+    b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+    b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+)
+NONCE = RFC_7677[1]
+
+
+def over(talk: Conversation, last: bytes) -> bool:
+    """Whether the server's last message ends the conversation well."""
+    with pytest.raises(StopIteration):
+        talk.send(last)
+    return True
+
+
+@pytest.mark.parametrize(("algorithm", "nonce", "server_first", "client_final", "server_final"), [RFC_5802, RFC_7677])
+def test_the_examples_of_the_rfcs(
+    algorithm: str, nonce: str, server_first: bytes, client_final: bytes, server_final: bytes
+) -> None:
+    """RFC 5802, 5 and RFC 7677, 3, byte by byte, to the verified end."""
+    talk = scram(algorithm, "user", "pencil", nonce)
+    assert f"n,,n=user,r={nonce}".encode() == next(talk)
+    assert client_final == talk.send(server_first)
+    assert over(talk, server_final)
+
+
+def test_sha512_agrees_with_a_server_of_its_own_words() -> None:
+    """The server's side, computed the other way round (from the stored key), accepts our proof."""
+    talk = scram("sha512", "bob", "pä=ss,", "abc")
+    first = next(talk)[3:].decode()
+    salt, nonce = b"salted", "abcdef"
+    answer = f"r={nonce},s={base64.b64encode(salt).decode()},i=8192"
+    final, _, proof = talk.send(answer.encode()).decode().rpartition(",p=")
+    salted = hashlib.pbkdf2_hmac("sha512", "pä=ss,".encode(), salt, 8192)
+    client_key = hmac.digest(salted, b"Client Key", "sha512")
+    said = f"{first},{answer},{final}".encode()
+    signature = hmac.digest(hashlib.sha512(client_key).digest(), said, "sha512")
+    assert client_key == bytes(a ^ b for a, b in zip(base64.b64decode(proof), signature, strict=True))
+    server = hmac.digest(hmac.digest(salted, b"Server Key", "sha512"), said, "sha512")
+    assert over(talk, b"v=" + base64.b64encode(server))
+
+
+def test_names_are_escaped() -> None:
+    """A comma or an equals sign in a name would end it (RFC 5802, 5.1)."""
+    assert b"n,,n=a=3Db=2Cc,r=x" == next(scram("sha256", "a=b,c", "p", "x"))
+
+
+def test_plain_is_one_message() -> None:
+    """RFC 4616: no authorisation identity, the name, the password; the answer ends it."""
+    talk = plain("tim", "tanstaaftanstaaf")
+    assert b"\0tim\0tanstaaftanstaaf" == next(talk)
+    assert over(talk, b"")
+
+
+def test_nonces_differ() -> None:
+    """Every conversation has its own."""
+    assert next(conversation("SCRAM-SHA-256", "u", "p")) != next(conversation("SCRAM-SHA-256", "u", "p"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (RFC_7677[2].replace(b"i=4096", b"i=4095"), "4095 iterations"),
+        (RFC_7677[2].replace(b"i=4096", b"i=9999999"), "9999999 iterations"),
+        (RFC_7677[2].replace(b"i=4096", b"i=x"), "x iterations"),
+        (f"r={NONCE},s=AAAA,i=4096".encode(), "nonce"),
+        (b"r=another,s=AAAA,i=4096", "nonce"),
+        (f"r={NONCE}+,s=!!!!,i=4096".encode(), "base64"),
+        (b"m=must," + RFC_7677[2], "extension"),
+        (b"e=unknown-user", "unknown-user"),
+        (b"\xff\xfe", "can't be parsed"),
+        (b"nonsense", "can't be parsed"),
+    ],
+)
+def test_a_server_that_asks_for_the_wrong_thing_is_refused(answer: bytes, why: str) -> None:
+    """Too few iterations, a nonce that isn't ours and its, and what is no SCRAM; never with the password in it."""
+    talk = scram("sha256", "user", "pencil", NONCE)
+    next(talk)
+    with pytest.raises(AuthenticationError, match=why) as refused:
+        talk.send(answer)
+    assert "pencil" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda right: right.replace(b"v=6", b"v=7"),
+        lambda _: b"v=",
+        lambda _: b"",
+        lambda _: b"e=invalid-proof",
+    ],
+)
+def test_a_server_that_cannot_sign_is_refused(last: Callable[[bytes], bytes]) -> None:
+    """One that doesn't know the password's derivative is an impostor."""
+    talk = scram("sha256", "user", "pencil", NONCE)
+    next(talk)
+    talk.send(RFC_7677[2])
+    with pytest.raises(AuthenticationError):
+        talk.send(last(RFC_7677[4]))

@@ -1,0 +1,62 @@
+"""What a run leaves for its healer: all that it needs, wherever that stands, and no secret."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aftershock.errors import EvidenceError
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.timeline.compile import compile_plan
+from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor, is_attached, read_descriptor
+
+TOPIC_ID = "A" * 22
+PLAN = """
+name: attached
+cluster:
+  attach:
+    bootstrap: kafka:9093
+    security: {protocol: SASL_SSL, mechanism: PLAIN, user: alice, password: "${PASSWORD}", ca: ca.pem}
+topics: [{name: orders, partitions: 1, replication: 1}]
+workloads: [{name: orders, produce: {topic: orders, rate: 1/s}, consume: {topic: orders, group: g}}]
+"""
+
+
+def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are absolute, the topics that were created are there, the variable is named and not read."""
+    monkeypatch.setenv("PASSWORD", "hunter2")
+    monkeypatch.chdir(tmp_path)
+    checked = load_plan(PLAN)
+    attach = checked.plan.cluster.attach
+    assert attach is not None
+    descriptor = AttachmentDescriptor.of(
+        "run", attach, compile_plan(checked.plan, 0, checked.source, checked.slo_positions)
+    )
+    assert not is_attached(tmp_path)
+    cluster = AttachedCluster(descriptor, tmp_path)
+    cluster.created("fresh", "id-1")
+    cluster.created("fresh", TOPIC_ID)
+    assert is_attached(tmp_path)
+    again = read_descriptor(tmp_path)
+    assert cluster.descriptor == again
+    assert (("orders",), ("orders-baseline-produce", "orders-baseline-consume"), {"fresh": TOPIC_ID}) == (
+        again.topics,
+        again.clients,
+        again.created,
+    )
+    assert str(tmp_path.resolve() / "ca.pem") == again.attach.security.ca
+    assert "hunter2" not in (tmp_path / "attached.json").read_text()
+    assert ("g-baseline",) == again.groups
+    cluster.descriptor = replace(cluster.descriptor, groups=())
+    vars(cluster)["admin"] = SimpleNamespace(ask_controller=lambda _: SimpleNamespace(responses=()))
+    assert ("fresh",) == cluster.clear()
+    assert ({}, True) == (read_descriptor(tmp_path).created, read_descriptor(tmp_path).over)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"run_id": 1, "attach": {}, "topics": [], "clients": []}'])
+def test_a_descriptor_that_is_none(tmp_path: Path, text: str) -> None:
+    """A sentence that names the file."""
+    (tmp_path / "attached.json").write_text(text)
+    with pytest.raises(EvidenceError, match=r"attached\.json"):
+        read_descriptor(tmp_path)

@@ -1,0 +1,141 @@
+"""What the performer makes of a run, with no engine and no Spark: `leased_run` and the judge are stood in for."""
+
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aftershock.errors import ClusterError, EngineError, EvidenceError
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.model import dump
+from aftershock.harness.cluster import engine
+from aftershock.harness.labs.minimise import execution
+from aftershock.harness.labs.minimise.execution import text, to_json, warm_clusters, write
+from aftershock.harness.labs.minimise.search import CandidateRun, Performer
+from aftershock.harness.pytest.leased_run import LeasedJob
+from aftershock.harness.run.rundir import RunDir
+from aftershock.results import judge as judge_module
+from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.tests.unit.faults.search.following import ids
+from aftershock.tests.unit.harness.labs.minimise.pretend import CHECK, Pretend, culprit, search, source
+
+
+class Stage:
+    """In the place of `leased_run`: drives nothing. ``broken``: what it raises, ``kinds``: the leases asked for."""
+
+    def __init__(self) -> None:
+        self.broken: Exception | None = None
+        self.kinds: list[str] = []
+        self.swept = 0
+
+    def drive(self, errand: LeasedJob) -> RunDir:
+        home = errand.begin()
+        self.kinds.append(errand.kind)
+        if self.broken:
+            raise self.broken
+        return home
+
+    def pool_of(self, _: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
+    stage = Stage()
+
+    def sweep(*_: object) -> None:
+        stage.swept += 1
+
+    monkeypatch.setattr(execution, "leased_run", stage)
+    monkeypatch.setattr(engine, "connect", lambda: None)
+    monkeypatch.setattr(execution, "sweep", sweep)
+    return stage
+
+
+def judge(monkeypatch: pytest.MonkeyPatch, found: Verdict | EvidenceError) -> None:
+    def judged(_: object, __: Path) -> Verdict:
+        if isinstance(found, EvidenceError):
+            raise found
+        return found
+
+    monkeypatch.setattr(judge_module.Judge, "__call__", judged)
+
+
+def verdict(status: Status) -> Verdict:
+    return Verdict(
+        "run", "big", 7, ("a",), (Check(CHECK, "slo", "all arms", status, 9, 1, "records", "3 are missing"),)
+    )
+
+
+def clusters(folder: Path) -> AbstractContextManager[Performer]:
+    return warm_clusters(source(), folder, None, "aftershock minimise run-0", allow_exec=False)
+
+
+def test_a_run_is_driven_and_judged(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder is under `runs`, and says what it is for; what the dead left is removed once, before the first."""
+    judge(monkeypatch, verdict(Status.FAIL))
+    with clusters(tmp_path) as perform:
+        ran = [perform(source().document) for _ in range(2)]
+    assert [("fails", "3 are missing")] * 2 == [(each.word, each.why) for each in ran]
+    facts: list[dict[str, Any]] = [json.loads((tmp_path / "runs" / each.run / "run.json").read_text()) for each in ran]
+    assert ["run-0", "run-0"] == [each["minimises"] for each in facts]
+    assert (["integrity"] * 2, 1) == (stage.kinds, stage.swept)
+
+
+def test_a_run_that_breaks_down_is_told(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cluster that did not come up, or one run whose evidence is bad, ends no search."""
+    judge(monkeypatch, EvidenceError("part-0.parquet: truncated"))
+    with clusters(tmp_path) as perform:
+        assert ("broke", "part-0.parquet: truncated") == _said(perform(source().document))
+        stage.broken = ClusterError("k2 did not come up\nits log: …")
+        assert ("broke", "k2 did not come up") == _said(perform(source().document))
+
+
+def test_no_engine_ends_it(stage: Stage, tmp_path: Path) -> None:
+    """No other candidate would fare better."""
+    stage.broken = EngineError("no engine")
+    with clusters(tmp_path) as perform, pytest.raises(EngineError):
+        perform(source().document)
+
+
+def _said(ran: CandidateRun) -> tuple[str, str]:
+    return ran.word, ran.why
+
+
+def test_a_small_plan_with_its_evidence(tmp_path: Path) -> None:
+    """It is valid, says how it is run, what it was made of, how often it failed and where that is seen."""
+    found, _, _ = search(tmp_path, Pretend(culprit("f7")))
+    write(found, tmp_path)
+    checked = load_plan(tmp_path / "plan.yaml")
+    assert "# aftershock run plan.yaml --seed 7" == checked.text.splitlines()[0]
+    assert ("big-small", ["f7"]) == (checked.plan.name, [*ids(dump(checked.plan))])
+    for told in ("from run-0, with 1 of 12 faults", CHECK, "2 of 2", found.last_failing):
+        assert told in checked.plan.why
+    rows = (tmp_path / "tried.md").read_text().splitlines()
+    assert len(found.tried) == len([row for row in rows if row.startswith("|")]) - 2
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert to_json(found, tmp_path) == told
+    assert ("minimal", {"before": 12, "after": 1}, str(tmp_path / "plan.yaml")) == (
+        told["ending"],
+        told["faults"],
+        told["plan"],
+    )
+    assert "faults: 12 -> 1\n" in text(found, tmp_path)
+
+
+def test_a_flake_leaves_no_plan(tmp_path: Path) -> None:
+    """Only the log, and a sentence with how often it came back."""
+    found, _, _ = search(tmp_path, Pretend(lambda _: "passes"))
+    write(found, tmp_path)
+    assert not (tmp_path / "plan.yaml").exists()
+    assert "a flake" in text(found, tmp_path)
+    assert "failed again: 0 of 2 (95 % interval 0.00 to 0.66)" in text(found, tmp_path)
+    assert to_json(found, tmp_path)["plan"] is None
+
+
+def test_no_fault_is_to_blame(tmp_path: Path) -> None:
+    """What fails with no fault at all says so."""
+    found, _, _ = search(tmp_path, Pretend(lambda _: "fails"))
+    assert "faults: 12 -> 0; the plan fails without faults, so the faults are not the cause" in text(found, tmp_path)

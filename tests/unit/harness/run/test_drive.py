@@ -1,0 +1,145 @@
+"""Calibration: the noise is recorded, and an SLO finer than it is refused before anything is sent."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow.parquet as pq
+import pytest
+
+from aftershock.errors import AdminError, FaultError, PlanError
+from aftershock.faults.timeline.timeline import Objective
+from aftershock.harness.run import drive
+from aftershock.harness.run.drive import Noise, Reading, Sampler, calibrate, cpu_times, unmeasurable_slos
+from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
+
+OBJECTIVES = (
+    Objective("produce.latency p95 < 2ms in steady", "plan.yaml:9:5"),
+    Objective("produce.latency p50 < 20ms in steady", "plan.yaml:10:5"),
+    Objective("lost == 0", "plan.yaml:11:5"),
+)
+
+
+class LateClock(JumpingClock):
+    """Every timer fires this late."""
+
+    late_us = 0
+
+    async def sleep_until_us(self, t_us: int) -> None:
+        await super().sleep_until_us(t_us + self.late_us)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> RunDir:
+    return RunDir.create(tmp_path, "plan", 1, "aftershock run plan")
+
+
+async def calibrated(home: RunDir, late_us: int) -> Noise:
+    clock = LateClock()
+    clock.late_us = late_us
+    await calibrate(home, OBJECTIVES, FakeWorld(clock), clock)
+    return Noise(**json.loads((home.path / "run.json").read_text())["calibration"])
+
+
+async def test_a_quiet_host(home: RunDir) -> None:
+    """Punctual timers and a probe through each client link; every SLO may be judged."""
+    noise = await calibrated(home, 100)
+    assert noise.timer_late_ms == pytest.approx(0.1)
+    assert (noise.timers, noise.probes) == (100, 27)
+    assert noise.probe_ms is not None
+
+
+async def test_a_late_host_refuses_the_fine_slo_alone(home: RunDir) -> None:
+    """With timers 3 ms late, 2 ms can't be judged: the error has position and remedy, and the measurement is kept."""
+    with pytest.raises(PlanError) as refused:
+        await calibrated(home, 3_000)
+    (problem,) = refused.value.problems
+    assert problem.startswith("plan.yaml:9:5: `produce.latency p95 < 2ms in steady` is finer than")
+    assert json.loads((home.path / "run.json").read_text())["calibration"]["timer_late_ms"] == pytest.approx(3.0)
+
+
+def test_no_slo_is_too_coarse() -> None:
+    """Counts and thresholds above the noise are left alone."""
+    assert [] == list(unmeasurable_slos(OBJECTIVES[1:], Noise(19.9, 100, None, 0)))
+
+
+COMMITS = {"name": "commits", "commit": {"groups": 1}, "arms": {"plain": {"settings": {}}}}
+LAUNCHED = {"racks": {"a": 1}}
+
+
+class Unreadable:
+    """A cluster whose brokers don't answer; ``asked`` counts the attempts."""
+
+    asked = 0
+
+    @property
+    def admin(self) -> Any:
+        return SimpleNamespace(partitions=self._refuse)
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        self.asked += 1
+        raise AdminError("no broker answered", "NETWORK_EXCEPTION")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "workload", "asked"),
+    [(LAUNCHED, COMMITS, True), (LAUNCHED, {"name": "w", "commit": None}, False), ({"attach": {}}, COMMITS, False)],
+)
+async def test_whose_commits_are_read(
+    cluster: dict[str, Any], workload: dict[str, Any], asked: bool, tmp_path: Path
+) -> None:
+    """Only offsets of a launched cluster whose plan commits are read; an error is logged, and the run goes on."""
+    said: list[str] = []
+    brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
+    await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
+    assert (asked, asked) == (brokers.asked > 0, bool(said))
+
+
+async def test_counters_and_the_host_are_recorded(tmp_path: Path) -> None:
+    """Counters carry their broker's id; the timer's lateness and the CPU are there too, all on the run's clock."""
+    seen = asyncio.Event()
+
+    def read() -> list[Reading]:
+        loop.call_soon_threadsafe(seen.set)
+        return [Reading(2, "bytes/client_a-k2", 42)]
+
+    loop = asyncio.get_running_loop()
+    clock = RunClock.starting_now()
+    async with Sampler(tmp_path, clock, read) as sampler:
+        await asyncio.wait_for(seen.wait(), 10)
+        async with asyncio.timeout(10):
+            # polled, since the sampler has no reason to tell anybody
+            while not any(s.name == "host.cpu_busy" for s in sampler._samples):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()
+    links = [row for row in rows if row["name"] == "bytes/client_a-k2"]
+    assert {(2, 42.0)} == {(row["broker_id"], row["value"]) for row in links}
+    assert {"host.tick_late_us", "host.cpu_busy", "host.steal"} <= {row["name"] for row in rows}
+    assert all(0 <= row["t_us"] <= clock.now_us() for row in rows)
+
+
+async def test_a_silent_toxiproxy_leaves_a_gap(tmp_path: Path) -> None:
+    """Counters that can't be read are missing, never zero, and the sampler goes on."""
+    asked = asyncio.Event()
+
+    def read() -> list[Reading]:
+        loop.call_soon_threadsafe(asked.set)
+        raise FaultError("no answer")
+
+    loop = asyncio.get_running_loop()
+    async with Sampler(tmp_path, RunClock.starting_now(), read):
+        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.sleep(0.25)
+    names = set(pq.read_table(tmp_path / "samples.parquet").column("name").to_pylist())
+    assert "host.tick_late_us" in names
+    assert {"host"} == {name.partition(".")[0] for name in names}
+
+
+def test_cpu_times_add_up() -> None:
+    """Busy and stolen time are parts of the whole."""
+    times = cpu_times()
+    assert times is not None
+    assert 0 < times.busy + times.steal <= times.total

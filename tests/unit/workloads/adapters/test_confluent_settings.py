@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import ctypes
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aftershock.errors import WorkloadError
+from aftershock.workloads.adapters.confluent_settings import (
+    CONSUMER_ONLY,
+    PRODUCER_ONLY,
+    Traffic,
+    consumer_config,
+    producer_config,
+)
+from aftershock.workloads.adapters.conformance.mock_cluster import library
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aftershock.tests.unit.workloads.conftest import Bench
+
+
+def owners_by_name(listing: Path) -> dict[str, set[str]]:
+    """librdkafka's own list of properties: name -> {"C", "P", "*"}."""
+    libc = ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fopen(str(listing).encode(), b"w"))
+    library().rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
+    owners = defaultdict(set)
+    for line in listing.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) > 3 and cells[1] in {"C", "P", "*"}:
+            owners[cells[0]].add(cells[1])
+    return owners
+
+
+def test_the_tables_are_librdkafkas(tmp_path: Path) -> None:
+    """Whose a setting is, is what the library itself says (callbacks can't be set from a plan)."""
+    owners = owners_by_name(tmp_path / "properties")
+    callbacks = {name for name in owners if name.endswith("_cb")} | {"msg_order_cmp"}
+    producers = {name for name, whose in owners.items() if whose == {"P"}} - callbacks
+    consumers = {name for name, whose in owners.items() if whose == {"C"}} - callbacks
+    assert producers == PRODUCER_ONLY
+    assert consumers == CONSUMER_ONLY
+
+
+def test_each_client_takes_what_is_meant_for_it(bench: Bench) -> None:
+    """An arm's settings are for both its clients; librdkafka would warn about a setting of the other kind."""
+    settings = {"compression.type": "lz4", "fetch.min.bytes": 1, "socket.timeout.ms": 3000}
+    producer = producer_config(bench.produce(settings=settings))
+    consumer = consumer_config(bench.consume(settings=settings))
+    assert not CONSUMER_ONLY & producer.keys()
+    assert not PRODUCER_ONLY & consumer.keys()
+    assert (producer["compression.type"], consumer["fetch.min.bytes"]) == ("lz4", 1)
+    assert producer["socket.timeout.ms"] == consumer["socket.timeout.ms"] == 3000
+
+
+def test_the_plans_words_become_librdkafkas(bench: Bench) -> None:
+    """Acks, idempotence, linger, deadline, rack, group and from, each under its property."""
+    produce = bench.produce(acks="1", idempotence=False, linger_ms=0, deadline_ms=900, client_rack="b")
+    expected = {"acks": "1", "enable.idempotence": False, "linger.ms": 0, "delivery.timeout.ms": 900}
+    assert producer_config(produce).items() >= (expected | {"client.rack": "b", "client.id": "p0"}).items()
+    grouped = consumer_config(bench.consume(group="g-baseline", from_="latest"))
+    expected = {"group.id": "g-baseline", "enable.auto.commit": True, "auto.offset.reset": "latest"}
+    assert grouped.items() >= expected.items()
+    assert "client.rack" not in grouped
+    assert consumer_config(bench.consume())["enable.auto.commit"] is False
+
+
+def test_an_arms_own_settings_win_under_any_name(bench: Bench) -> None:
+    """librdkafka has aliases: both names at once would leave it to chance which one counts."""
+    config = producer_config(bench.produce(settings={"queue.buffering.max.ms": 77}))
+    assert config["linger.ms"] == 77
+    assert "queue.buffering.max.ms" not in config
+
+
+@pytest.mark.parametrize("name", ["delivery.report.only.error", "metadata.broker.list", "group.id"])
+def test_what_the_recorder_cannot_live_with_is_refused(bench: Bench, name: str) -> None:
+    """The sentence names the arm, the setting and what to do; it doesn't matter which client would have taken it."""
+    with pytest.raises(WorkloadError, match=r"arm baseline .* is not allowed: .*; remove it"):
+        producer_config(bench.produce(settings={name: "x"}))
+    with pytest.raises(WorkloadError, match="is not allowed"):
+        consumer_config(bench.consume(settings={name: "x"}))
+
+
+def test_connections_to_one_broker_add_up_and_nameless_ones_do_not_count() -> None:
+    """The coordinator's connection goes to the same broker; a bootstrap address is no broker yet."""
+    traffic = Traffic()
+    brokers = {
+        "10.0.0.1:1/1": {"nodeid": 1, "txbytes": 100, "rxbytes": 10},
+        "GroupCoordinator": {"nodeid": 1, "txbytes": 5, "rxbytes": 1},
+        "10.0.0.1:1/bootstrap": {"nodeid": -1, "txbytes": 999, "rxbytes": 999},
+        "10.0.0.2:1/2": {"nodeid": 2, "txbytes": 0, "rxbytes": 0},
+    }
+    traffic.on_statistics(json.dumps({"brokers": brokers}))
+    assert {1: (105, 11), 2: (0, 0)} == traffic.by_broker

@@ -1,0 +1,408 @@
+import asyncio
+import socket
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Self
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from aftershock.errors import ClientError, ProtocolError, UnsupportedError
+from aftershock.tests.scripted_broker import ScriptedBroker
+from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
+from aftershock.tests.unit.workloads.kafka.producing import DEADLINE_S, until
+from aftershock.workloads.kafka.client import network_client
+from aftershock.workloads.kafka.client.network_client import NetworkClient
+from aftershock.workloads.kafka.client.settings import ClientSettings, parse
+from aftershock.workloads.kafka.client.tasks import monotonic_ms
+from aftershock.workloads.kafka.rules.metadata import Metadata
+from aftershock.workloads.kafka.rules.values import Backoff, MetadataResponse, Node
+from aftershock.workloads.kafka.wire.connection import Address
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
+    yield running
+    running.clear()
+
+
+class Bench:
+    """Brokers on their own, with what they told and how often they called back."""
+
+    def __init__(self, bootstrap: str, seed: int = 7, **changes: object) -> None:
+        quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 5}
+        self.settings = parse(ClientSettings, {"bootstrap.servers": bootstrap} | quick | changes)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+        self.changes = 0
+        self.complaints: set[object] = set()
+        self.now_ms = monotonic_ms
+        draw = Random(seed)  # noqa: S311  # no secret
+        self.metadata = Metadata(backoff=Backoff(5, 20, draw))
+        self.brokers = NetworkClient(
+            self.settings,
+            self.metadata,
+            self._clock,
+            on_event=lambda event, **details: self.told.append((event, details)),
+            draw=draw,
+            on_change=self._changed,
+        )
+
+    def _clock(self) -> float:
+        return self.now_ms()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.complaints.add(self.brokers.unsupported)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.brokers.close()
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+
+
+async def test_a_refresh_feeds_the_metadata(cluster: ScriptedBroker) -> None:
+    """The wanted topics are asked for, and known afterwards; nobody creates topics by asking."""
+    topic = fresh_topic(cluster, 2)
+    async with Bench(cluster.bootstrap) as bench:
+        bench.metadata.want([topic, "no-such-topic"])
+        assert await bench.brokers.refresh()
+        found = bench.metadata.topic(topic)
+        assert found
+        assert (2, {1, 2, 3}) == (len(found.partitions), set(bench.metadata.nodes))
+        request = cluster.journal("Metadata", topic=topic)[-1]
+        assert (False, 12) == (request.fields["allow_auto_topic_creation"], request.version)
+
+
+async def test_one_refresh_at_a_time(cluster: ScriptedBroker) -> None:
+    """Whoever asks while one is under way shares its answer."""
+    topic = fresh_topic(cluster)
+    async with Bench(cluster.bootstrap) as bench:
+        bench.metadata.want([topic])
+        assert [True] * 3 == await asyncio.gather(*(bench.brokers.refresh() for _ in range(3)))
+        assert 1 == len(cluster.journal("Metadata", topic=topic))
+
+
+async def test_refresh_if_due_follows_the_timetable(cluster: ScriptedBroker) -> None:
+    """At once when something is wanted, never while one is under way, then not before metadata.max.age.ms."""
+    topic = fresh_topic(cluster)
+    async with Bench(cluster.bootstrap) as bench:
+        bench.metadata.want([topic])
+        assert float("inf") == bench.brokers.refresh_if_due()
+        assert await bench.brokers.refresh()
+        assert 290_000 < bench.brokers.refresh_if_due() <= 300_000
+        assert 1 == len(cluster.journal("Metadata", topic=topic))
+
+
+async def test_a_dead_bootstrap_address_is_passed_over(cluster: ScriptedBroker) -> None:
+    """Any one that answers will do, whatever their order."""
+    for _ in range(3):
+        async with Bench(f"127.0.0.1:1,{cluster.bootstrap},127.0.0.1:2") as bench:
+            assert await bench.brokers.refresh()
+
+
+async def test_nobody_answers() -> None:
+    """A refresh says so, and so does a channel: no hang, no other error."""
+    async with Bench("127.0.0.1:1") as bench:
+        assert not await bench.brokers.refresh()
+        with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
+            await bench.brokers.any()
+        assert 1 == bench.metadata.counts["metadata_failed"]
+
+
+async def test_when_all_known_nodes_are_gone_the_bootstrap_is_asked(cluster: ScriptedBroker) -> None:
+    """Rebootstrap: the addresses of the metadata are dead, the ones that the user gave are not."""
+    with ScriptedBroker(nodes=2) as gone:
+        async with Bench(gone.bootstrap) as bench:
+            assert await bench.brokers.refresh()
+            for node in gone.addresses:
+                gone.down(node)
+            bench.brokers._bootstrap = [*cluster.addresses.values()]
+            await until(lambda: bench.brokers.refresh_if_due() and 3 in bench.metadata.nodes, lambda: str(bench.told))
+            assert {1, 2, 3} == set(bench.metadata.nodes)
+
+
+async def test_a_silent_bootstrap_broker_is_not_asked_again(cluster: ScriptedBroker) -> None:
+    """Once nodes are known the bootstrap connection has served: who is connected to others hears from them at once,
+    however often it asks, and the bootstrap connection is closed."""
+    topic = fresh_topic(cluster)
+    async with Bench(str(cluster.addresses[1])) as bench:
+        assert await bench.brokers.refresh()
+        black_hole = cluster.script("Metadata", node=1, times=100, answer="lost")
+        await asyncio.gather(bench.brokers.channel(2), bench.brokers.channel(3))
+        bench.metadata.want([topic])
+        async with asyncio.timeout(DEADLINE_S):
+            assert [True] * 12 == [await bench.brokers.refresh() for _ in range(12)]
+        assert 0 == cluster.fired(black_hole)
+        assert {2, 3} == {seen.node for seen in cluster.journal("Metadata", topic=topic)}
+        first = bench.brokers._links[0, "bootstrap"]
+        later_ms = bench.now_ms() + 1_001
+        bench.now_ms = lambda: later_ms
+        bench.brokers.refresh_if_due()
+        await until(lambda: first.open is None, lambda: "not closed")
+        assert sum(first.traffic) > 0
+
+
+async def test_nodes_that_metadata_no_longer_names_are_not_asked(cluster: ScriptedBroker) -> None:
+    """Their connection may still be open, to somebody who has left the cluster."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        gone = await bench.brokers.channel(2)
+        bench.metadata.update(MetadataResponse((bench.metadata.nodes[1],), ()), bench.now_ms())
+        assert cluster.addresses[1] == (await bench.brokers.any()).address != gone.address
+
+
+async def test_a_channel_a_node_and_purpose(cluster: ScriptedBroker) -> None:
+    """Asked for again it is the same one; for another purpose it is another."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        first = await bench.brokers.channel(2)
+        assert first is await bench.brokers.channel(2)
+        assert first is bench.brokers.ready(2)
+        assert first is not await bench.brokers.channel(2, "coordinator")
+        assert cluster.addresses[2] == first.address
+
+
+async def test_metadata_over_a_connection_of_its_own(cluster: ScriptedBroker) -> None:
+    """It shares that of the data, as in Kafka, unless told otherwise: then nothing else goes over it."""
+    for own, shared in ((False, True), (True, False)):
+        async with Bench(cluster.bootstrap, metadata_own_connection=own) as bench:
+            await bench.brokers.refresh()
+            data = [await bench.brokers.channel(node_id) for node_id in bench.metadata.nodes]
+            asked = await bench.brokers.any()
+            assert shared == (asked in data)
+            assert asked is await bench.brokers.any() or shared
+            assert await bench.brokers.refresh()
+
+
+async def test_ready_connects_in_the_background(cluster: ScriptedBroker) -> None:
+    """It never waits; when the connection is there, on_change is called."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        changes = bench.changes
+        assert bench.brokers.ready(3) is None
+        assert float("inf") == bench.brokers.wait_ms(3)
+        await until(lambda: bench.brokers.ready(3), lambda: "not connected")
+        assert bench.changes > changes
+
+
+async def test_a_refused_connection_backs_off() -> None:
+    """20 ms the first time, twice that the next, each within a fifth; meanwhile nobody dials. Success resets it."""
+    with ScriptedBroker() as own:
+        async with Bench(own.bootstrap) as bench:
+            await bench.brokers.refresh()
+            own.down(1)
+            waits = []
+            for _ in range(3):
+                with pytest.raises(ConnectionError):
+                    await bench.brokers.channel(1)
+                waits.append(bench.brokers.wait_ms(1))
+                now_ms = bench.now_ms() + bench.brokers.wait_ms(1) + 1
+                bench.now_ms = lambda now_ms=now_ms: now_ms  # type: ignore[misc]
+            assert [pytest.approx(each, rel=0.35) for each in (20, 40, 80)] == waits
+            own.up(1)
+            assert await bench.brokers.channel(1)
+            own.close_connections(1)
+            await until(lambda: bench.brokers.ready(1) is None, lambda: "not lost")
+            assert 24 >= bench.brokers.wait_ms(1)
+
+
+async def test_a_lost_connection_asks_for_metadata(cluster: ScriptedBroker) -> None:
+    """The node may be gone: its loss is told, and an update is due at once."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        await bench.brokers.channel(1)
+        cluster.close_connections(1)
+        lost = ("node_disconnected", {"node_id": 1, "why": "the connection was lost"})
+        await until(lambda: bench.brokers.refresh_if_due() and lost in bench.told, lambda: str(bench.told))
+
+
+async def test_an_unknown_node(cluster: ScriptedBroker) -> None:
+    """Nobody knows its address: that is no connection, and not an error of another kind."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        assert bench.brokers.ready(99) is None
+        with pytest.raises(ConnectionError, match="an unknown node"):
+            await bench.brokers.channel(99)
+
+
+async def test_a_peer_that_is_no_broker() -> None:
+    """One that answers with something else: ProtocolError, and the refresh goes on to fail, not to hang."""
+
+    async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1")
+    host, port = server.sockets[0].getsockname()
+    async with Bench(f"{host}:{port}") as bench:
+        with pytest.raises(ProtocolError):
+            await bench.brokers.any()
+        assert not await bench.brokers.refresh()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_peer_that_never_answers() -> None:
+    """socket.connection.setup.timeout.ms bounds the wait for a connection and its versions."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        host, port = deaf.getsockname()
+        async with Bench(f"{host}:{port}", **{"socket.connection.setup.timeout.ms": 50}) as bench:
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(ConnectionError, match="50 ms"):
+                    await bench.brokers.any()
+
+
+async def test_metadata_that_is_too_old() -> None:
+    """A broker without a version that has topic ids: UnsupportedError with both ranges, also in the background."""
+    with ScriptedBroker(versions={"Metadata": (0, 8)}) as old:
+        async with Bench(old.bootstrap) as bench:
+            with pytest.raises(UnsupportedError, match="0 to 8"):
+                await bench.brokers.refresh()
+            assert isinstance(bench.brokers.unsupported, ClientError)
+
+
+@pytest.mark.parametrize("old", ["Metadata", "ApiVersions"])
+async def test_one_old_broker_among_others_is_passed_over(cluster: ScriptedBroker, old: str) -> None:
+    """Whichever is tried first, the others serve, and at no time does anybody hear that they can't."""
+    with ScriptedBroker(versions={"Metadata": (0, 8)} if old == "Metadata" else {}) as one:
+        if old == "ApiVersions":
+            one.script("ApiVersions", times=100, error=ErrorCode.unsupported_version)
+        for seed in range(6):
+            async with Bench(f"{one.bootstrap},{cluster.addresses[1]}", seed) as bench:
+                assert await bench.brokers.refresh()
+                assert {1, 2, 3} == set(bench.metadata.nodes)
+                assert {None} == bench.complaints
+        assert one.journal("ApiVersions")
+
+
+async def test_what_was_unsupported_may_be_mended(cluster: ScriptedBroker) -> None:
+    """An old broker that gives way to a newer one: the next good answer takes the complaint back."""
+    with ScriptedBroker(versions={"Metadata": (0, 8)}) as old:
+        async with Bench(old.bootstrap) as bench:
+            with pytest.raises(UnsupportedError):
+                await bench.brokers.refresh()
+            bench.brokers._bootstrap = [cluster.addresses[1]]
+            old.down(1)
+            await until(lambda: bench.brokers.refresh_if_due() and bench.metadata.nodes, lambda: str(bench.told))
+            assert bench.brokers.unsupported is None
+
+
+def refuse_to_translate(_response: object) -> MetadataResponse:
+    raise KeyError("a bug of ours")
+
+
+@pytest.mark.parametrize(("topic", "broken"), [("\udc80", False), ("t", True)])
+async def test_whatever_goes_wrong_a_refresh_can_be_made_again(
+    cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, topic: str, *, broken: bool
+) -> None:
+    """A question that can't be written, an answer that trips us up: told, counted as failed, due again after the
+    back-off and not before."""
+    async with Bench(cluster.bootstrap) as bench:
+        assert await bench.brokers.refresh()
+        with monkeypatch.context() as patch:
+            if broken:
+                patch.setattr(network_client, "metadata_response", refuse_to_translate)
+            bench.metadata.want([topic])
+            with pytest.raises((KeyError, ValueError)) as wrong:
+                await bench.brokers.refresh()
+        assert ("metadata_failed", {"why": str(wrong.value)}) in bench.told
+        assert 1 == bench.metadata.counts["metadata_failed"]
+        now_ms = bench.now_ms()
+        bench.now_ms = lambda: now_ms
+        assert 0 < bench.brokers.refresh_if_due() <= 24
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("a..b", 9092), ("a\0b", 9092)])
+async def test_an_address_that_nobody_can_dial(cluster: ScriptedBroker, host: str, port: int) -> None:
+    """It is one more failed connection: ConnectionError, told, called back, and not tried again before the back-off."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        bench.metadata.move_leaders({}, [Node(1, host, port)])
+        changes = bench.changes
+        with pytest.raises(ConnectionError):
+            await bench.brokers.channel(1)
+        assert bench.changes > changes
+        assert 0 < bench.brokers.wait_ms(1) <= 24
+        assert "node_disconnected" in [event for event, _ in bench.told]
+
+
+async def test_a_found_coordinator_is_dialled_where_it_was_found(cluster: ScriptedBroker) -> None:
+    """Metadata needn't name it, and a fetch goes where metadata says all the same."""
+    elsewhere = cluster.addresses[3]
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        for node_id in (2, 99):
+            bench.brokers.set_coordinator(Node(node_id, elsewhere.host, elsewhere.port))
+            assert elsewhere == (await bench.brokers.channel(node_id, "coordinator")).address
+        assert cluster.addresses[2] == (await bench.brokers.channel(2)).address
+
+
+async def test_where_a_coordinator_was_found_is_forgotten_when_it_fails(cluster: ScriptedBroker) -> None:
+    """It may have moved since: then metadata's address is tried."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        bench.brokers.set_coordinator(Node(2, "127.0.0.1", 1))
+        with pytest.raises(ConnectionError):
+            await bench.brokers.channel(2, "coordinator")
+        now_ms = bench.now_ms() + 1_000
+        bench.now_ms = lambda: now_ms
+        assert cluster.addresses[2] == (await bench.brokers.channel(2, "coordinator")).address
+
+
+async def test_bytes_belong_to_nodes(cluster: ScriptedBroker) -> None:
+    """Bootstrap connections count for the node at that address, and a connection's bytes survive its end."""
+    async with Bench(str(cluster.addresses[1])) as bench:
+        await bench.brokers.refresh()
+        await bench.brokers.channel(2)
+        before = bench.brokers.traffic
+        assert {1, 2} == set(before)
+        assert all(sent > 0 and received > 0 for sent, received in before.values())
+        cluster.close_connections(2)
+        await until(lambda: bench.brokers.ready(2) is None, lambda: "not lost")
+        assert before[2] == bench.brokers.traffic[2]
+
+
+async def test_idle_connections_are_closed(cluster: ScriptedBroker) -> None:
+    """After connections.max.idle.ms without use; the next use opens another one, without back-off."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        idle = await bench.brokers.channel(1)
+        later_ms = bench.now_ms() + bench.settings.connections_max_idle_ms + 10
+        bench.now_ms = lambda: later_ms
+        busy = await bench.brokers.channel(2)
+        bench.brokers.refresh_if_due()
+        await until(lambda: idle.closed, lambda: "not closed")
+        assert not busy.closed
+        assert idle is not await bench.brokers.channel(1)
+        assert not [event for event, _ in bench.told if event == "node_disconnected"]
+
+
+async def test_after_close_nothing_is_opened(cluster: ScriptedBroker) -> None:
+    """Whoever asks gets ConnectionError; a refresh under way has come to its end."""
+    bench = Bench(cluster.bootstrap)
+    bench.brokers.refresh_if_due()
+    await bench.brokers.close()
+    assert {asyncio.current_task()} == asyncio.all_tasks()
+    assert bench.brokers.ready(1) is None
+    with pytest.raises(ConnectionError):
+        await bench.brokers.channel(1)
+
+
+async def test_endpoints_move_a_node(cluster: ScriptedBroker) -> None:
+    """A connection is made to the address that the metadata gives when it is made."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        node = bench.metadata.nodes[1]
+        elsewhere = cluster.addresses[3]
+        bench.metadata.move_leaders({}, [node._replace(host=elsewhere.host, port=elsewhere.port)])
+        assert elsewhere == (await bench.brokers.channel(1)).address
+        assert Address(elsewhere.host, elsewhere.port) == elsewhere
