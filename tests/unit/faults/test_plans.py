@@ -1,4 +1,4 @@
-"""The plans that ship."""
+"""The plans that ship with the package."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from aftershock.faults.timeline.compile import compile_plan
 
 
 def test_names() -> None:
-    """These ship, and beside them the parts of the KIPs' trials."""
+    """These plans ship, and the parts of the KIP trials in addition."""
     assert {"broker-loss", "demo", "leader-rotation", "kips/951-move"} <= set(names())
 
 
 @pytest.mark.parametrize("name", names())
 def test_valid_without_warnings(name: str) -> None:
-    """Each is a good plan, called as its file, with a reason and nothing to warn of."""
+    """Each plan is valid, named as its file, has a purpose, and gives no warning."""
     checked = load_plan(find(name))
     assert checked.plan.name == Path(name).name
     assert checked.plan.why
@@ -26,7 +26,7 @@ def test_valid_without_warnings(name: str) -> None:
 
 
 def test_demo_is_about_a_minute() -> None:
-    """The demo's load after warm-up leaves room for a minute in all, with two arms that differ in one setting."""
+    """The demo takes about a minute including warm-up, with two arms that differ in one setting."""
     checked = load_plan(find("demo"))
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     assert timeline.timing.steady_ms + timeline.length_ms <= 48_000
@@ -34,8 +34,8 @@ def test_demo_is_about_a_minute() -> None:
     assert len([key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]) == 1
 
 
-def test_a_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PLAN is a path, else a name; neither is a sentence with a guess."""
+def test_a_path_takes_precedence_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PLAN is a path, else a name; an unknown name gives an error with a suggestion."""
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("name: x")
     assert find("mine.yaml") == Path("mine.yaml")

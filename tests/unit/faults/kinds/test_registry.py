@@ -1,4 +1,4 @@
-"""Kinds of other packages: used if they are whole, refused with a sentence if not, and never anybody's trouble else."""
+"""Fault kinds of other packages: valid kinds are used, and a broken kind gives an error only in plans that use it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TURN = "{at: 0s, for: 8s, kind: reassign, topic: orders, rotate: 1}"
         (TURN, "{at: 1s, kind: elect, topic: orders}"),
     ],
 )
-def test_fight(first: str, second: str) -> None:
+def test_conflicting_faults(first: str, second: str) -> None:
     """Two faults with one exclusive target at the same time are refused at the later one."""
     with pytest.raises(PlanError, match=r"plan.yaml:11:5: this \w+ conflicts with"):
         timeline_of(first, second)
@@ -56,7 +56,7 @@ def test_fight(first: str, second: str) -> None:
         (KILL, TURN),
     ],
 )
-def test_peace(first: str, second: str) -> None:
+def test_faults_without_conflict(first: str, second: str) -> None:
     """Sequential faults, faults on other nodes or by role, and several latencies are allowed."""
     assert len(timeline_of(first, second).steps) == 2
 
@@ -87,7 +87,9 @@ MOVED = {"brokers": [1, 2], "links": [], "topics": ["orders"]}
         ("cut", DOORS, "cut", DOORS, "link client_a-k1"),
     ],
 )
-def test_clash(kind: str, targets: object, other: str, other_targets: object, what: str) -> None:
+def test_conflict_with_a_fault_in_force(
+    kind: str, targets: object, other: str, other_targets: object, what: str
+) -> None:
     """Two faults in force on one node, topic or cut link conflict, in either order."""
     assert what == conflict_in_force(kind, targets, other, other_targets)  # type: ignore[arg-type]
     assert what == conflict_in_force(other, other_targets, kind, targets)  # type: ignore[arg-type]
@@ -103,6 +105,6 @@ def test_clash(kind: str, targets: object, other: str, other_targets: object, wh
         ("pause", ONE, "a kind of a later version", ONE),
     ],
 )
-def test_no_clash(kind: str, targets: object, other: str, other_targets: object) -> None:
+def test_no_conflict_with_a_fault_in_force(kind: str, targets: object, other: str, other_targets: object) -> None:
     """Faults on different nodes, several latencies, and a move among nodes that are down may overlap."""
     assert conflict_in_force(kind, targets, other, other_targets) is None  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def said(*slos: str, faults: str = FAULTS, frame: str = FRAME) -> list[str]:
         "co_owned == 0",
     ],
 )
-def test_fed(slo: str) -> None:
+def test_enough_samples(slo: str) -> None:
     """At 60/s for 10 s of steady and 15 + 5 s of faults, these SLOs have enough samples."""
     assert said(slo) == []
 
@@ -90,7 +90,7 @@ def test_fed(slo: str) -> None:
         ("produce.latency p95 < 250 in fault", "invalid SLO at column 23: '250' has no unit; write a time in us, ms or s, like 250ms"),
     ],
 )  # fmt: skip
-def test_not_fed(slo: str, sentence: str) -> None:
+def test_too_few_samples(slo: str, sentence: str) -> None:
     """Too few samples or unknown names are refused, with a remedy."""
     assert said(slo) == [f"plan.yaml:14:5: {sentence}"]
 
@@ -102,8 +102,10 @@ def test_windows_without_faults() -> None:
     assert all("matches nothing" in problem for problem in problems)
 
 
-def test_nobody_on_that_side() -> None:
-    """An SLO of consumers in a plan that only produces, or of an arm that doesn't, matches nothing."""
+def test_no_client_on_that_side() -> None:
+    """An SLO of consumers matches nothing in a plan that only produces, nor does an SLO of an arm that only
+    produces.
+    """
     produce_only = FRAME.replace("    consume: {topic: orders, group: readers}\n", "")
     assert "no workload consumes anything" in said("consume.gap < 1s", frame=produce_only)[0]
     other = FRAME.replace("timing:", "  - {name: r, consume: {topic: orders}, arms: {reader: {}}}\ntiming:")
@@ -215,7 +217,7 @@ def test_report_only_slos_are_checked_alike(entry: str, why: str) -> None:
         ("7", "14:5: an SLO is a line of text: put it in quotes"),
     ],
 )
-def test_an_entry_that_is_none(entry: str, sentence: str) -> None:
+def test_an_invalid_entry(entry: str, sentence: str) -> None:
     """An SLO is a line of text, or such a line with its gate; anything else is refused at its position."""
     with pytest.raises(PlanError) as refused:
         load_plan(FRAME + FAULTS + f"slo:\n  - {entry}\n")

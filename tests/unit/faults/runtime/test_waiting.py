@@ -22,7 +22,7 @@ async def test_until_says_what_is_missing() -> None:
         await wait_until(never, clock, 3_000)
 
 
-async def test_until_takes_refusals_for_not_yet() -> None:
+async def test_until_treats_refusals_as_not_yet() -> None:
     """An error of Kafka during a poll counts as not yet."""
     clock = JumpingClock()
 

@@ -1,4 +1,4 @@
-"""Delta debugging with oracles that know the culprits."""
+"""Candidates of a minimisation: delta debugging with oracles that know the culprits, and fault units of a plan."""
 
 import math
 from collections.abc import Generator
@@ -13,12 +13,12 @@ from aftershock.tests.unit.faults.search.following import ids, plan, slow
 ITEMS_MAX = 24
 
 
-def found(count: int, culprits: frozenset[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+def minimise(count: int, culprits: frozenset[int]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Return the minimum of ``count`` items, and every tested subset."""
-    asked: list[tuple[int, ...]] = []
+    tested: list[tuple[int, ...]] = []
 
     def fails(subset: tuple[int, ...]) -> Generator[None, None, bool]:
-        asked.append(subset)
+        tested.append(subset)
         yield from ()
         return culprits <= set(subset)
 
@@ -26,33 +26,33 @@ def found(count: int, culprits: frozenset[int]) -> tuple[tuple[int, ...], list[t
     try:
         next(search)
     except StopIteration as end:
-        return end.value, asked
+        return end.value, tested
     raise AssertionError("fails never yields")
 
 
 @given(
     st.integers(1, ITEMS_MAX).flatmap(lambda n: st.tuples(st.just(n), st.frozensets(st.integers(0, n - 1), min_size=1)))
 )
-def test_what_is_left_are_the_culprits(drawn: tuple[int, frozenset[int]]) -> None:
+def test_the_minimum_is_the_set_of_culprits(drawn: tuple[int, frozenset[int]]) -> None:
     """Any set of culprits that are all needed is found, in order, without other items (1-minimal)."""
     count, culprits = drawn
-    left, asked = found(count, culprits)
+    left, tested = minimise(count, culprits)
     assert tuple(sorted(culprits)) == left
-    assert len(asked) <= count * count + 3 * count  # the paper's bound
-    assert len(asked) == len(set(asked))
+    assert len(tested) <= count * count + 3 * count  # the paper's bound
+    assert len(tested) == len(set(tested))
 
 
 @given(st.integers(1, 200), st.data())
 def test_one_culprit_costs_a_logarithm(count: int, data: st.DataObject) -> None:
     """Each halving takes two runs at most: eight for one culprit of twelve."""
     culprit = data.draw(st.integers(0, count - 1))
-    left, asked = found(count, frozenset({culprit}))
+    left, tested = minimise(count, frozenset({culprit}))
     assert (culprit,) == left
-    assert len(asked) <= 2 * math.ceil(math.log2(count))
+    assert len(tested) <= 2 * math.ceil(math.log2(count))
 
 
 @given(st.integers(2, 16), st.integers(0, 2**16 - 1))
-def test_any_oracle_is_left_one_minimal(count: int, salt: int) -> None:
+def test_the_minimum_is_one_minimal_for_any_oracle(count: int, salt: int) -> None:
     """With any oracle, monotonic or not, the result fails and no single item can be removed."""
     everything = tuple(range(count))
 
@@ -82,7 +82,7 @@ F1 = ("faults", 1, "then", 0, "together", 0)
 
 
 def test_units_stand_where_faults_do() -> None:
-    """Units are in the order of the plan; a choice is one unit."""
+    """Units have the order of the plan; a choice is one unit."""
     last = ("faults", 3)
     assert [("faults", 0), F1, (*F1[:5], 1), ("faults", 1, "then", 2), ("faults", 2, "fault"), last] == [
         *fault_units(COMPOSED)
@@ -97,7 +97,7 @@ def test_a_container_goes_with_its_last_fault() -> None:
     assert [] == with_faults(COMPOSED, [])["faults"]
 
 
-def test_what_is_left_begins_when_the_plan_did() -> None:
+def test_remaining_faults_start_when_the_plan_did() -> None:
     """`until` counts from the same moment and moves too; the rest of the document is unchanged."""
     document = plan(slow("f0", 5), {"at": "30s", "every": "4s", "until": "50s", "fault": slow("f4", 0)}, slow("f1", 40))
     left = with_faults(document, [("faults", 1, "fault"), ("faults", 2)])

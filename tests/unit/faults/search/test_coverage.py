@@ -1,4 +1,4 @@
-"""Coordinates of a cell: phase at a fault's start, role of its target, clients that it can affect."""
+"""Coverage: coordinates of a cell (phase, role of the target, client), and tallies of the ledger's lines."""
 
 from dataclasses import replace
 from datetime import date, timedelta
@@ -37,8 +37,8 @@ from aftershock.faults.search.coverage import (
         (8_000 + RECOVERING_MS, "steady"),
     ],
 )
-def test_what_a_fault_strikes_into(start_ms: float, phase: str) -> None:
-    """Another fault lasts from 5 to 8 s; one that begins later has no influence."""
+def test_the_phase_at_a_faults_start(start_ms: float, phase: str) -> None:
+    """Another fault lasts from 5 to 8 s; a fault that starts later has no influence."""
     assert phase == phase_at(start_ms, [(5_000, 8_000), (100_000, 200_000)])
 
 
@@ -74,7 +74,7 @@ def fault(kind: str, **said: object) -> Fault:
         ("cluster", fault("kill_controller")),
     ],
 )
-def test_whom_a_fault_hits(role: str, one: Fault) -> None:
+def test_the_role_of_a_faults_target(role: str, one: Fault) -> None:
     """The role is that of the most specific target."""
     assert role == role_of(one)
 
@@ -119,7 +119,7 @@ def test_the_clients_of_a_plan() -> None:
         (fault("kill", broker="1"), "safe/confluent consume", None),
     ],
 )
-def test_which_clients_a_fault_can_meet(one: Fault, met: str, missed: str | None) -> None:
+def test_clients_that_a_fault_can_affect(one: Fault, met: str, missed: str | None) -> None:
     """A client that doesn't use the link, the topic or the API is not affected."""
     assert can_affect(one, worker(met))
     assert missed is None or not can_affect(one, worker(missed))
@@ -131,7 +131,7 @@ CUT = Cell("cut", "rack", "recovering", "reference commit")
 LINE = CoverageLine(TODAY, "r1", 7, 0, KILL, exercised=True, why="", verdict="PASS", recovered_s=3.5)
 
 
-def test_never_stale_and_how_often() -> None:
+def test_cells_are_never_exercised_stale_or_counted() -> None:
     """Fourteen nights are fresh, fifteen are stale; a failed attempt doesn't exercise the cell."""
     old, edge = TODAY - STALE_AFTER - timedelta(days=1), TODAY - STALE_AFTER
     lines = [replace(LINE, night=old), replace(LINE, cell=CUT, exercised=False)]

@@ -60,14 +60,14 @@ def test_one_of_twelve_costs_nine_runs(culprit: int) -> None:
     assert sizes[0] == 0
 
 
-def test_what_fails_without_any_fault_is_left_without_any() -> None:
+def test_a_failure_without_faults_leaves_no_fault() -> None:
     """The first candidate has no faults; then only load and cluster are reduced."""
     left, asked = follow(minimise(plan(slow("f0", 0), slow("f1", 3)), SEED), lambda _: True)
     assert [] == left["faults"]
     assert "without any fault" == asked[0].change
 
 
-def test_all_that_can_go_goes() -> None:
+def test_everything_reducible_is_reduced() -> None:
     """The result has one fault of the needed strength, one arm, one broker, and minimal load and time."""
     faults = [slow("f0", 0), slow("f1", 3, **{"for": "8s", "delay": "400ms", "jitter": "10ms"}), slow("f2", 14)]
     document = plan(*faults, blocks=3)

@@ -38,14 +38,14 @@ def test_rounds() -> None:
 
 
 def test_a_choice_is_settled() -> None:
-    """Each alternative stands where the choice did."""
+    """Each alternative replaces the choice."""
     choice = {"at": "4s", "choose": [{"weight": 3, "fault": slow("f0", 0)}, {"fault": slow("f1", 0)}]}
     found = offered(resolve_choices, plan(choice))
     assert [slow("f0", 4), slow("f1", 4)] == [each["faults"][0] for each in found.values()]
 
 
-def test_two_alike_are_merged() -> None:
-    """The merged fault lasts from the first begin to the second end; different faults are not merged."""
+def test_equal_faults_are_merged() -> None:
+    """The merged fault lasts from the first start to the second end; different faults are not merged."""
     found = offered(merge_faults, plan(slow("f0", 1), slow("f1", 6), slow("f2", 9, delay="80ms")))
     assert [[{**slow("f0", 1), "for": "7s"}, slow("f2", 9, delay="80ms")]] == [
         each["faults"] for each in found.values()
@@ -122,7 +122,7 @@ def test_a_smaller_cluster() -> None:
     assert not any("wire_proxy" in said for said in offered(shrink_cluster, needed))
 
 
-def test_a_change_is_asked_about_once() -> None:
+def test_a_change_is_tested_once() -> None:
     """This holds even after another change was accepted: here only the second fault can be shortened."""
 
     def fails(document: Document) -> bool:
@@ -134,7 +134,7 @@ def test_a_change_is_asked_about_once() -> None:
     assert len(asked) == len({candidate.change for candidate in asked})
 
 
-def test_only_the_slos_at_stake_stay() -> None:
+def test_only_slos_of_the_failed_checks_are_kept() -> None:
     """SLOs with numbered checks are kept too; an integrity rule needs no SLO."""
     slos = ["lost == 0", "produce.gap < 1s", {"slo": "produce.gap < 2s", "gate": "report"}, "produce.success >= 99%"]
     assert slos[1:3] == focus_slos(plan(slo=slos), ["slo/produce.gap-2"])["slo"]
@@ -149,7 +149,7 @@ def test_the_wire_proxy_stays_when_its_faults_go() -> None:
     assert "cluster" not in focus_slos(plan(slow("f0", 0)), [])
 
 
-def test_faults_are_named_as_they_were_called() -> None:
+def test_faults_keep_their_ids() -> None:
     """`latency-2` keeps its name without the first fault; no run is needed, since no draw changes."""
     nameless = [without(slow("", at_s), ("id",)) for at_s in (0, 3)]
     left, asked = follow(with_fault_ids(plan(*nameless), SEED), lambda _: False)
@@ -157,7 +157,7 @@ def test_faults_are_named_as_they_were_called() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_name_that_makes_another_fault_of_it_is_asked_about(fails: bool) -> None:
+def test_an_id_that_changes_a_draw_is_tested(fails: bool) -> None:
     """A drawn role comes from a stream named by the id, so an id may change it."""
     document = plan({"for": "4s", "kind": "kill", "broker": "any broker except controller"})
     left, asked = follow(with_fault_ids(document, SEED), lambda _: fails)
@@ -165,7 +165,7 @@ def test_a_name_that_makes_another_fault_of_it_is_asked_about(fails: bool) -> No
     assert fails == ("id" in left["faults"][0])
 
 
-def test_what_can_not_be_run_is_told_why() -> None:
+def test_the_refusal_of_an_invalid_candidate() -> None:
     """The refusal is the first problem of the check or the compiler."""
     assert "the topic `order` is not among" in refusal_of(plan({"kind": "elect", "topic": "order"}), SEED)
     assert "" == refusal_of(plan(slow("f0", 0)), SEED)

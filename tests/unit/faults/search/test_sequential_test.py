@@ -1,4 +1,4 @@
-"""The test that tells a flake: its error rates by exact computation, and by playing it."""
+"""The sequential test that recognises flakes: its error rates by exact computation and by simulation."""
 
 import random
 import re
@@ -30,13 +30,13 @@ def counted(*failed: bool) -> Repeats:
         ((True, False) * 4, "flake"),
     ],
 )
-def test_when_it_is_over(failed: tuple[bool, ...], word: str | None) -> None:
-    """When one sort leads by two; at the eighth run anyhow."""
+def test_when_the_test_ends(failed: tuple[bool, ...], word: str | None) -> None:
+    """The test ends when one outcome leads by two, and at the eighth run at the latest."""
     assert word == counted(*failed).word
 
 
-def test_error_rates_are_what_the_docstring_says() -> None:
-    """A plan that fails at these rates is called steady with these probabilities."""
+def test_error_rates_equal_those_of_the_docstring() -> None:
+    """The oracle sums the probabilities of all sequences of runs, without the code of the test."""
     for rate, expected in ((P_FLAKE, 0.058), (P_STEADY, 1 - 0.069), (0.5, 0.469)):
         chance = chance_by_word(rate)
         assert chance["steady"] == pytest.approx(expected, abs=0.0005)
@@ -60,8 +60,8 @@ def played(runs: tuple[bool, ...]) -> str | None:
     return so_far.word
 
 
-def test_what_always_or_never_fails_is_never_mistaken() -> None:
-    """And known after two runs."""
+def test_deterministic_plans_are_always_recognised() -> None:
+    """Two runs suffice."""
     assert {"steady": 1.0, "flake": 0.0} == chance_by_word(1.0)
     assert {"steady": 0.0, "flake": 1.0} == chance_by_word(0.0)
 
@@ -71,7 +71,7 @@ def test_what_always_or_never_fails_is_never_mistaken() -> None:
     [(Repeats(2, 2), 0.342, 1.0), (Repeats(4, 8), 0.215, 0.785), (Repeats(0, 3), 0.0, 0.5615)],
 )
 def test_the_interval_is_wilsons(repeats: Repeats, low: float, high: float) -> None:
-    """Against scipy's."""
+    """The interval equals SciPy's."""
     from scipy.stats import binomtest  # noqa: PLC0415 -- the oracle
 
     theirs = binomtest(repeats.failed, repeats.n).proportion_ci(method="wilson")
@@ -80,20 +80,20 @@ def test_the_interval_is_wilsons(repeats: Repeats, low: float, high: float) -> N
 
 
 @pytest.mark.parametrize(("repeats", "tries"), [(Repeats(2, 2), 1), (Repeats(3, 4), 3), (Repeats(5, 8), 4)])
-def test_a_failure_that_comes_back_seldom_is_tried_more_often(repeats: Repeats, tries: int) -> None:
-    """As often as leaves 5 % to miss it, at the rate that was seen."""
+def test_rare_failures_are_repeated_more_often(repeats: Repeats, tries: int) -> None:
+    """The number of runs leaves a probability of 5 % to miss the failure at its observed rate."""
     rate = repeats.failed / repeats.n
     assert tries == repeats.tries
     assert (1 - rate) ** tries <= 0.05 < (1 - rate) ** (tries - 1)
 
 
-def test_nothing_is_known_of_no_runs() -> None:
-    """The whole interval, and no word."""
+def test_without_runs_the_interval_is_zero_to_one() -> None:
+    """The result has no word either."""
     assert ((0.0, 1.0), None) == (Repeats().interval, Repeats().word)
 
 
-def test_played_flakes_are_told() -> None:
-    """Ten thousand flakes of 20 %, played: as many are taken for steady as was computed."""
+def test_simulated_flakes_have_the_computed_error_rate() -> None:
+    """Ten thousand simulated flakes of 20 % are taken for steady as often as computed."""
     source = random.Random(1)  # noqa: S311 -- repeatable on purpose
     taken = 0
     for _ in range(10_000):
@@ -105,7 +105,7 @@ def test_played_flakes_are_told() -> None:
 
 
 def test_the_page_has_the_computed_rates() -> None:
-    """docs/MINIMISE.md: no figure in its table was typed by hand."""
+    """The table of docs/MINIMISE.md equals the computed figures."""
     page = (Path(__file__).parents[4] / "docs" / "MINIMISE.md").read_text(encoding="utf-8")
     rows = re.findall(r"\| (\d+) %[^|]*\| ([\d.]+) \| ([\d.]+) \|", page)
     chances = [chance_by_word(int(rate) / 100) for rate, _, _ in rows]

@@ -1,4 +1,4 @@
-"""Drawn plans are repeatable, always valid, and aim at the cells with the least effort."""
+"""Random plans of the search: reproducible, always valid, and aimed at the least exercised cells."""
 
 from collections.abc import Iterator
 from datetime import date
@@ -64,7 +64,7 @@ def covered(frame: Frame, runs: int, seed: int = 0) -> dict[Cell, Tally]:
     return seen
 
 
-def test_the_same_gives_the_same() -> None:
+def test_equal_inputs_give_equal_plans() -> None:
     """Seed, number and tallies determine the plan byte for byte; each of them changes it."""
     frame = shipped()
     first = draw_plan(frame, {}, 7, 3)
@@ -92,8 +92,8 @@ def test_every_kind_can_be_reached() -> None:
 
 
 @pytest.mark.parametrize("kind", ["strip_hints", "falsify_hints"])
-def test_who_meets_nobody_alone_has_company(kind: str) -> None:
-    """Leaders move while answers lie about them, in the topic of the client that the plan was drawn for."""
+def test_kinds_without_own_effect_get_companions(kind: str) -> None:
+    """Leaders move while metadata responses are falsified, in the topic of the client that the plan was drawn for."""
     frame = shipped()
     goals = [cell for cell in frame.cells if cell.fault == kind]
     seen = dict.fromkeys(set(frame.cells) - set(goals), ONCE)
@@ -107,7 +107,7 @@ def test_who_meets_nobody_alone_has_company(kind: str) -> None:
 
 
 def test_the_least_exercised_comes_first() -> None:
-    """While there is a cell that nobody has seen, it is what a run is drawn for; tried in vain counts like seen."""
+    """A run is drawn for a cell that was never exercised, if there is one; failed attempts count as exercised."""
     frame = shipped()
     left = frame.cells[7::400]
     seen = {cell: ONCE if place % 2 else Tally(tried=1) for place, cell in enumerate(frame.cells) if cell not in left}
@@ -122,14 +122,14 @@ def test_what_is_stale_is_drawn_again() -> None:
     assert frame.cells[11] == draw_plan(frame, seen, 1, 0).goal
 
 
-def test_all_that_can_be_reached_is_reached() -> None:
+def test_all_reachable_cells_are_exercised() -> None:
     """Half as many runs as cells exercise all cells of a small frame."""
     frame = frame_of(load_plan(SMALL))
     found = covered(frame, len(frame.cells) // 2)
     assert set(frame.cells) == set(found)
 
 
-def test_runs_differ_in_who_takes_part() -> None:
+def test_runs_have_different_arms() -> None:
     """Each run has one to four arms, about half of them, in different combinations."""
     plans = [of(draw_plan(shipped(), {}, seed, 0).text) for seed in range(40)]
     casts = {tuple((workload.name, arm) for workload in plan.workloads for arm in workload.arms) for plan in plans}
@@ -149,8 +149,8 @@ def test_a_frame_gives_all_but_the_faults() -> None:
     assert {"lost == 0", "lost == 0 for other"} == arms["one", "other"]
 
 
-def test_recovery_is_looked_at_wherever_it_can_be_told() -> None:
-    """Recovery from each fault is reported if the steady phase has enough records; it doesn't gate."""
+def test_recovery_is_reported_if_steady_has_enough_records() -> None:
+    """An SLO of recovery is added per fault with `gate: report`."""
     plans = [of(draw_plan(shipped(), {}, seed, 0).text) for seed in range(20)]
     producing = [plan for plan in plans if any(workload.produce for workload in plan.workloads)]
     assert {"report"} == {slo.gate for plan in producing for slo in plan.objectives}
@@ -164,8 +164,8 @@ def test_a_kind_of_another_package_is_drawn_from_its_schema() -> None:
     assert [] == swarm._template_from_schema(KINDS["answer_error"])
 
 
-def test_a_cluster_that_is_not_ours_is_not_explored() -> None:
-    """The message says so, and what to do."""
+def test_attached_clusters_are_not_explored() -> None:
+    """The message says so, with a remedy."""
     attached = SMALL.replace("{racks: {a: 1, b: 1}}", "{attach: {bootstrap: 'localhost:9092'}}")
     only_link = attached.replace("kind: kill, broker: leader of t/0", "kind: kill_client, client: one")
     with pytest.raises(PlanError, match="explore launches its own clusters; remove `attach` from the frame"):

@@ -69,8 +69,8 @@ async def test_any_is_drawn(stage: Stage, drawn: float, broker: int) -> None:
         ("replica of orders/0 in rack z", "no replica in rack z"),
     ],
 )
-async def test_nobody(stage: Stage, text: str, why: str) -> None:
-    """A role without a holder raises FaultError with a sentence."""
+async def test_a_role_without_holder(stage: Stage, text: str, why: str) -> None:
+    """A role without a holder raises FaultError with a message."""
     with pytest.raises(FaultError, match=why):
         await roles.resolve(text, stage.world, {}, "broker")
 

@@ -1,4 +1,4 @@
-"""Blocks: the plan's faults several times over, what each time is called, when it begins, and what belongs to it."""
+"""Blocks: repetitions of the plan's faults, with their ids, start times and phases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def blocks_of(count: object, *faults: str, seed: int = 7) -> Timeline:
 
 
 def test_blocks_follow_each_other() -> None:
-    """A block begins when the one before is over by plan and has recovered; the last one ends the load."""
+    """A block starts after the planned end and recovery of the block before; the last block ends the load."""
     timeline, alone = blocks_of(3, KILL, MOVE), timeline_of(KILL, MOVE)
     each_ms = alone.length_ms
     assert (0, each_ms, 2 * each_ms) == timeline.blocks_ms
@@ -45,20 +45,20 @@ def test_blocks_follow_each_other() -> None:
 
 
 def test_a_block_is_the_outermost_round() -> None:
-    """Rounds of a repeat come after the block's number; the id in the plan stands beside them."""
+    """Rounds of a repeat follow the block's number; the step also has the id of the plan."""
     steps = blocks_of(2, ROUNDS).steps
     assert ["latency-1-1-1", "latency-1-1-2", "latency-1-2-1", "latency-1-2-2"] == [step.id for step in steps]
     assert {"latency-1"} == {step.entry for step in steps}
 
 
-def test_one_block_is_none() -> None:
-    """`blocks: 1` says what a plan without it does, byte for byte."""
+def test_one_block_equals_no_blocks() -> None:
+    """`blocks: 1` gives the same timeline, byte for byte."""
     assert timeline_of(KILL, ROUNDS).to_json() == blocks_of(1, KILL, ROUNDS).to_json()
     assert () == blocks_of(1, KILL).blocks_ms
 
 
-def test_blocks_draw_each_for_itself() -> None:
-    """Twenty blocks of one range are not twenty times one value, and more blocks move no draw of the earlier ones."""
+def test_blocks_draw_independently() -> None:
+    """Twenty blocks of a range have different values, and more blocks change no draw of earlier blocks."""
     fault = f"{{for: 2s, {SLOW}}}"
     drawn = [step.parameters["delay"] for step in blocks_of(20, fault).steps]
     assert len(set(drawn)) > 10
@@ -66,7 +66,7 @@ def test_blocks_draw_each_for_itself() -> None:
 
 
 def test_length_of_a_block_may_be_drawn() -> None:
-    """Where `for` is a range each block has its own length, and the next waits for it."""
+    """If `for` is a range, each block has its own length, and the next block starts after it."""
     timeline = blocks_of(6, "{for: {range: [2s, 20s]}, kind: pause, broker: 1}")
     lengths = {end - begin for begin, end in zip(timeline.blocks_ms, timeline.blocks_ms[1:], strict=False)}
     assert len(lengths) > 2
@@ -74,7 +74,7 @@ def test_length_of_a_block_may_be_drawn() -> None:
 
 
 def test_timeline_keeps_blocks() -> None:
-    """A timeline read back is the same; one from before there were blocks has none."""
+    """A timeline with blocks reads back equal; a timeline of an older version has no blocks."""
     timeline = blocks_of(3, KILL)
     assert timeline == from_json(timeline.to_json())
     old = json.loads(timeline_of(KILL).to_json())
@@ -104,7 +104,7 @@ def test_invalid_number_of_blocks(count: str, rule: str) -> None:
 
 
 def test_bounds_count_every_block() -> None:
-    """What each block adds counts: 500 steps, and a day."""
+    """The limits of 500 steps and of one day include every block."""
     many, slow = f"{{repeat: 90, fault: {{for: 1s, {SLOW}}}}}", "{for: 7h, kind: pause, broker: 1}"
     with pytest.raises(PlanError, match=r"exceeds 500 steps: use fewer than 6 blocks"):
         blocks_of(6, many)
@@ -114,27 +114,27 @@ def test_bounds_count_every_block() -> None:
 
 
 def test_a_long_id_has_room_for_its_rounds() -> None:
-    """A plan's ids end at 40 characters; the number of a block comes on top, and the step is its fault again."""
+    """Ids of a plan have at most 40 characters; the block's number is appended, and the step equals its fault."""
     long = "x" * 40
     steps = blocks_of(2, f"{{id: {long}, for: 4s, kind: kill, broker: 1}}").steps
     assert [f"{long}-1", f"{long}-2"] == [step.fault().id for step in steps]
 
 
-def test_an_id_that_a_block_takes() -> None:
-    """A fault can't be called what a block of another is called."""
+def test_an_id_that_equals_an_id_of_a_block() -> None:
+    """A fault can't have the id of another fault's block."""
     with pytest.raises(PlanError, match="fault id `kill-1-2` is defined twice"):
         blocks_of(3, KILL, "{id: kill-1-2, at: 20s, for: 4s, kind: kill, broker: 2}")
 
 
 def test_a_plan_in_python_has_blocks() -> None:
-    """The same plan as an object comes to the same timeline."""
+    """The plan as an object gives the same timeline."""
     checked = load_plan(FRAME.replace("timing:", "blocks: 3\ntiming:") + f"  - {KILL}\n")
     again = Plan.model_validate(checked.plan.model_dump(by_alias=True))
     assert compile_plan(again, 7, "p", []) == compile_plan(checked.plan, 7, "p", [])
 
 
-def test_blocks_are_drawn() -> None:
-    """`plan show` has the blocks in its lane of phases, one lane a fault of the plan, and stays within its width."""
+def test_plan_show_has_blocks() -> None:
+    """`plan show` has the blocks in its lane of phases and one lane per fault, within its width."""
     drawn = lanes(blocks_of(8, KILL, ROUNDS))
     assert all(len(line) <= WIDTH for line in drawn.splitlines())
     phase, kill, slow = drawn.splitlines()[3:6]
@@ -148,7 +148,7 @@ def lines(fault: str, **times: float) -> list[dict[str, Any]]:
 
 
 def test_phases_have_their_block() -> None:
-    """Warm-up and steady are in none; recovery belongs to the block it follows, also where the next never began."""
+    """Warm-up and steady belong to no block; recovery belongs to the block before, even if the next never starts."""
     journal = [
         *lines("kill-1-1", intended=21, healed=30),
         *lines("turn-1", intended=28, injected=29),

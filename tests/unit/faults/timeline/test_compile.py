@@ -75,7 +75,7 @@ def test_adding_a_step_moves_no_other_draws(
     added = [*steps[:place], new, *steps[place:]]
     before, after = draws(steps, seed), draws(added, seed)
     for one in before:
-        after.remove(one)  # raises if it isn't there any more
+        after.remove(one)  # raises ValueError if the step is missing
     assert len(after) == 1
 
 
@@ -135,7 +135,7 @@ def test_ids_count_the_steps_of_a_kind() -> None:
     assert ["kill-1", "reassign-1", "mine", "kill-3"] == [step.id for step in compile_plan(plan, 0, "p", []).steps]
 
 
-def test_what_is_watched_is_told_apart() -> None:
+def test_report_only_slos_keep_their_gate() -> None:
     """An SLO with `gate: report` keeps its gate in the timeline; without a gate it is part of the verdict."""
     slos = "slo:\n  - lost == 0\n  - {slo: order == 0, gate: report}\n  - {slo: duplicate == 0}\n"
     checked = load_plan(FRAME + "  []\n" + slos)

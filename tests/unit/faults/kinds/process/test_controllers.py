@@ -42,8 +42,8 @@ async def test_interrupted(stage: Stage, by: str) -> None:
     assert stage.world.healthy()
 
 
-async def test_nobody_takes_over(stage: Stage) -> None:
-    """If no other is elected in time, the step fails, and the node is brought back."""
+async def test_no_other_controller_is_elected(stage: Stage) -> None:
+    """If no other controller is elected in time, the step fails, and the node is restarted."""
     stage.world.deposed = False
     await stage.play(MOVE)
     assert "node 3 is still the active controller" in str(stage.line("next", "failed").why)
@@ -51,8 +51,8 @@ async def test_nobody_takes_over(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [KILL, MOVE])
-async def test_not_done(stage: Stage, fault: str) -> None:
-    """A rehearsal affects no node, and the controller stays."""
+async def test_a_rehearsal_affects_no_node(stage: Stage, fault: str) -> None:
+    """The controller stays, and no witness passes."""
     await stage.rehearse(fault)
     assert 3 == stage.world.active_controller
     assert not {"kill", "stop", "pause"} & {verb for _, verb, _ in stage.world.calls}
@@ -81,12 +81,11 @@ def test_combined_nodes_are_confounded(fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [KILL, MOVE])
-def test_nobody_to_take_over(fault: str) -> None:
-    """One voter is refused."""
+def test_a_single_voter_is_refused(fault: str) -> None:
     with pytest.raises(PlanError, match="no other controller can take over"):
         load_plan("cluster: {controllers: 1}\n" + FRAME + f"  - {fault}\n")
 
 
-def test_met_by_whoever_uses_a_topic() -> None:
-    """Clients never talk to a controller, so its loss affects all topics."""
+def test_losing_the_controller_concerns_clients_of_all_topics() -> None:
+    """Clients never send requests to a controller, so its loss affects all topics."""
     assert {"topics"} == {step.met_by for step in timeline_of(KILL).steps}

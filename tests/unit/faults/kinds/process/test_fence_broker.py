@@ -33,8 +33,8 @@ def _toxics(stage: Stage) -> list[tuple[str, str]]:
     return [args for _, verb, args in stage.world.calls if verb == "add_toxic"]  # type: ignore[misc]
 
 
-async def test_not_done(stage: Stage) -> None:
-    """A rehearsal cuts nothing, and the broker is not fenced."""
+async def test_a_rehearsal_cuts_nothing(stage: Stage) -> None:
+    """The broker is not fenced, and no witness passes."""
     await stage.rehearse(FENCE)
     assert [] == stage.world.called("add_toxic")
     assert {False} == {witness.ok for witness in stage.journal.witnesses("out")}
@@ -51,28 +51,27 @@ async def test_unfenced_meanwhile(stage: Stage) -> None:
     assert any(not witness.ok for witness in stage.journal.witnesses("out"))
 
 
-async def test_the_controller_lives_next_door(stage: Stage) -> None:
-    """There is no link between nodes of one rack."""
+async def test_a_broker_in_the_controllers_rack_is_refused(stage: Stage) -> None:
+    """Nodes of one rack have no link between them."""
     await stage.play(FENCE.replace("broker: 1", "broker: 3"))
     assert "have no link to cut" in str(stage.line("out", "failed").why).replace("nodes of one rack", "")
 
 
-async def test_chosen_where_it_can_be(stage: Stage) -> None:
-    """Without `broker`, one of another rack than the controller's is chosen."""
+async def test_the_default_broker_is_in_another_rack(stage: Stage) -> None:
+    """Without `broker`, a broker outside the active controller's rack is chosen."""
     stage.world.active_controller = 1  # type: ignore[assignment]
     await stage.play(FENCE.replace(", broker: 1", ""))
     assert (2,) == stage.line("out", "injected").targets.brokers
     assert stage.all_ok("out")
 
 
-async def test_heal_that_does_not_take(stage: Stage) -> None:
-    """A toxic that can't be removed is a failed heal."""
+async def test_a_toxic_that_cannot_be_removed_fails_the_heal(stage: Stage) -> None:
     gone = FaultError("toxiproxy is gone")
     with pytest.raises(FaultError, match="could not be healed"):
         await stage.play_with(6_000, lambda: stage.world.broken.update(remove_toxic=gone), FENCE)
 
 
-def test_too_short_is_said() -> None:
-    """No longer than a session: the fault lasts longer than the plan says."""
+def test_a_fence_shorter_than_a_session_gives_a_warning() -> None:
+    """The broker is fenced only after its session timeout, so the fault lasts longer than the plan says."""
     warnings = load_plan(FRAME + "  - " + FENCE.replace("8s", "3s") + "\n").warnings
     assert any("after 3s without a heartbeat" in warning for warning in warnings)

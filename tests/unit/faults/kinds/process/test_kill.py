@@ -39,8 +39,8 @@ async def test_healed_when_in_service(stage: Stage) -> None:
     assert all(broker in state.isr for state in await stage.world.partitions() for broker in state.replicas)
 
 
-async def test_a_death_that_nobody_noticed_is_no_service(stage: Stage) -> None:
-    """A node that the cluster never missed is healed only once it answers again."""
+async def test_an_unnoticed_kill_is_healed_only_when_the_node_answers(stage: Stage) -> None:
+    """The cluster never fenced the node, so registration and ISR look healthy while the node is dead."""
     stage.world.unnoticed = True
     await stage.play(KILL)
     assert stage.line("dead", "healed").t_us >= 10_000_000
@@ -58,7 +58,7 @@ async def test_kill_that_does_not_take(stage: Stage) -> None:
     assert "its container is running" in str(stage.line("dead", "failed").why)
 
 
-async def test_raised_from_the_dead(stage: Stage) -> None:
+async def test_started_by_somebody_else(stage: Stage) -> None:
     """A container started during the fault fails a witness."""
 
     def meddle() -> None:

@@ -1,4 +1,4 @@
-"""Limits and log directories: each bites by the kernel's or the broker's own word, or proves nothing."""
+"""Resource limits and disk faults: each needs the kernel's or the broker's own evidence that it took effect."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ VERBS = {"cpu_quota": "limit", "memory_limit": "limit", "disk_full": "fill", "lo
 
 @pytest.fixture(autouse=True)
 def disks(stage: Stage) -> None:
-    """Plans here have a cluster with two disks for each broker."""
+    """The plans here have a cluster with two disks per broker."""
     stage.frame = FRAME.replace("name: test\n", "name: test\ncluster: {disks: {count: 2}}\n")
 
 
 @pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
-async def test_it_bites_and_is_put_back(stage: Stage, fault: str) -> None:
-    """Seen each second and at the end, healed, and the machine is as it was."""
+async def test_the_fault_takes_effect_and_is_undone(stage: Stage, fault: str) -> None:
+    """It is witnessed each second and at the end, and afterwards the machine is as before."""
     await stage.play(fault)
     assert stage.all_ok("less")
     assert len(stage.journal.witnesses("less")) >= 6
@@ -46,8 +46,8 @@ async def test_it_bites_and_is_put_back(stage: Stage, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
-async def test_nothing_done_is_nothing_proven(stage: Stage, fault: str) -> None:
-    """With the harm made a no-op, and in a rehearsal, some witness says so."""
+async def test_an_injection_without_effect_fails_a_witness(stage: Stage, fault: str) -> None:
+    """The injection is replaced by a no-op, or the run is a rehearsal."""
 
     async def nothing(*_: object) -> None:
         return
@@ -59,22 +59,21 @@ async def test_nothing_done_is_nothing_proven(stage: Stage, fault: str) -> None:
 
 
 @pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
-async def test_a_rehearsal_is_silent(stage: Stage, fault: str) -> None:
-    """No witness speaks where nothing was injected."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage, fault: str) -> None:
     await stage.rehearse(fault)
     assert [] == [told for told in stage.journal.witnesses("less") if told.ok]
 
 
 @pytest.mark.parametrize("fault", LIMITS)
-async def test_a_limit_never_met(stage: Stage, fault: str) -> None:
-    """The limit reads back, but a node that never runs against it proves nothing."""
+async def test_a_limit_that_is_never_reached(stage: Stage, fault: str) -> None:
+    """The limit reads back, but a node that never reaches it gives no evidence."""
     stage.world.idle = True
     await stage.play(fault)
     assert [told.ok for told in stage.journal.witnesses("less")][-1] is False
 
 
 async def test_killed_for_its_memory(stage: Stage) -> None:
-    """A node that the kernel killed has run against its limit, and is started again."""
+    """A node killed by the kernel has reached its limit, and is started again by the heal."""
     await stage.play("{id: less, at: 1s, for: 6s, kind: memory_limit, broker: 2, memory: 100MiB}")
     assert stage.all_ok("less")
     assert "kills" in {told.unit for told in stage.journal.witnesses("less")}
@@ -82,7 +81,7 @@ async def test_killed_for_its_memory(stage: Stage) -> None:
 
 
 async def test_halted_by_its_disk(stage: Stage) -> None:
-    """A broker without any directory left is dead: that is the witness, and the heal starts it."""
+    """A broker without any log directory halts: that is the witness, and the heal starts the broker."""
     stop = stage.world.states
     await stage.play_with(
         3_000,
@@ -96,7 +95,7 @@ async def test_halted_by_its_disk(stage: Stage) -> None:
 
 @pytest.mark.parametrize("fault", LIMITS + DIRECTORIES)
 async def test_from_the_journal_alone(stage: Stage, fault: str) -> None:
-    """The undo of the first line, through JSON and back, puts it back; done twice it changes nothing more."""
+    """The undo of the first journal line, through JSON and back, heals the fault; a second undo changes nothing."""
     await stage.interrupt(4_000, fault)
     undo = Undo(**json.loads(json.dumps(stage.line("less", "intended").undo.as_json())))
     await perform(undo, stage.world, stage.clock)
@@ -106,8 +105,7 @@ async def test_from_the_journal_alone(stage: Stage, fault: str) -> None:
     assert calls == len(stage.world.called("stop"))
 
 
-async def test_a_heal_that_does_not_take(stage: Stage) -> None:
-    """A limit that stays is a fault that could not be healed, and is said."""
+async def test_a_limit_that_stays_fails_the_heal(stage: Stage) -> None:
     put = stage.world.limit
 
     async def once(*args: object) -> None:
@@ -127,8 +125,8 @@ async def test_a_heal_that_does_not_take(stage: Stage) -> None:
         ("{at: 0s, for: 6s, kind: log_dir_offline, broker: 2, disk: 3}", "set `disk` to 1 at most, or add `disks`"),
     ],
 )
-def test_what_the_cluster_has_not(fault: str, sentence: str) -> None:
-    """A plan for disks that are not there is refused, with what to do."""
+def test_faults_of_missing_disks_are_refused(fault: str, sentence: str) -> None:
+    """The error says how to add disks to the cluster."""
     with pytest.raises(PlanError) as refused:
         load_plan(FRAME + f"  - {fault}\n")
     assert sentence in str(refused.value)

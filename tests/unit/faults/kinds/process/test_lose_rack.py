@@ -1,4 +1,4 @@
-"""Losing a rack: every node of it dies at once, stays dead, and is back only when it is in service."""
+"""Losing a rack: all its nodes die at once, stay dead, and are healed when all are in service."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("crowded")
 async def test_all_its_nodes_at_once(stage: Stage) -> None:
-    """Both die at the same moment and stay dead, none answers, and one undo starts both."""
+    """Both nodes die at the same moment and stay dead, neither answers, and one undo starts both."""
     await stage.play(LOSE)
     assert [(1_000_000, 2), (1_000_000, 3)] == [
         (t_us // 1_000_000 * 1_000_000, args) for t_us, verb, args in stage.world.calls if verb == "kill"
@@ -43,22 +43,22 @@ async def test_all_its_nodes_at_once(stage: Stage) -> None:
     assert stage.world.healthy()
 
 
-async def test_what_its_nodes_did_is_recorded(stage: Stage) -> None:
-    """Leaderships and the controller's office go with the rack."""
+async def test_roles_of_its_nodes_are_recorded(stage: Stage) -> None:
+    """The journal has the leaderships, and the controller if it was in the rack."""
     await stage.play(LOSE)
     assert stage.line("lost", "intended").targets.roles["nodes"] == {
         "2": {"leads": {"orders": 2}, "controller": False, "rack": "b"}
     }
 
 
-async def test_raised_from_the_dead(stage: Stage) -> None:
-    """One container that comes up during the fault fails the read-back."""
+async def test_started_by_somebody_else(stage: Stage) -> None:
+    """A container that starts during the fault fails the read-back."""
     await stage.play_with(3_500, lambda: stage.world._regain(2), LOSE)  # type: ignore[arg-type]
     assert ["nodes"] == sorted({witness.unit for witness in stage.journal.witnesses("lost") if not witness.ok})
 
 
 async def test_a_kill_that_does_not_take(stage: Stage) -> None:
-    """Still running after SIGKILL: a failed injection, in words."""
+    """A container still running after SIGKILL fails the injection, with a message."""
 
     async def ignored(_broker: object) -> None:
         return
@@ -68,8 +68,7 @@ async def test_a_kill_that_does_not_take(stage: Stage) -> None:
     assert ["intended", "failed", "healing", "healed"] == stage.journal.states("lost")
 
 
-async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """In a rehearsal none of the witnesses speaks."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage) -> None:
     await stage.rehearse(LOSE)
     assert not any(witness.ok for witness in stage.journal.witnesses("lost"))
 
@@ -77,7 +76,7 @@ async def test_nothing_done_is_no_proof(stage: Stage) -> None:
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("at_ms", [1_001, 1_500, 7_001])
 async def test_interrupted(stage: Stage, at_ms: int) -> None:
-    """Whenever it is broken off, all of its nodes run again; and another process may do it twice."""
+    """An interruption at any time leaves all nodes running, and another process may repeat the undo."""
     await stage.interrupt(at_ms, LOSE)
     assert stage.world.healthy()
     await perform(stage.line("lost", "intended").undo, stage.world, stage.clock)
@@ -85,33 +84,32 @@ async def test_interrupted(stage: Stage, at_ms: int) -> None:
 
 
 async def test_a_node_that_is_down_already(stage: Stage) -> None:
-    """The rack can't be lost as a whole any more: refused before anything is touched."""
+    """The rack can't be lost as a whole, so the step is refused before any change."""
     stage.world._lose(2, "paused")  # type: ignore[arg-type]
     await stage.play(LOSE)
     assert "node 2 is paused already" in str(stage.line("lost", "failed").why)
     assert [] == stage.world.called("kill")
 
 
-def test_its_nodes_are_known_from_the_plan() -> None:
-    """A pause of a node in a rack that is lost is refused; one in another rack is welcome."""
+def test_faults_on_nodes_of_a_lost_rack_conflict() -> None:
+    """A pause of a node in the lost rack is refused; a pause in another rack is allowed."""
     with pytest.raises(PlanError, match=r"this pause conflicts with `lost`.* on node 2"):
         timeline_of(LOSE, "{at: 2s, for: 8s, kind: pause, broker: 2}")
     assert 2 == len(timeline_of(LOSE, "{at: 2s, for: 8s, kind: pause, broker: 3}").steps)
 
 
-def test_it_clashes_with_what_is_in_force() -> None:
-    """By hand, the nodes themselves are compared."""
+def test_manual_faults_conflict_by_node() -> None:
+    """For manual injections the resolved nodes are compared."""
     both, one = {"brokers": [2, 12]}, {"brokers": [12]}
     assert "node 12" == conflict_in_force("lose_rack", both, "kill", one)
 
 
-def test_unknown_rack() -> None:
-    """Refused by the check."""
+def test_an_unknown_rack_is_refused() -> None:
     with pytest.raises(PlanError, match="the cluster has no rack `z`"):
         timeline_of(LOSE.replace("rack: b", "rack: z"))
 
 
 def test_grey_failure() -> None:
-    """Shorter than the session timeout: allowed, with a warning."""
+    """A fault shorter than the session timeout is allowed, with a warning."""
     warnings = load_plan(f"{FRAME}  - {LOSE.replace('6s', '2s')}\n").warnings
     assert any("is a grey failure" in warning for warning in warnings)

@@ -36,8 +36,8 @@ async def test_answers_although_paused(stage: Stage) -> None:
     assert [witness.unit for witness in failed] == ["answers"]
 
 
-async def test_thawed_by_somebody_else(stage: Stage) -> None:
-    """A container unpaused during the fault fails the read-back."""
+async def test_resumed_by_somebody_else(stage: Stage) -> None:
+    """A container resumed during the fault fails the read-back."""
 
     def meddle() -> None:
         stage.world._regain(2)  # type: ignore[arg-type]

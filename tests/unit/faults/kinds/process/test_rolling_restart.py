@@ -55,8 +55,7 @@ async def test_the_pause_between(stage: Stage) -> None:
     assert 8_000_000 == again.line("roll", "injected").t_us - quick_us
 
 
-async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """In a rehearsal all witnesses fail."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage) -> None:
     await stage.rehearse(ROLL)
     assert not any(witness.ok for witness in stage.journal.witnesses("roll"))
 
@@ -125,7 +124,7 @@ def test_for_is_refused() -> None:
 
 
 def test_it_needs_every_process_to_itself() -> None:
-    """A broker that another fault keeps down would keep the roll waiting for good: refused."""
+    """A broker that another fault keeps down would block the rolling restart, so the plan is refused."""
     with pytest.raises(PlanError, match="conflicts with"):
         timeline_of(ROLL, "{at: 5s, for: 8s, kind: kill, broker: 2}")
 

@@ -40,7 +40,7 @@ async def test_every_node_one_after_the_other(stage: Stage) -> None:
     assert stage.world.healthy()
 
 
-async def test_with_for_it_is_taken_back(stage: Stage) -> None:
+async def test_with_for_the_upgrade_is_undone(stage: Stage) -> None:
     """The heal downgrades node by node; until then the new levels are read back each second."""
     await stage.play(BACK)
     assert (["4.1.2"] * 3, 27) == (versions(stage), stage.world.level)
@@ -59,8 +59,7 @@ async def test_finalised(stage: Stage) -> None:
     assert stage.all_ok("up")
 
 
-async def test_nothing_done_is_no_proof(stage: Stage) -> None:
-    """In a rehearsal all witnesses fail."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage) -> None:
     await stage.rehearse(UP)
     assert not any(witness.ok for witness in stage.journal.witnesses("up"))
 
@@ -141,8 +140,8 @@ async def test_nothing_to_upgrade(stage: Stage) -> None:
     assert [] == stage.world.called("replace")
 
 
-async def test_what_is_left_of_one_that_was_broken_off(stage: Stage) -> None:
-    """Nodes that are of that version already have no turn."""
+async def test_nodes_already_upgraded_are_skipped(stage: Stage) -> None:
+    """An earlier upgrade was interrupted, so some nodes have the version already."""
     stage.world.versions[2] = "4.3.1"  # type: ignore[index]
     await stage.play(UP)
     assert [(1, "4.3.1"), (3, "4.3.1")] == stage.world.called("replace")
@@ -176,6 +175,6 @@ def test_refused_by_the_check(fault: str, cluster: str, said: str) -> None:
         load_plan(f"{FRAME}  - {fault}\n{cluster}")
 
 
-def test_it_says_what_it_leaves() -> None:
-    """Its permanent effect keeps the cluster from being reused."""
+def test_its_permanent_effect_is_declared() -> None:
+    """The permanent effect keeps the cluster from being reused."""
     assert "new version" in str(timeline_of(UP).steps[0].fault().permanent_effect)

@@ -41,7 +41,7 @@ async def test_leaders_that_stayed(stage: Stage) -> None:
 
 
 async def test_container_that_does_not_stop(stage: Stage) -> None:
-    """Still running after the engine said it was stopped: a failed injection, in words."""
+    """A container still running after the engine reported it as stopped fails the injection, with a message."""
 
     async def ignored(_broker: object) -> None:
         return

@@ -1,4 +1,4 @@
-"""Faults in the protocol: the right rule, witnesses that can't be fooled, and a heal that is seen."""
+"""Protocol faults: the right rule, witnesses that detect a missing effect, and a verified heal."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ def rule_of(stage: Stage) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_it_is_seen_counted_and_taken_away(stage: Stage, kind: str) -> None:
-    """A probe shows it at both ends, requests that met it are counted in between, and the rule is gone afterwards."""
+async def test_the_rule_is_probed_counted_and_removed(stage: Stage, kind: str) -> None:
+    """A probe shows the effect at both ends, matching requests are counted in between, and the rule is removed
+    afterwards.
+    """
     await stage.play(fault(kind))
     assert ["intended", "injected", "witnessed", "healing", "healed"] == stage.journal.states("bad")
     assert stage.all_ok("bad")
@@ -61,8 +63,7 @@ async def test_it_is_seen_counted_and_taken_away(stage: Stage, kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_not_done_it_proves_nothing(stage: Stage, kind: str) -> None:
-    """Rehearsed, no witness speaks."""
+async def test_a_rehearsal_fails_its_witnesses(stage: Stage, kind: str) -> None:
     await stage.rehearse(fault(kind))
     assert stage.journal.witnesses("bad")
     assert not [witness for witness in stage.journal.witnesses("bad") if witness.ok and witness.n]
@@ -70,7 +71,7 @@ async def test_not_done_it_proves_nothing(stage: Stage, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in UNSEEN])
 async def test_a_rule_without_effect(stage: Stage, kind: str) -> None:
-    """The proxy has the rule and does nothing: the probes say so."""
+    """The proxy has the rule but does nothing, and the probes fail."""
     stage.world.ineffective = True
     await stage.play(fault(kind))
     assert [False, False] == [witness.ok for witness in probed(stage)]
@@ -79,29 +80,29 @@ async def test_a_rule_without_effect(stage: Stage, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", UNSEEN)
 async def test_a_rule_without_effect_that_no_probe_shows(stage: Stage, kind: str) -> None:
-    """Not one request is counted, so nobody has met it, and the verdict says that."""
+    """No request is counted, so the fault has no exposure, and the journal says so."""
     stage.world.ineffective = True
     await stage.play(fault(kind))
     assert {0} == set(counted(stage))
 
 
 async def test_a_rule_taken_away_by_somebody_else(stage: Stage) -> None:
-    """In the middle of the fault: its counters are missed, and the probe at the end shows nothing."""
+    """A rule removed during the fault has no counters, and the last probe shows no effect."""
     await stage.play_with(2_300, stage.world.in_force.clear, fault("drop_response"))
     failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
     assert {"rules", "probes"} == {witness.unit for witness in failed}
 
 
-async def test_what_could_not_be_read_is_no_fault_done(stage: Stage) -> None:
-    """Requests that should have been hit and passed as they were fail the witness."""
+async def test_unreadable_requests_fail_the_witness(stage: Stage) -> None:
+    """Requests that match but pass unchanged, because the proxy can't read them, fail the witness."""
     await stage.play_with(2_300, lambda: stage.world.counted["bad"].update(untouched=3), fault("strip_hints"))
     failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
     assert failed
     assert "3 could not be decoded" in failed[0].what
 
 
-async def test_a_rule_that_will_not_go(stage: Stage) -> None:
-    """The undo returns and the rule is still there: the heal has failed, and says so."""
+async def test_a_rule_that_stays_fails_the_heal(stage: Stage) -> None:
+    """The undo returns and the rule is still there."""
 
     async def nothing(_name: str) -> None:
         return
@@ -112,24 +113,24 @@ async def test_a_rule_that_will_not_go(stage: Stage) -> None:
     assert "failed" == stage.journal.states("bad")[-1]
 
 
-async def test_no_proxy_before_the_cluster(stage: Stage) -> None:
-    """It fails before anything is touched, with a sentence."""
+async def test_a_cluster_without_wire_proxy(stage: Stage) -> None:
+    """The step fails with a message before any change."""
     stage.world.no_proxy = True
     await stage.play(fault("drop_response"))
     assert ["failed"] == stage.journal.states("bad")
     assert [] == stage.world.called("add_rule")
 
 
-async def test_nobody_behind_the_proxy(stage: Stage) -> None:
-    """All brokers are cut off by another fault: the counters are the witness, and no probe is missed."""
+async def test_no_broker_answers_behind_the_proxy(stage: Stage) -> None:
+    """All brokers are cut off by another fault: the counters are the witness, and a missing probe does not fail."""
     stage.world.unreachable = True
     await stage.play(fault("drop_response"))
     assert stage.all_ok("bad")
     assert [] == probed(stage)
 
 
-async def test_an_answer_that_looked_like_it_before(stage: Stage) -> None:
-    """A probe whose answer has the error anyway proves nothing, and isn't asked again."""
+async def test_a_response_that_has_the_error_anyway(stage: Stage) -> None:
+    """Such a probe is no evidence and is not repeated."""
     stage.world.ineffective = True
     plain = stage.world.probe_rule
 
@@ -143,8 +144,8 @@ async def test_an_answer_that_looked_like_it_before(stage: Stage) -> None:
     assert [] == probed(stage)
 
 
-async def test_whom_it_is_for(stage: Stage) -> None:
-    """Topic with its id, partition, the arm's workers by name, the n-th: all of it is in the rule and the targets."""
+async def test_scope_of_the_rule(stage: Stage) -> None:
+    """Topic and id, partition, client ids of the arm's workers, and n-th request are in the rule and the targets."""
     words = "api: Produce, topic: orders, partition: 2, client: orders/baseline, op: produce, nth: 3"
     await stage.play(fault("drop_response", words))
     rule, targets = rule_of(stage), stage.line("bad", "intended").targets
@@ -154,22 +155,22 @@ async def test_whom_it_is_for(stage: Stage) -> None:
     assert ("orders",) == targets.topics
 
 
-async def test_a_client_id_of_nobodys(stage: Stage) -> None:
-    """A client that is no arm's is named by its id."""
+async def test_a_client_id_outside_the_plan(stage: Stage) -> None:
+    """A client that belongs to no arm is named by its id."""
     await stage.play(fault("drop_response", "api: Produce, client_id: my-app"))
     assert ("my-app",) == tuple(rule_of(stage)["clients"])
 
 
 async def test_the_false_broker_is_a_role(stage: Stage) -> None:
-    """Resolved at inject: who leads then is named."""
+    """The role is resolved at injection to the current leader."""
     await stage.play(fault("falsify_hints"))
     leader = (await stage.world.partitions(["orders"]))[1].leader
     assert leader == rule_of(stage)["broker"]
     assert 1 << 30 <= rule_of(stage)["session_id"] < 1 << 31
 
 
-def test_chances_are_the_compilers() -> None:
-    """A draw for each request, about as many hits as asked for, the same again for the same seed, and never none."""
+def test_the_compiler_draws_the_chances() -> None:
+    """There is a draw per request with about the requested share of hits and at least one, equal for equal seeds."""
     words = fault("drop_response", "api: Produce, probability: 0.2")
     one, same, other = (timeline_of(words, seed=seed).steps[0].draws["chances"] for seed in (7, 7, 8))
     assert one == same != other
@@ -198,15 +199,15 @@ def test_chances_are_the_compilers() -> None:
         ("strip_hints", "hints: []", "needs 1 or more"),
     ],
 )
-def test_what_a_plan_cannot_mean(kind: str, words: str, said: str) -> None:
-    """Each is refused when the plan is read, with what to do."""
+def test_invalid_rules_are_refused(kind: str, words: str, said: str) -> None:
+    """The plan check refuses each with a remedy."""
     with pytest.raises(PlanError) as refused:
         timeline_of(fault(kind, words))
     assert said in str(refused.value)
 
 
-def test_the_words_come_back_from_a_timeline() -> None:
-    """`none` among the versions, and a tuple of hints, survive the timeline's JSON."""
+def test_parameters_survive_the_timeline() -> None:
+    """`none` among the versions and a tuple of hints read back from the timeline's JSON."""
     for kind in KINDS:
         step = timeline_of(fault(kind)).steps[0]
         assert step.parameters == step.fault().parameters()
