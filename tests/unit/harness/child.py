@@ -1,4 +1,4 @@
-"""A real Python process that a test talks to in lines; killed when the test is over."""
+"""Python process that a test exchanges lines with; killed at the end of the test."""
 
 import select
 import signal
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Child:
-    """Runs ``script`` with ``arguments``; `line` is the next line it prints, `tell` is its next line of input."""
+    """Runs ``script`` with ``arguments``; `line` returns the next line of output, `tell` sends a line of input."""
 
     def __init__(self, script: str, *arguments: str) -> None:
         command = [sys.executable, "-u", "-c", script, *arguments]
@@ -31,13 +31,13 @@ class Child:
         return self.process.pid
 
     def line(self) -> str:
-        """Return the next line that it prints; its errors if it ended instead."""
+        """Return the next line of output; fail with the process's stderr if it ended instead."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         return self.process.stdout.readline().rstrip("\n") or f"ended: {self.process.stderr.read()}"
 
     def silent(self) -> bool:
-        """Whether it has printed nothing since."""
+        """True if the process has printed nothing since the last line."""
         assert self.process.stdout is not None
         return not select.select([self.process.stdout], [], [], 0)[0]
 
@@ -47,11 +47,11 @@ class Child:
         self.process.stdin.flush()
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         self.process.kill()
         self.process.wait()
 
     def interrupt(self) -> int:
-        """Ctrl-C, and the exit code that it led to."""
+        """Send SIGINT and return the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait()

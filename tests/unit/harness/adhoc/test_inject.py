@@ -1,4 +1,6 @@
-"""Injection by hand on a cluster in memory: run to its end, logged, and healed whenever it is stopped."""
+"""Injection by hand on a cluster in memory: the fault runs to its end, is logged, and is healed whenever the process
+is stopped.
+"""
 
 import asyncio
 import io
@@ -97,14 +99,14 @@ def test_every_kind_is_witnessed_and_healed(terminal: Terminal, words: dict[str,
 
 
 @pytest.mark.parametrize("words", AT_ONCE, ids=kind_of)
-def test_an_action_without_for(terminal: Terminal, words: dict[str, Any]) -> None:
-    """Done when it is done: exit 0, and nothing open."""
+def test_an_action_without_duration_ends_at_once(terminal: Terminal, words: dict[str, Any]) -> None:
+    """Exit 0, and the journal has no open fault."""
     assert 0 == terminal.inject(words, lasting=None).exit_code
     assert [] == open_faults(read_journal(terminal.home.path / "journal.jsonl"))
 
 
-def test_not_witnessed(terminal: Terminal) -> None:
-    """Another process resumes the node: exit 2, with the witness that failed."""
+def test_a_failed_witness_exits_2(terminal: Terminal) -> None:
+    """Another process resumes the paused node: exit 2, with the witness that failed."""
     pause = terminal.world.pause
 
     async def thawed(broker: BrokerId) -> None:
@@ -118,8 +120,10 @@ def test_not_witnessed(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_stopped(terminal: Terminal, number: signal.Signals) -> None:
-    """Ctrl-C, SIGTERM or a closed terminal while it is in force: healed at once, exit 130, long before its time."""
+def test_a_signal_heals_the_fault_at_once(terminal: Terminal, number: signal.Signals) -> None:
+    """SIGINT, SIGTERM or SIGHUP while the fault is in force: the fault is healed at once, long before its end; exit
+    130.
+    """
     terminal.when("probe_ms", lambda: signal.raise_signal(number))
     outcome = terminal.inject({"kind": "pause", "broker": "2"}, lasting="60s")
     assert 130 == outcome.exit_code
@@ -129,41 +133,39 @@ def test_stopped(terminal: Terminal, number: signal.Signals) -> None:
     assert terminal.clock.now_us() < 10_000_000
 
 
-def test_stopped_again_while_it_heals(terminal: Terminal) -> None:
-    """An impatient second Ctrl-C does not stop the heal."""
+def test_a_second_interrupt_does_not_stop_the_heal(terminal: Terminal) -> None:
     terminal.when("probe_ms", lambda: signal.raise_signal(signal.SIGINT))
     terminal.when("resume", lambda: signal.raise_signal(signal.SIGINT))
     assert 130 == terminal.inject({"kind": "pause", "broker": "2"}, lasting="60s").exit_code
     assert terminal.world.healthy()
 
 
-def test_the_signals_are_given_back(terminal: Terminal) -> None:
-    """After an injection Ctrl-C is Ctrl-C again."""
+def test_signal_handlers_are_restored_after_an_injection(terminal: Terminal) -> None:
     terminal.inject({"kind": "pause", "broker": "2"})
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
 
 
-def test_it_can_not_be_injected(terminal: Terminal) -> None:
-    """The engine refuses: an error with its reason, and everything as it was."""
+def test_a_failed_inject_is_an_error_and_changes_nothing(terminal: Terminal) -> None:
+    """The engine refuses: the error has the engine's reason, and the cluster is unchanged."""
     terminal.world.broken["pause"] = FaultError("the engine refused to pause k2")
     with pytest.raises(FaultError, match="pause-1 failed: the engine refused to pause k2"):
         terminal.inject({"kind": "pause", "broker": "2"})
     assert terminal.world.healthy()
 
 
-def test_nobody_to_hit(terminal: Terminal) -> None:
-    """A node that another fault has down: the error names that fault, its holder and its time left."""
+def test_a_target_that_another_fault_holds_down(terminal: Terminal) -> None:
+    """The error names the fault that keeps the node down, its holder and its remaining time."""
     terminal.world.states[BrokerId(2)] = "paused"
     terminal.journal.record(Entry("kill-9", "pause", "intended", Targets(brokers=(2,)), Undo("resume", {"broker": 2})))
-    terminal.journal.lines.clear()  # as if another process had written it
+    terminal.journal.lines.clear()  # The line looks as if another process had written it.
     with pytest.raises(FaultError, match="node 2 is paused already") as caught:
         terminal.inject({"kind": "pause", "broker": "2"})
     assert "in force now: kill-9: pause on node 2; held by process" in str(caught.value)
 
 
-def test_a_link_that_is_taken(terminal: Terminal) -> None:
-    """A cut where a cut is in force is refused with its holder, and nothing is put on any link."""
+def test_a_second_cut_of_a_link_is_refused(terminal: Terminal) -> None:
+    """The error names the holder of the first cut, and no link gets another toxic."""
     terminal.journal.record(Entry("cut-9", "cut", "intended", Targets(links=("client_a-k1",)), Undo("nothing")))
     terminal.journal.lines.clear()
     with pytest.raises(FaultError, match="link client_a-k1 is taken by cut-9"):
@@ -171,16 +173,15 @@ def test_a_link_that_is_taken(terminal: Terminal) -> None:
     assert [] == terminal.world.called("add_toxic")
 
 
-def test_it_can_not_be_healed(terminal: Terminal) -> None:
-    """The undo fails: an error with the command that heals the fault."""
+def test_a_failed_undo_names_the_command_that_heals(terminal: Terminal) -> None:
     terminal.world.broken["resume"] = FaultError("the engine is gone")
     with pytest.raises(FaultError, match="pause-1 could not be healed: the engine is gone") as caught:
         terminal.inject({"kind": "pause", "broker": "2"})
-    assert [f"heal it with: aftershock heal --run {terminal.home.run_id}"] == caught.value.__notes__
+    assert [f"heal the fault with: aftershock heal --run {terminal.home.run_id}"] == caught.value.__notes__
 
 
 def test_topics_are_read_from_the_cluster() -> None:
-    """Every topic with its partitions and replication, Kafka's internal ones left out."""
+    """Every topic with its partitions and replication factor, without Kafka's internal topics."""
     ids = tuple(map(BrokerId, (1, 2)))
     states = [PartitionState(name, p, ids[0], 0, ids, ids) for name, n in (("t", 3), ("__x", 5)) for p in range(n)]
     assert [("t", 3, 2)] == [(topic.name, topic.partitions, topic.replication) for topic in topics_of(states)]
@@ -193,10 +194,8 @@ def test_topics_are_read_from_the_cluster() -> None:
         ({"kind": "cut", "link": "controller(*) <-> broker", "for": "5s"}, "survival the metadata quorum would have"),
     ],
 )
-def test_a_dry_run_says_whether_quorum_and_isr_would_survive(
-    terminal: Terminal, words: dict[str, Any], said: str
-) -> None:
-    """One node of three may go; controllers cut off from each other form no quorum. Nothing is touched."""
+def test_a_dry_run_predicts_quorum_and_isr(terminal: Terminal, words: dict[str, Any], said: str) -> None:
+    """Losing one node of three keeps the quorum; controllers cut off from each other form none. Nothing is injected."""
     fault = KINDS[words["kind"]].model_validate({**words, "at": "0s", "id": "one"})
     told = asyncio.run(preview(fault, 7, terminal.world, terminal.journal, terminal.clock))
 

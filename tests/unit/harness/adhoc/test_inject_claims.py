@@ -1,4 +1,4 @@
-"""Several processes that inject at once: ids are unique, and faults never conflict."""
+"""Several processes that inject at once: fault ids are unique, and faults never conflict."""
 
 import json
 from collections.abc import Iterator
@@ -60,8 +60,8 @@ def journal(home: RunDir) -> Iterator[SharedJournal]:
         yield journal
 
 
-def test_ids_of_many_processes(home: RunDir) -> None:
-    """Four processes claim ten ids each at the same moment: forty ids, and forty whole lines, long as they are."""
+def test_concurrent_claims_get_unique_ids(home: RunDir) -> None:
+    """Four processes claim ten ids each at the same moment: forty distinct ids, and forty untorn journal lines."""
     with ExitStack() as stack:
         children = [stack.enter_context(Child(CLAIMING, str(home.path))) for _ in range(4)]
         assert ["ready"] * 4 == [child.line() for child in children]
@@ -74,8 +74,10 @@ def test_ids_of_many_processes(home: RunDir) -> None:
     assert {300} == {len(event["topics"]) for event in events}
 
 
-def test_one_target_of_many_processes(home: RunDir) -> None:
-    """Four processes target one node at the same moment: one gets it, the others' errors name the holder."""
+def test_concurrent_claims_of_one_target_have_one_winner(home: RunDir) -> None:
+    """Four processes target one node at the same moment: one process gets the node, the others' errors name the
+    holder.
+    """
     with ExitStack() as stack:
         children = [stack.enter_context(Child(STRIKING, str(home.path), f"pause-{n}")) for n in range(4)]
         assert ["ready"] * 4 == [child.line() for child in children]
@@ -90,15 +92,15 @@ def test_one_target_of_many_processes(home: RunDir) -> None:
 
 
 def test_ids_of_the_plan_and_of_the_journal_are_taken(home: RunDir, journal: SharedJournal) -> None:
-    """Ids of planned faults and of faults that are only in the journal are taken."""
+    """Ids of planned faults and of faults that are only in the journal can't be claimed."""
     (home.path / "timeline.json").write_text(json.dumps({"steps": [{"id": "pause-1", "for_ms": 1000}]}))
     journal.record(Entry("pause-2", "pause", "intended", Targets(brokers=(1,)), UNDO))
     assert "pause-3" == claim(home, PAUSE, [], 0).id
     assert ("pause-4", "kill-1") == (free_id(home.path, "pause"), free_id(home.path, "kill"))
 
 
-def test_the_event_is_the_fault_as_a_plan_says_it(home: RunDir) -> None:
-    """Kind, id, duration and parameters; not `at`, which only a plan has."""
+def test_the_journal_event_holds_the_fault_as_in_a_plan(home: RunDir) -> None:
+    """The event has kind, id, duration and parameters, but not `at`, which only a plan has."""
     kill = Kill.model_validate({"at": "0s", "for": "1500ms", "broker": "any broker except controller"})
     claim(home, kill, [{"name": "t", "partitions": 3, "replication": 3}], 17)
     (event,) = map(json.loads, (home.path / "events.jsonl").read_text().splitlines())
@@ -107,7 +109,7 @@ def test_the_event_is_the_fault_as_a_plan_says_it(home: RunDir) -> None:
     assert (17, None, "injected_by_hand") == (event["t_us"], event["arm"], event["event"])
 
 
-def test_a_fight_is_refused_before_anything_is_written(home: RunDir, journal: SharedJournal) -> None:
+def test_a_conflicting_fault_is_refused_before_the_journal_is_written(home: RunDir, journal: SharedJournal) -> None:
     """The error names holder, fault and remedy; the journal has no line of the second fault."""
     journal.record(Entry("pause-1", "pause", "intended", Targets(brokers=(2,)), UNDO))
     with pytest.raises(FaultError, match="node 2 is taken by pause-1: pause on node 2; held by process") as refused:

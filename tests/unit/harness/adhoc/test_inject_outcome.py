@@ -25,14 +25,14 @@ STORY = lines(("intended", 1, None), ("injected", 1.1, None), ("witnessed", 1.2,
 HEALED = lines(("healing", 6, None), ("healed", 7, None))
 
 
-def test_witnessed_and_healed() -> None:
+def test_a_witnessed_and_healed_fault_exits_0() -> None:
     """Exit 0, and the line names target and duration."""
     told = outcome("pause-1", [*STORY, *HEALED], stopped=False)
     assert (0, "pause-1: on node 2 for 5.0 s: witnessed, healed") == (told.exit_code, told.text)
 
 
-def test_one_witness_that_saw_nothing_is_enough() -> None:
-    """Exit 2 if any witness failed, with the figures of the first failed one."""
+def test_one_failed_witness_exits_2() -> None:
+    """Exit 2 if any witness failed, with the figures of the first failed witness."""
     told = outcome(
         "pause-1", [*STORY, *lines(("witnessed", 2, UNSEEN), ("witnessed", 3, SEEN)), *HEALED], stopped=False
     )
@@ -42,19 +42,18 @@ def test_one_witness_that_saw_nothing_is_enough() -> None:
     )
 
 
-def test_never_looked_at_is_not_witnessed() -> None:
-    """Nothing observed is never a success."""
+def test_a_fault_without_observation_is_not_witnessed() -> None:
+    """A fault that no witness observed is never a success."""
     assert 2 == outcome("pause-1", [*STORY[:2], *HEALED], stopped=False).exit_code
 
 
-def test_an_action_without_inverse() -> None:
-    """An action without an inverse is done, not healed."""
+def test_an_action_without_inverse_is_done_not_healed() -> None:
     told = outcome("elect-1", [*STORY, *lines(("healed", 3, None))], stopped=False)
     assert (0, "elect-1: on node 2 for 2.0 s: witnessed, done") == (told.exit_code, told.text)
 
 
-def test_stopped() -> None:
-    """Exit 130 with or without a witness, also if nothing was touched yet."""
+def test_an_interrupted_injection_exits_130() -> None:
+    """Exit 130 with or without a witness, also if no target was touched yet."""
     assert (130, "pause-1: on node 2 for 5.0 s: stopped, witnessed, healed") == (
         outcome("pause-1", [*STORY, *HEALED], stopped=True).exit_code,
         outcome("pause-1", [*STORY, *HEALED], stopped=True).text,
@@ -65,14 +64,14 @@ def test_stopped() -> None:
     )
 
 
-def test_failed() -> None:
-    """An error with the journal's reason, and the other faults in force, which may be the cause."""
+def test_a_failed_injection_names_reason_and_other_faults() -> None:
+    """The error has the journal's reason and lists the other faults in force, which may be the cause."""
     with pytest.raises(FaultError, match="pause-1 failed: it runs not; in force now: kill-1"):
         outcome("pause-1", lines(("failed", 1, "it runs not")), stopped=False, other_faults="in force now: kill-1")
 
 
-def test_on_its_way() -> None:
-    """The stage is the journal's last word; time left is counted only while the fault is in force."""
+def test_status_of_an_unfinished_injection() -> None:
+    """The stage is the journal's last state; the remaining time is counted only while the fault is in force."""
     assert ["resolving targets", "pause-1 witnessed"] == [journal_state([]), journal_state(STORY)]
     assert [None, 3.0, None, None] == [
         remaining_s(STORY[:1], 5_000, 3_000_000),

@@ -1,4 +1,4 @@
-"""Selection of a kept cluster: by its id, or as the only one; all other cases are clear errors."""
+"""Selection of a kept cluster: by its id, or as the only kept cluster; every other case is an error."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ DEAD = "1:1"
 
 
 def engine(*clusters: dict[str, str]) -> Any:
-    """An engine on which one container, network or volume stands for each cluster, with these labels."""
+    """Return an engine with one container, network or volume for each cluster, with the given labels."""
     containers = [SimpleNamespace(labels=each) for each in clusters[:1]]
     networks = [SimpleNamespace(attrs={"Labels": each}) for each in clusters[1:2]]
     volumes = [SimpleNamespace(attrs={"Labels": each}) for each in clusters[2:]]
@@ -29,15 +29,15 @@ def cluster(run_id: str, home: Path, *, keep: bool = True, owner: str = DEAD) ->
     return ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
 
 
-def test_the_only_one(tmp_path: Path) -> None:
-    """Without a name the only kept cluster is meant; those that aren't kept don't count."""
+def test_the_only_kept_cluster_is_the_default(tmp_path: Path) -> None:
+    """Without an id the only kept cluster is selected; clusters that aren't kept don't count."""
     client = engine(cluster("live", tmp_path, keep=False), cluster("mine", tmp_path))
     assert "mine" == resolve(client, None).run_id
     assert ["mine"] == [each.run_id for each in kept_clusters(client)]
 
 
-def test_none_and_several(tmp_path: Path) -> None:
-    """Without a cluster the error says how to start one; with several it lists them, and --run."""
+def test_no_kept_cluster_and_several_are_errors(tmp_path: Path) -> None:
+    """Without a kept cluster the error says how to start one; with several it lists them and names --run."""
     with pytest.raises(ClusterError, match="no cluster is kept; start one with: aftershock cluster up"):
         resolve(engine(), None)
     client = engine(cluster("one", tmp_path), cluster("two", tmp_path))
@@ -46,40 +46,38 @@ def test_none_and_several(tmp_path: Path) -> None:
     assert "two" == resolve(client, "two").run_id
 
 
-def test_one_that_vanished(tmp_path: Path) -> None:
-    """A name that nothing on the engine has."""
+def test_a_cluster_that_is_not_on_the_engine(tmp_path: Path) -> None:
+    """No container, network or volume on the engine has the id."""
     with pytest.raises(ClusterError, match="no cluster gone on this engine"):
         resolve(engine(cluster("one", tmp_path)), "gone")
 
 
-def test_one_that_is_not_kept(tmp_path: Path) -> None:
-    """The cluster of a run or pool belongs to its process: the error names it, running or dead."""
+def test_a_cluster_that_is_not_kept_is_refused(tmp_path: Path) -> None:
+    """The cluster of a run or pool belongs to its process: the error names the process, running or dead."""
     client = engine(
         cluster("pool-3f-0-1a", tmp_path, keep=False, owner=ownership.owner()), cluster("left", tmp_path, keep=False)
     )
-    with pytest.raises(
-        ClusterError, match=r"pool-3f-0-1a is not kept: it belongs to process \d+, which is running"
-    ):
+    with pytest.raises(ClusterError, match=r"pool-3f-0-1a is not kept: it belongs to process \d+, which is running"):
         resolve(client, "pool-3f-0-1a")
     with pytest.raises(ClusterError, match=r"left is not kept: it belongs to process 1, which is dead"):
         resolve(client, "left")
 
 
-def test_kept_by_a_file(tmp_path: Path) -> None:
+def test_a_cluster_may_be_kept_by_a_file(tmp_path: Path) -> None:
     """A pool's cluster that was kept later counts as kept, although its label can't change."""
     client = engine(cluster("pool-3f-0-1a", tmp_path, keep=False))
     (tmp_path / ownership.KEPT).touch()
     assert "pool-3f-0-1a" == resolve(client, None).run_id
 
 
-def test_of_another_host(tmp_path: Path) -> None:
-    """A process id of another host has no meaning here."""
+def test_the_owner_of_another_host_is_not_checked(tmp_path: Path) -> None:
+    """A process id of another host has no meaning on this host."""
     made = {**cluster("far", tmp_path), ownership.HOST: "elsewhere/1"}
     assert "it belongs to a process of another host or container" == describe_owner(resolve(engine(made), "far"))
 
 
-def test_the_clock_of_a_home(tmp_path: Path) -> None:
-    """The run's origin; a sentence while the launch is under way, and where there is no run.json."""
+def test_the_clock_starts_at_the_origin_in_run_json(tmp_path: Path) -> None:
+    """An error while the launch is under way, and where there is no run.json."""
     home = RunDir.create(tmp_path, "cluster", 0, "")
     with pytest.raises(ClusterError, match="is not ready yet"):
         clock_of(home.path)
@@ -89,8 +87,8 @@ def test_the_clock_of_a_home(tmp_path: Path) -> None:
         clock_of(tmp_path)
 
 
-def test_one_that_is_being_launched(tmp_path: Path) -> None:
-    """A cluster that is still being launched must be waited for, not taken down."""
+def test_a_cluster_that_is_being_launched(tmp_path: Path) -> None:
+    """The error advises to wait for the cluster, not to take it down."""
     client = engine(cluster("young", tmp_path, owner=ownership.owner()))
     with pytest.raises(
         ClusterError, match=r"young is still being launched: it belongs to process \d+, which is running"
@@ -99,8 +97,8 @@ def test_one_that_is_being_launched(tmp_path: Path) -> None:
             pass
 
 
-def test_one_whose_folder_is_gone(tmp_path: Path) -> None:
-    """The run directory was removed: the cluster can't be reached any more, only be taken down."""
+def test_a_cluster_without_run_directory(tmp_path: Path) -> None:
+    """A cluster whose run directory was removed can't be reached, only taken down."""
     client = engine(cluster("orphan", tmp_path / "gone"))
     with pytest.raises(ClusterError, match="take it down with: aftershock cluster down --run orphan"):
         with connect(client, resolve(client, None)):

@@ -23,7 +23,9 @@ PAUSED, SLOW, SHUT = (
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Three faults in force since 10 s: of the plan, by hand, and one without a duration; one healed."""
+    """Three faults in force since 10 s: a planned fault, a fault by hand, and a fault without duration; a fourth is
+    healed.
+    """
     (tmp_path / "timeline.json").write_text(json.dumps({"steps": [{"id": "p", "for_ms": 8_000}]}))
     event = {"event": "injected_by_hand", "fault": {"id": "slow", "kind": "latency", "for": "20s"}, "topics": []}
     (tmp_path / "events.jsonl").write_text(json.dumps(event) + "\n")
@@ -42,7 +44,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_open_with_its_time_left(home: Path) -> None:
+def test_open_faults_have_their_remaining_time(home: Path) -> None:
     """The duration of the plan, of the injection, and None; never negative; the healed fault is absent."""
     assert [("p", 3_000), ("slow", 15_000), ("shut", None)] == [
         (f.id, f.left_ms) for f in live_faults(home, 15_000_000)
@@ -50,7 +52,7 @@ def test_what_is_open_with_its_time_left(home: Path) -> None:
     assert [0, 0, None] == [fault.left_ms for fault in live_faults(home, 99_000_000)]
 
 
-def test_who_holds_it(home: Path) -> None:
+def test_the_holder_of_a_fault(home: Path) -> None:
     """This process holds its own fault; a fault of a dead injector is orphaned."""
     paused, _, shut = live_faults(home, 15_000_000)
     pid = ownership.owner().partition(":")[0]
@@ -60,8 +62,8 @@ def test_who_holds_it(home: Path) -> None:
     assert ({"pid": 1, "alive": False}, "aftershock heal --run r1") == (told["held_by"], told["heal"])
 
 
-def test_what_is_not_ours(home: Path) -> None:
-    """A toxic and a disabled proxy that an open fault will undo are ours; others are reported."""
+def test_foreign_toxics_and_disabled_proxies_are_reported(home: Path) -> None:
+    """A toxic or disabled proxy that an open fault will undo is ours; any other is reported."""
     lines = [line for line in read_journal(home / "journal.jsonl") if line["fault"] != "gone"]
     mine = Toxic("slow:client_a-k1:upstream", "latency", "upstream")
     toxics = {"client_a-k1": (mine, Toxic("mystery", "timeout", "downstream")), "client_c-k3": (mine,)}
@@ -72,6 +74,5 @@ def test_what_is_not_ours(home: Path) -> None:
     ] == list(foreign_changes(lines, toxics, {"client_b-k2", "client_c-k1"}))
 
 
-def test_nothing(tmp_path: Path) -> None:
-    """A home without a journal has no faults."""
+def test_a_home_without_journal_has_no_faults(tmp_path: Path) -> None:
     assert [] == live_faults(tmp_path, 0)

@@ -35,15 +35,15 @@ def home(tmp_path: Path) -> RunDir:
     return home
 
 
-def test_of_a_kept_cluster(home: RunDir) -> None:
+def test_plan_of_a_kept_cluster(home: RunDir) -> None:
     """The written plan is valid, and has the cluster, the topic of the role, and the fault."""
     plan = load_plan(plan_of(home.path).text).plan
     assert ("4.3.1", ["t"]) == (plan.cluster.kafka, [topic.name for topic in plan.topics])
     assert [("pause-1", {"broker": "leader of t/0"})] == [(fault.id, fault.parameters()) for fault in plan.faults]
 
 
-def test_of_a_run(home: RunDir) -> None:
-    """With marks, times count from the end of steady: this pause was injected before, so it comes at once."""
+def test_plan_of_a_run_counts_from_the_end_of_steady(home: RunDir) -> None:
+    """A pause that was injected before that time starts at 0 in the plan."""
     (home.path / "plan.yaml").write_text(find("demo").read_text())
     home.update(
         marks={"load_start_us": 0, "steady_start_us": 1, "faults_start_us": 60_000_000, "load_end_us": 99_000_000}
@@ -53,7 +53,7 @@ def test_of_a_run(home: RunDir) -> None:
     assert 0 == plan.faults[-1].at
 
 
-def test_of_a_pool_s_cluster(home: RunDir) -> None:
+def test_plan_of_a_pooled_cluster(home: RunDir) -> None:
     """Without a plan, the cluster comes from its descriptor."""
     (home.path / "plan.yaml").unlink()
     spec = ClusterSpec.of(Cluster(racks={"b": 2, "a": 1}, profile="production"))
@@ -62,16 +62,16 @@ def test_of_a_pool_s_cluster(home: RunDir) -> None:
     assert (["b", "a"], "production") == (list(plan.cluster.racks), plan.cluster.profile)
 
 
-def test_a_torn_last_line_is_no_obstacle(home: RunDir) -> None:
-    """An injector that was killed while it wrote leaves half a line, which never counted."""
+def test_a_torn_last_journal_line_is_ignored(home: RunDir) -> None:
+    """An injector that is killed while it writes leaves half a line."""
     for name in ("events.jsonl", "journal.jsonl"):
         with (home.path / name).open("a") as file:
             file.write('{"t_us": 12, "event": "inj')
     assert "pause-1" in plan_of(home.path).text
 
 
-def test_broken_files(home: RunDir) -> None:
-    """A broken journal and a missing plan are errors with the file's name."""
+def test_a_broken_journal_and_a_missing_plan_are_errors(home: RunDir) -> None:
+    """The error names the file."""
     (home.path / "plan.yaml").unlink()
     with pytest.raises(PlanError, match=r"plan\.yaml: the plan can't be read"):
         plan_of(home.path)

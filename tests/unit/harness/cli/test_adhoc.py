@@ -1,4 +1,4 @@
-"""The ad-hoc commands from outside, as far as they go without an engine: sentences, exit codes, streams."""
+"""The ad-hoc commands as processes without an engine: messages, exit codes, streams."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,7 @@ from aftershock.tests.unit.harness.cli.test_cli import aftershock
 NO_ENGINE = "unix:///nowhere.sock"
 
 
-def test_the_catalogue(tmp_path: Path) -> None:
-    """`plan faults` prints every kind to stdout."""
+def test_plan_faults_prints_every_kind(tmp_path: Path) -> None:
     ended = aftershock("plan", "faults", cwd=tmp_path)
     assert (0, "") == (ended.returncode, ended.stderr)
     assert {"latency:", "pause:", "elect:"} <= {line.split()[0] for line in ended.stdout.splitlines() if line}
@@ -30,8 +29,8 @@ def test_the_catalogue(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_without_an_engine_a_sentence(tmp_path: Path, command: list[str]) -> None:
-    """No engine at DOCKER_HOST: its name on stderr, exit 3, nothing on stdout, no run directory."""
+def test_a_missing_engine_is_a_clear_error(tmp_path: Path, command: list[str]) -> None:
+    """The error names DOCKER_HOST on stderr; exit 3, no output on stdout, no run directory."""
     ended = aftershock(*command, cwd=tmp_path, DOCKER_HOST=NO_ENGINE)
     assert (3, "") == (ended.returncode, ended.stdout)
     assert "nowhere.sock" in ended.stderr
@@ -40,7 +39,7 @@ def test_without_an_engine_a_sentence(tmp_path: Path, command: list[str]) -> Non
 
 
 def test_a_bad_spec_starts_nothing(tmp_path: Path) -> None:
-    """`cluster up` of a file with mistakes: each with line and column, exit 3, before any engine is asked."""
+    """`cluster up` of an invalid file: each mistake with line and column, exit 3, before the engine is contacted."""
     (tmp_path / "spec.yaml").write_text(
         "cluster: {rakcs: {a: 1}}\ntopics: [{name: t, partitions: 0, replication: 9}]\n"
     )
@@ -60,8 +59,8 @@ def test_prune_needs_a_criterion(tmp_path: Path) -> None:
     assert "monday is not an age" in bad.stderr
 
 
-def test_runs_without_an_engine(tmp_path: Path) -> None:
-    """Listing asks the engine which clusters stand, and does without where there is none."""
+def test_runs_are_listed_without_an_engine(tmp_path: Path) -> None:
+    """The list shows which clusters stand if there is an engine, and works without an engine."""
     assert "no runs in runs\n" == aftershock("runs", cwd=tmp_path, DOCKER_HOST=NO_ENGINE).stdout
     path = tmp_path / "runs" / "r1"
     path.mkdir(parents=True)
@@ -73,7 +72,7 @@ def test_runs_without_an_engine(tmp_path: Path) -> None:
     assert ("r1", "complete", str(Path("runs") / "r1")) == (told["run_id"], told["status"], told["path"])
 
 
-def test_plan_from_what_nobody_injected(tmp_path: Path) -> None:
+def test_plan_from_a_run_without_injections_is_an_error(tmp_path: Path) -> None:
     """A run without injections, and an unknown run: an error, exit 3, no plan on stdout."""
     path = tmp_path / "runs" / "r1"
     path.mkdir(parents=True)

@@ -45,13 +45,13 @@ def runs(tmp_path: Path) -> Path:
 def test_compare(
     runs: Path, words: tuple[str, ...], code: int, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch  # noqa: E501
 ) -> None:  # fmt: skip
-    """0 improved or equivalent, 1 regressed, 2 inconclusive; the answer is on stdout."""
+    """Exit 0 for improved or equivalent, 1 for regressed, 2 for inconclusive; the result is on stdout."""
     assert code == aftershock("compare", *words, "--out", str(runs), monkeypatch=monkeypatch)
     assert says in " ".join(capsys.readouterr().out.split())
 
 
 def test_compare_prints_json(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """One document, with every number of every pair."""
+    """The output is one JSON document with every number of every pair."""
     assert 0 == aftershock("compare", str(runs / "r1"), "--json", monkeypatch=monkeypatch)
     (pair,) = json.loads(capsys.readouterr().out)["comparisons"]
     assert ("improved", ["recovery", "produce.latency p95 in fault"]) == (pair["verdict"], [row["metric"] for row in pair["rows"]])  # fmt: skip # noqa: E501
@@ -70,18 +70,20 @@ def test_compare_prints_json(runs: Path, capsys: pytest.CaptureFixture[str], mon
         (("r9",), "no run at"),
     ],
 )
-def test_compare_refuses(
+def test_compare_refuses_incomparable_runs(
     runs: Path, words: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 3 and a sentence, on stderr alone."""
+    """Exit 3 and a message on stderr only."""
     assert 3 == aftershock("compare", *words, "--out", str(runs), monkeypatch=monkeypatch)
     told = capsys.readouterr()
     assert says in told.err
     assert "" == told.out
 
 
-def test_trend(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are added once, the series judged, the CSV written; one night is inconclusive, as is a broken line."""
+def test_trend_adds_runs_once_and_judges_the_series(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CSV is written; a single night is inconclusive, as is a broken line."""
     words = ("trend", "--ledger", str(runs), "--add", "r1", "--out", str(runs), "--csv", str(runs / "otava.csv"))
     assert 2 == aftershock(*words, monkeypatch=monkeypatch)
     told = capsys.readouterr()
@@ -106,10 +108,9 @@ def test_trend(runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         (("--since", "tomorrow"), 3, "--since tomorrow is not a date; write it like 2026-11-21"),
     ],
 )
-def test_trend_of_nothing(
+def test_trend_without_runs_never_exits_0(
     tmp_path: Path, words: tuple[str, ...], code: int, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch  # noqa: E501
 ) -> None:  # fmt: skip
-    """Nothing observed is never a 0."""
     assert code == aftershock("trend", "--ledger", str(tmp_path), *words, monkeypatch=monkeypatch)
     told = capsys.readouterr()
     assert says in told.out + told.err

@@ -1,4 +1,4 @@
-"""The command line as a process: exit codes, streams, and nothing started for bad input."""
+"""The command line as a process: exit codes, streams, and no start after bad input."""
 
 import json
 import os
@@ -22,8 +22,8 @@ def aftershock(*arguments: str, cwd: Path, **environment: str) -> subprocess.Com
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=cwd, env=env)
 
 
-def test_every_problem_of_a_plan_at_once(tmp_path: Path) -> None:
-    """Three mistakes, three sentences with line and column, exit 3, nothing on stdout."""
+def test_all_problems_of_a_plan_are_printed(tmp_path: Path) -> None:
+    """Three mistakes give three messages with line and column, exit 3, and no output on stdout."""
     (tmp_path / "bad.yaml").write_text(BAD)
     ended = aftershock("plan", "check", "bad.yaml", cwd=tmp_path)
     assert (3, "") == (ended.returncode, ended.stdout)
@@ -31,7 +31,7 @@ def test_every_problem_of_a_plan_at_once(tmp_path: Path) -> None:
 
 
 def test_a_bad_plan_starts_nothing(tmp_path: Path) -> None:
-    """`run` of a plan that can't be run: the same sentences, exit 3, and not even a run directory."""
+    """`run` of an invalid plan prints the same messages, exits with 3 and creates no run directory."""
     (tmp_path / "bad.yaml").write_text(BAD)
     ended = aftershock("run", "bad.yaml", cwd=tmp_path)
     assert 3 == ended.returncode
@@ -39,8 +39,8 @@ def test_a_bad_plan_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_without_an_engine_a_sentence(tmp_path: Path) -> None:
-    """No engine at DOCKER_HOST: one sentence that names it, exit 3, no run directory."""
+def test_a_missing_engine_is_a_clear_error(tmp_path: Path) -> None:
+    """No engine at DOCKER_HOST: the error names the address; exit 3, no run directory."""
     (tmp_path / "good.yaml").write_text(GOOD)
     ended = aftershock("run", "good.yaml", cwd=tmp_path, DOCKER_HOST="unix:///nowhere.sock")
     assert 3 == ended.returncode
@@ -49,15 +49,14 @@ def test_without_an_engine_a_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-def test_usage_errors_are_errors(tmp_path: Path) -> None:
-    """A wrong option is exit 3, since 2 means INCONCLUSIVE."""
+def test_a_wrong_option_exits_3(tmp_path: Path) -> None:
+    """Exit code 2 means INCONCLUSIVE."""
     ended = aftershock("run", "--sed", "7", "demo", cwd=tmp_path)
     assert 3 == ended.returncode
     assert "--sed" in ended.stderr
 
 
-def test_an_unknown_plan_or_run_gets_a_sentence(tmp_path: Path) -> None:
-    """Unknown names: exit 3, and an advice."""
+def test_an_unknown_plan_or_run_is_an_error_with_advice(tmp_path: Path) -> None:
     plan, run = aftershock("plan", "check", "dmeo", cwd=tmp_path), aftershock("verdict", "nope", cwd=tmp_path)
     assert [3, 3] == [plan.returncode, run.returncode]
     assert "demo" in plan.stderr

@@ -1,4 +1,4 @@
-"""`aftershock explore`: errors before anything is started."""
+"""`aftershock explore`: errors before the first run."""
 
 import sys
 from pathlib import Path
@@ -24,14 +24,14 @@ workloads: [{name: w, produce: {topic: t, rate: 50/s}, arms: {mine: {client: exe
         (("--seed", "x"), "aftershock --help"),
     ],
 )
-def test_a_sentence_and_exit_3(
+def test_invalid_requests_exit_3(
     words: tuple[str, ...],
     says: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each error names the problem and the remedy; nothing is created in the folder."""
+    """Each error names the problem and the remedy; no file is created in the folder."""
     monkeypatch.chdir(tmp_path)
     Path("own.yaml").write_text(OWN)
     monkeypatch.setattr(sys, "argv", ["aftershock", "explore", *words])
@@ -42,10 +42,10 @@ def test_a_sentence_and_exit_3(
     assert ["own.yaml"] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_what_can_not_be_read_is_said_and_the_rest_goes_on(
+def test_unreadable_ledger_lines_and_plans_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A corrupted line of the ledger and a plan of another schema are each reported, and the search goes on."""
+    """A corrupted line of the ledger and a plan of another schema are each reported, and the search continues."""
     (tmp_path / "coverage.jsonl").write_text("{half a line\n")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "old.yaml").write_text('# corpus: {"schema_version": 0}\n' + OWN)
@@ -54,5 +54,5 @@ def test_what_can_not_be_read_is_said_and_the_rest_goes_on(
         __main__.main()
     broken, old, last = capsys.readouterr().err.splitlines()
     assert broken.startswith(f"{tmp_path / 'coverage.jsonl'}:1: not a line of the coverage ledger")
-    assert old.startswith(f"{tmp_path / 'corpus' / 'old.yaml'}: skipped: it has schema version 0")
+    assert old.startswith(f"{tmp_path / 'corpus' / 'old.yaml'}: skipped: the file has schema version 0")
     assert "too small" in last

@@ -1,4 +1,4 @@
-"""`aftershock kip`: streams, exit codes, and errors. Nothing is run: all parts have their runs."""
+"""`aftershock kip`: streams, exit codes, and errors. No run starts: all parts have their runs already."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def aftershock(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
-    """Runs of every part, in which the clients without the KIP take 500 ms, and all of them 3 s after a kill."""
+    """Write runs of every part, in which the clients without the KIP take 500 ms, and all clients 3 s after a kill."""
     found = Record(951)
     for planned in KIP_951.parts:
         alike = planned.name == "kill"
@@ -49,15 +49,17 @@ def test_exit_codes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """0 confirmed, 1 contradicted, 2 not seen; the table on stdout, the report's place on stderr."""
+    """Exit 0 for confirmed, 1 for contradicted, 2 for not seen; the table is on stdout, the report's path on stderr."""
     assert code == aftershock("kip", "951", "--out", str(kept(tmp_path, both_ms)), monkeypatch=monkeypatch)
     said = capsys.readouterr()
     assert f"KIP-951 leader discovery: {word}" in said.out
     assert "kip-951.html" in said.err
 
 
-def test_a_starved_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a host that can't be trusted the result is inconclusive whatever the figures are: exit 2, with the reason."""
+def test_a_starved_host_is_inconclusive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2 with the reason, whatever the figures are."""
     out = kept(tmp_path, 100, (doubted("harness/host", "harness"),))
     assert 2 == aftershock("kip", "951", "--json", "--out", str(out), monkeypatch=monkeypatch)
     (told,) = json.loads(capsys.readouterr().out)["trials"]
@@ -73,14 +75,14 @@ def test_a_starved_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
         (("951", "--budget", "30s"), "use --budget 2m or more"),
     ],
 )
-def test_refused(
+def test_an_impossible_request_is_refused(
     words: tuple[str, ...],
     says: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An impossible request is an error, exit 3, and leaves nothing behind."""
+    """Exit 3, and no file is created."""
     assert 3 == aftershock("kip", *words, "--out", str(tmp_path), monkeypatch=monkeypatch)
     assert says in capsys.readouterr().err
     assert [] == list(tmp_path.iterdir())

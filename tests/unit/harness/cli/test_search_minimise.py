@@ -18,7 +18,7 @@ from aftershock.tests.unit.faults.search.following import ids, plan, slow
 
 
 class PretendClusters:
-    """In the place of `warm_clusters`: plans with f3 fail, unless the whole is a flake."""
+    """Replaces `warm_clusters`: plans with fault f3 fail, unless the whole plan is flaky."""
 
     flake = False
 
@@ -61,10 +61,10 @@ def minimise(out: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_a_failure_is_made_small(
+def test_a_failing_plan_is_minimised(
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 0, the plan and its log in a folder of their own, and an entry of the corpus that can be read."""
+    """Exit 0, the plan and its log in their own folder, and a readable entry in the corpus."""
     assert 0 == minimise(out, monkeypatch)
     told = capsys.readouterr()
     assert "faults: 12 -> 1\n" in told.out
@@ -75,10 +75,10 @@ def test_a_failure_is_made_small(
     assert f"in the corpus: {entry.path}" in told.err
 
 
-def test_again_costs_nothing_and_prints_json(
+def test_a_repeated_search_uses_the_cache(
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All results come from the cache; one document on stdout; the corpus still has one entry."""
+    """All results come from the cache; stdout has one JSON document; the corpus still has one entry."""
     minimise(out, monkeypatch)
     capsys.readouterr()
     assert 0 == minimise(out, monkeypatch, "--json")
@@ -91,7 +91,7 @@ def test_again_costs_nothing_and_prints_json(
 def test_a_flake_is_inconclusive(
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 2, a sentence, no plan and nothing in the corpus."""
+    """Exit 2 with a message, no plan, and no entry in the corpus."""
     monkeypatch.setattr(PretendClusters, "flake", True)
     assert 2 == minimise(out, monkeypatch)
     assert "a flake" in capsys.readouterr().out
@@ -109,11 +109,11 @@ def test_a_flake_is_inconclusive(
         (("--check", "slo/gap"), Status.FAIL, "--check slo/gap: did not FAIL in this run; failed checks: slo/lost"),
     ],
 )
-def test_what_is_refused(
+def test_runs_that_can_not_be_minimised_are_refused(
     words: tuple[str, ...], status: Status, says: str,
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Exit 3 and a sentence on stderr; nothing on stdout."""
+    """Exit 3 with a message on stderr, and no output on stdout."""
     judged(out / "run-0", status)
     assert 3 == minimise(out, monkeypatch, *words)
     told = capsys.readouterr()
@@ -124,7 +124,7 @@ def test_what_is_refused(
 def test_a_folder_that_can_not_be_written(
     out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit 3 with an advice, before anything is run."""
+    """Exit 3 with advice, before the first run."""
     (out / "minimise").write_text("in the way")
     assert 3 == minimise(out, monkeypatch)
     assert "choose another --out" in capsys.readouterr().err

@@ -1,7 +1,8 @@
-"""Clusters that are nothing but files, so that the pool's rules can be tested between real processes without Docker.
+"""Clusters that consist of files, so that the pool's rules are tested between real processes without Docker.
 
-``engine`` plays Docker: a file for each cluster that stands, holding its owner; ``log`` is what was done, in order.
-Files beside it make an operation misbehave: ``fail-<operation>``, ``hang-<operation>`` (it says so, and never returns).
+``engine`` plays Docker: it holds a file for each running cluster, with the cluster's owner; ``log`` lists the
+operations in order. Two kinds of files make an operation misbehave: ``fail-<operation>`` makes it fail,
+``hang-<operation>`` makes it report that it started and never return.
 """
 
 import signal
@@ -22,8 +23,7 @@ SPECS = {"one": ONE, "two": TWO}
 class FakeCluster:
     run_id: str
 
-    def close(self) -> None:
-        """Nothing was opened."""
+    def close(self) -> None: ...
 
 
 class FakeUpkeep:

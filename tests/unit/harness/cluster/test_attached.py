@@ -1,4 +1,4 @@
-"""What a run leaves for its healer: all that it needs, wherever that stands, and no secret."""
+"""Descriptor that a run writes for its healer: it holds all that healing needs, by absolute paths, and no secret."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ workloads: [{name: orders, produce: {topic: orders, rate: 1/s}, consume: {topic:
 
 
 def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Paths are absolute, the topics that were created are there, the variable is named and not read."""
+    """Paths are absolute, created topics are listed, the secret's environment variable is named and not read."""
     monkeypatch.setenv("PASSWORD", "hunter2")
     monkeypatch.chdir(tmp_path)
     checked = load_plan(PLAN)
@@ -55,8 +55,7 @@ def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"run_id": 1, "attach": {}, "topics": [], "clients": []}'])
-def test_a_descriptor_that_is_none(tmp_path: Path, text: str) -> None:
-    """A sentence that names the file."""
+def test_a_broken_descriptor_is_an_error_with_its_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "attached.json").write_text(text)
     with pytest.raises(EvidenceError, match=r"attached\.json"):
         read_descriptor(tmp_path)

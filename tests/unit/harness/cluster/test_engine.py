@@ -1,4 +1,4 @@
-"""The order in which an image is looked for, and the sentences for an engine that is not there. No engine is needed."""
+"""Lookup order of images, and errors of an unreachable engine. No engine is needed."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ OURS = build.kafka("4.3.1").name
 
 
 class FakeApi:
-    """An engine that holds images by name; ``registry`` is what a pull answers, an exception or lines of progress."""
+    """An engine that holds images by name; ``registry`` is the result of a pull: an exception or lines of progress."""
 
     def __init__(self, here: set[str], registry: Any) -> None:
         self.here = here
@@ -55,7 +55,7 @@ class FakeClient:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Builds become an entry in this list and an image on the engine."""
+    """Record builds in the returned list, and put the built image on the engine."""
     versions: list[str] = []
 
     def build_image(client: FakeClient, recipe: Recipe, _log: Any) -> str:
@@ -79,16 +79,16 @@ def ask(client: FakeClient) -> engine.Image:
         ([OURS, OFFICIAL], engine.Image(OFFICIAL, "sha256:digest", "here")),
     ],
 )
-def test_what_is_here_is_taken(here: list[str], expected: engine.Image, built: list[str]) -> None:
-    """The official image first, then ours; nothing is pulled or built for either."""
+def test_a_local_image_is_used(here: list[str], expected: engine.Image, built: list[str]) -> None:
+    """The official image comes first, then ours; neither pull nor build follows."""
     client = FakeClient(*here)
 
     assert ask(client) == expected
     assert client.api.pulled == built == []
 
 
-def test_what_is_not_here_is_pulled(built: list[str]) -> None:
-    """A registry that answers spares the build."""
+def test_a_missing_image_is_pulled(built: list[str]) -> None:
+    """An image that the registry provides is not built."""
     client = FakeClient(registry=[{"status": "Pulling"}, {"status": "Downloading"}])
 
     assert ask(client) == engine.Image(OFFICIAL, "sha256:digest", "pulled")
@@ -102,8 +102,8 @@ def test_what_is_not_here_is_pulled(built: list[str]) -> None:
         [{"status": "Pulling"}, {"error": "toomanyrequests: rate limit"}],
     ],
 )
-def test_what_can_not_be_pulled_is_built(registry: Any, built: list[str]) -> None:
-    """A registry that can't be reached, or breaks off, leads to a build, and the user is told why."""
+def test_an_image_that_can_not_be_pulled_is_built(registry: Any, built: list[str]) -> None:
+    """The registry can't be reached or breaks off: the image is built, and the log gives the reason."""
     said: list[str] = []
 
     image = engine.kafka_image(FakeClient(registry=registry), "4.3.1", said.append)
@@ -113,8 +113,8 @@ def test_what_can_not_be_pulled_is_built(registry: Any, built: list[str]) -> Non
     assert [line for line in said if "no such host" in line or "rate limit" in line]
 
 
-def test_a_silent_registry_is_given_up(monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:
-    """Packets that vanish cost a bounded wait, then the image is built."""
+def test_a_silent_registry_times_out(monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:
+    """The wait for a registry that never answers is bounded, then the image is built."""
     monkeypatch.setattr(engine, "SILENCE_S", 0.05)
     forever = threading.Event()
 
@@ -124,37 +124,39 @@ def test_a_silent_registry_is_given_up(monkeypatch: pytest.MonkeyPatch, built: l
 
 
 @pytest.mark.parametrize("version", ["latest", "4.3", "4.3.1 ", "4.3.1; rm", ""])
-def test_a_version_that_is_none_is_refused(version: str) -> None:
-    """What is not a released version's number is never sent to an engine or a shell."""
+def test_an_invalid_version_is_refused(version: str) -> None:
+    """Only the number of a released version reaches an engine or a shell."""
     with pytest.raises(ImageError, match="is not a Kafka version"):
         engine.kafka_image(FakeClient(), version, lambda _: None)
 
 
 def test_only_images_a_run_could_use_are_listed() -> None:
-    """Kafka and Toxiproxy, official and ours, by name; bases, strangers and untagged layers are not."""
+    """Images of Kafka and Toxiproxy, official and ours, by name; not base images, other repositories or untagged
+    layers.
+    """
     client = FakeClient(OFFICIAL, OURS, "aftershock/base:x", "apache/kafka-native:4.3.1", "postgres:17")
 
     assert [OURS, OFFICIAL] == [image.name for image in engine.images_here(client)]
 
 
-def test_no_engine_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A DOCKER_HOST where nobody listens: the text names the place and says what to do."""
+def test_a_missing_engine_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DOCKER_HOST names an address without listener: the error names the address and the remedy."""
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
 
     with pytest.raises(EngineError, match=r"no Docker engine answers at unix://.*none\.sock.*ci/bootstrap"):
         engine.connect()
 
 
-def test_a_malformed_docker_host_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nonsense in DOCKER_HOST is reported, not raised from the depths of the SDK."""
+def test_a_malformed_docker_host_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's exception is turned into our error."""
     monkeypatch.setenv("DOCKER_HOST", "nonsense://")
 
     with pytest.raises(EngineError, match="nonsense"):
         engine.connect()
 
 
-def test_permission_denied_has_a_sentence_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that is there but closed to us is another problem with another remedy."""
+def test_permission_denied_is_a_separate_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running engine without permission has another remedy than a missing engine."""
 
     def refuse(**_: Any) -> None:
         raise DockerException("('Connection aborted.', PermissionError(13, 'Permission denied'))")

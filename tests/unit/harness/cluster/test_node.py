@@ -1,4 +1,4 @@
-"""What a node's container is asked of the engine."""
+"""State of a node's container: memory in use, and which container stands for the node."""
 
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ NETWORKS = {"eth0": {"rx_bytes": 5, "tx_bytes": 30}, "eth1": {"rx_bytes": 5, "tx
 
 
 class Container:
-    """Of these statistics, or an error in their place."""
+    """A container with the given statistics, or one that raises the given error."""
 
     name, labels = "k1", dict[str, str]()
 
@@ -35,8 +35,8 @@ class Container:
         (APIError("gone"), None),
     ],
 )
-def test_used(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> None:
-    """The engine counts nanoseconds; of a container that doesn't run it tells zeros or nothing, which is not known."""
+def test_cpu_time_in_use(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> None:
+    """The engine counts nanoseconds; for a stopped container it returns zeros or nothing, which means unknown."""
     assert used == KafkaNode(cast("Any", None), cast("Any", Container(told))).usage()
 
 
@@ -50,15 +50,17 @@ def test_used(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> N
         ([], None),
     ],
 )
-def test_who_stands_for_a_node(there: list[str], stands: str | None) -> None:
-    """Numbers are numbers, and another node's containers are another node's."""
+def test_the_current_container_of_a_node(there: list[str], stands: str | None) -> None:
+    """The container with the node's own name, else the replaced container with the highest number; other nodes don't
+    count.
+    """
     found: Any = {name: name for name in there}
     assert stands == current_container(found, "r-k2")
 
 
 @pytest.mark.parametrize("name", ["r-k2", "r-k2-was-1", "r-k2-was-12"])
-def test_the_name_of_its_node(name: str) -> None:
-    """The same, whether the container still has it or was replaced."""
+def test_the_node_name_of_a_replaced_container(name: str) -> None:
+    """The node name is the same before and after the replacement."""
 
     class Container:
         pass

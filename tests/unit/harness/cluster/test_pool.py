@@ -1,4 +1,4 @@
-"""The pool's rules between real processes and real locks, with clusters that are nothing but files."""
+"""The pool's rules between real processes and real locks, with clusters that consist of files."""
 
 import json
 import time
@@ -42,7 +42,7 @@ def upkeep(tmp_path: Path) -> FakeUpkeep:
 
 @pytest.fixture
 def pool_of(tmp_path: Path, upkeep: FakeUpkeep) -> OpenPool:
-    """Opens the test's pool of two; by default the test's own process is its owner."""
+    """Return a function that opens the test's pool of two; by default the test's own process is the owner."""
 
     def opened(owner: str = ownership.owner(), *, keep_dirty: bool = False) -> Pool:
         return Pool(tmp_path / "pool", owner, 2, keep_dirty=keep_dirty, upkeep=upkeep)
@@ -61,14 +61,16 @@ def run(tmp_path: Path) -> Path:
 
 
 def _line(kind: str, *topics: str) -> str:
-    """The journal of a fault that was injected."""
+    """Return the journal line of a fault in state ``kind``."""
     line = {"fault": f"{kind}-1", "kind": kind, "state": "injected", "targets": {"topics": topics}, "undo": {}}
     return json.dumps(line) + "\n"
 
 
 @pytest.fixture
 def lessee(tmp_path: Path, run: Path) -> Iterator[Lessee]:
-    """Starts a process that leases a cluster of each specification in turn, each until it is told to go on."""
+    """Return a function that starts a process; it leases a cluster of each specification in turn, each until it is
+    told to go on.
+    """
     with ExitStack() as children:
         yield lambda holder, *specs: children.enter_context(
             Child(LESSEE, str(tmp_path), ownership.owner(), holder, str(run), *specs)
@@ -76,14 +78,16 @@ def lessee(tmp_path: Path, run: Path) -> Iterator[Lessee]:
 
 
 def cluster_of(child: Child) -> str:
-    """Which cluster a lessee says it has."""
+    """Return the id of the cluster that a lessee has leased."""
     word, _, cluster = child.line().partition(" ")
     assert "leased" == word, cluster
     return cluster
 
 
 def test_leases_of_one_specification_share_a_cluster(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
-    """Launched once, and made as new at the end of each lease and at the beginning of each but the first."""
+    """The cluster is launched once, and restored at the end of each lease and at the beginning of each lease but the
+    first.
+    """
     with pool_of().lease(ONE, "first", print) as leased:
         cluster = leased.cluster.run_id
     with pool_of().lease(ONE, "second", print) as leased:
@@ -91,8 +95,8 @@ def test_leases_of_one_specification_share_a_cluster(pool_of: OpenPool, upkeep: 
     assert [f"launch {cluster}", *[f"restore {cluster}"] * 3] == upkeep.log()
 
 
-def test_who_comes_to_a_full_pool_waits_and_is_told_for_whom(lessee: Lessee) -> None:
-    """Two at once have a cluster each; the third says once who has them, and gets the one that is let go of."""
+def test_a_lease_of_a_full_pool_waits_and_logs_the_holders(lessee: Lessee) -> None:
+    """Two lessees have a cluster each; the third logs the holders once, and gets the cluster that is released first."""
     first, second = lessee("test_a", "one"), lessee("test_b", "one")
     clusters = {cluster_of(first), cluster_of(second)}
     assert 2 == len(clusters)
@@ -106,8 +110,10 @@ def test_who_comes_to_a_full_pool_waits_and_is_told_for_whom(lessee: Lessee) -> 
     assert cluster_of(third) in clusters
 
 
-def test_who_waits_is_told_once(pool_of: OpenPool, lessee: Lessee, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it has to look again: here three times, before a lessee is told to go."""
+def test_a_waiting_lessee_logs_the_holders_once(
+    pool_of: OpenPool, lessee: Lessee, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line for three retries."""
     first, second = lessee("test_a", "one"), lessee("test_b", "one")
     cluster_of(first), cluster_of(second)
     looks: list[int] = []
@@ -119,13 +125,15 @@ def test_who_waits_is_told_once(pool_of: OpenPool, lessee: Lessee, monkeypatch: 
             first.tell()
             assert "ended" == first.line()
 
-    monkeypatch.setattr(lease, "time", SimpleNamespace(**{**vars(time), "sleep": wait}))  # not that of other threads
+    monkeypatch.setattr(
+        lease, "time", SimpleNamespace(**{**vars(time), "sleep": wait})
+    )  # Other threads may sleep as well.
     with pool_of().lease(ONE, "third", said.append):
         assert [0, 1, 1] == looks
 
 
 def test_six_tests_on_two_workers_launch_at_most_two_clusters(lessee: Lessee, upkeep: FakeUpkeep) -> None:
-    """Two processes with three leases each, side by side."""
+    """Two processes take three leases each, side by side."""
     workers = [lessee(f"worker {n}", "one", "one", "one") for n in range(2)]
     for worker in workers * 3:
         cluster_of(worker)
@@ -134,8 +142,10 @@ def test_six_tests_on_two_workers_launch_at_most_two_clusters(lessee: Lessee, up
     assert 2 >= sum(line.startswith("launch") for line in upkeep.log())
 
 
-def test_an_empty_slot_goes_before_another_specifications_cluster(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
-    """Another specification is launched beside the first while there is room; then an idle cluster makes room."""
+def test_an_empty_slot_is_used_before_an_idle_cluster_is_replaced(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """Another specification is launched beside the first while there is an empty slot; then it replaces an idle
+    cluster.
+    """
     three = type(ONE)("4.3.0", ONE.racks, ONE.controllers, ONE.profile, ONE.config)
     for spec in (ONE, TWO):
         with pool_of().lease(spec, "test", print):
@@ -148,7 +158,7 @@ def test_an_empty_slot_goes_before_another_specifications_cluster(pool_of: OpenP
 def test_a_killed_lessees_cluster_is_healed_and_restored_by_the_next(
     lessee: Lessee, pool_of: OpenPool, upkeep: FakeUpkeep
 ) -> None:
-    """kill -9 in the middle of a lease: the next lessee undoes that run's faults first, and then restores."""
+    """SIGKILL during a lease: the next lessee undoes the dead run's faults first, and then restores the cluster."""
     victim = lessee("victim", "one")
     cluster = cluster_of(victim)
     victim.kill()
@@ -157,10 +167,10 @@ def test_a_killed_lessees_cluster_is_healed_and_restored_by_the_next(
         assert [f"heal {cluster} after run-1", f"restore {cluster}"] == upkeep.log()[1:]
 
 
-def test_a_lessee_killed_while_it_restores(
+def test_a_cluster_of_a_lessee_killed_while_restoring_is_restored_again(
     lessee: Lessee, pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path
 ) -> None:
-    """kill -9 at the end of a lease leaves a cluster that isn't clean: it is healed and restored all the same."""
+    """SIGKILL at the end of a lease leaves a cluster that may not be clean: the next lessee heals and restores it."""
     victim = lessee("victim", "one")
     cluster = cluster_of(victim)
     (tmp_path / "hang-restore").touch()
@@ -172,10 +182,10 @@ def test_a_lessee_killed_while_it_restores(
         assert [f"heal {cluster} after run-1", f"restore {cluster}"] == upkeep.log()[2:]
 
 
-def test_a_lessee_killed_while_it_launches(
+def test_a_half_launched_cluster_is_destroyed(
     lessee: Lessee, pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path
 ) -> None:
-    """Half a cluster is nothing to heal: it is destroyed, though another slot is empty, and another launched."""
+    """SIGKILL during a launch: the cluster is destroyed, although another slot is empty, and a new one is launched."""
     (tmp_path / "hang-launch").touch()
     victim = lessee("victim", "one")
     assert "hanging in launch" == victim.line()
@@ -188,10 +198,10 @@ def test_a_lessee_killed_while_it_launches(
         assert [f"destroy {half}", f"launch {leased.cluster.run_id}"] == upkeep.log()[1:]
 
 
-def test_a_cluster_that_cant_be_restored_is_destroyed_and_said(
-    pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path
-) -> None:
-    """At the end of a lease that is said, not raised: the lessee's own work went well. The next lease launches."""
+def test_a_cluster_that_can_not_be_restored_is_destroyed(pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path) -> None:
+    """A failed restore at the end of a lease is logged, not raised: the lessee's work succeeded. The next lease
+    launches.
+    """
     said: list[str] = []
     with pool_of().lease(ONE, "first", said.append) as leased:
         cluster = leased.cluster.run_id
@@ -203,7 +213,9 @@ def test_a_cluster_that_cant_be_restored_is_destroyed_and_said(
 
 
 def test_an_idle_cluster_that_died_is_replaced(pool_of: OpenPool, upkeep: FakeUpkeep, tmp_path: Path) -> None:
-    """Between two leases somebody removed it: whoever leases it gets a new one, and nothing of the old is left."""
+    """A cluster was removed between two leases: the next lessee gets a new cluster, and the old one's remains are
+    removed.
+    """
     with pool_of().lease(ONE, "first", print) as leased:
         old = leased.cluster.run_id
     (tmp_path / "engine" / old).unlink()
@@ -213,15 +225,15 @@ def test_an_idle_cluster_that_died_is_replaced(pool_of: OpenPool, upkeep: FakeUp
 
 
 def test_a_failing_test_leaves_a_clean_cluster(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
-    """What the lessee raises passes through, pytest's own outcomes too, and the cluster is restored before."""
+    """The lessee's exception, pytest's outcomes included, passes through after the cluster is restored."""
     for error in (ValueError("its own"), pytest.fail.Exception("pytest's")):
         with pytest.raises(type(error), match=str(error)), pool_of().lease(ONE, "fails", print):
             raise error
         assert upkeep.log()[-1].startswith("restore")
 
 
-def test_ctrl_c_waits_for_no_restore(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
-    """An interrupted session ends at once; should another lease come, it restores what was left."""
+def test_an_interrupt_does_not_wait_for_a_restore(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
+    """An interrupted session ends at once; the next lease restores the cluster."""
     with pytest.raises(KeyboardInterrupt), pool_of().lease(ONE, "interrupted", print) as leased:
         raise KeyboardInterrupt
     assert [f"launch {leased.cluster.run_id}"] == upkeep.log()
@@ -230,7 +242,7 @@ def test_ctrl_c_waits_for_no_restore(pool_of: OpenPool, upkeep: FakeUpkeep) -> N
 
 
 def test_a_launch_that_fails_leaves_nothing(pool_of: OpenPool, tmp_path: Path) -> None:
-    """The lessee gets the reason; half a cluster is gone, and its slot free."""
+    """The lessee gets the reason; the half-launched cluster is removed, and its slot is free."""
     (tmp_path / "fail-launch").touch()
     with pytest.raises(ClusterError, match="launch went wrong"), pool_of().lease(ONE, "test", print):
         pass
@@ -241,7 +253,9 @@ def test_a_launch_that_fails_leaves_nothing(pool_of: OpenPool, tmp_path: Path) -
 
 
 def test_a_dirty_pool_restores_at_the_next_lease(pool_of: OpenPool, upkeep: FakeUpkeep, run: Path) -> None:
-    """With keep_dirty a lease ends without a touch; the next of its kind heals and restores, rather than launch."""
+    """With keep_dirty a lease ends without a restore; the next lease of the same specification heals and restores the
+    cluster.
+    """
     pool = pool_of(keep_dirty=True)
     with pool.lease(ONE, "first", print) as leased:
         leased.run(run)
@@ -252,7 +266,9 @@ def test_a_dirty_pool_restores_at_the_next_lease(pool_of: OpenPool, upkeep: Fake
 
 
 def test_a_kept_cluster_outlives_its_pool(pool_of: OpenPool, run: Path, tmp_path: Path) -> None:
-    """It is marked for every sweep, has the run's books in its home, and is neither leased again nor closed."""
+    """A kept cluster is marked for every sweep, has the run's files in its home, and is neither leased again nor
+    closed.
+    """
     pool = pool_of(keep_dirty=True)
     with pool.lease(ONE, "failed", print) as leased:
         leased.run(run)
@@ -268,8 +284,8 @@ def test_a_kept_cluster_outlives_its_pool(pool_of: OpenPool, run: Path, tmp_path
     assert home.exists()
 
 
-def test_what_served_again_can_not_be_kept(pool_of: OpenPool, run: Path, tmp_path: Path) -> None:
-    """Neither while somebody has it nor after another lease: what stands there is not what the run left."""
+def test_a_cluster_that_was_leased_again_can_not_be_kept(pool_of: OpenPool, run: Path, tmp_path: Path) -> None:
+    """Neither during nor after another lease: the cluster is no longer in the state that the run left."""
     pool = pool_of(keep_dirty=True)
     with pool.lease(ONE, "failed", print) as leased:
         leased.run(run)
@@ -280,8 +296,8 @@ def test_what_served_again_can_not_be_kept(pool_of: OpenPool, run: Path, tmp_pat
     assert None is pool.keep(run)
 
 
-def test_close_removes_all_but_what_is_not_the_pools(pool_of: OpenPool, lessee: Lessee, tmp_path: Path) -> None:
-    """Idle, leased by a dead process, and half launched: all gone. Its owner's other cluster stays."""
+def test_close_removes_the_clusters_of_the_pool_only(pool_of: OpenPool, lessee: Lessee, tmp_path: Path) -> None:
+    """Idle, leased by a dead process, and half launched clusters are removed. The owner's other cluster stays."""
     (tmp_path / "engine" / "20261121-demo").write_text(ownership.owner())
     pool = pool_of()
     with pool.lease(TWO, "test", print):
@@ -295,7 +311,7 @@ def test_close_removes_all_but_what_is_not_the_pools(pool_of: OpenPool, lessee: 
 
 
 def test_a_pool_that_never_launched_closes_without_an_engine(pool_of: OpenPool, tmp_path: Path) -> None:
-    """Where there is no engine, every lease fails, and closing must not fail for the same reason."""
+    """Without an engine every lease fails, and closing must not fail as well."""
     (tmp_path / "fail-images").touch()
     (tmp_path / "fail-list_clusters").touch()
     pool = pool_of()
@@ -304,8 +320,8 @@ def test_a_pool_that_never_launched_closes_without_an_engine(pool_of: OpenPool, 
     pool.close(print)
 
 
-def test_a_closed_pool_leases_no_more(pool_of: OpenPool) -> None:
-    """Neither through the object that closed it nor through one opened since."""
+def test_a_closed_pool_refuses_leases(pool_of: OpenPool) -> None:
+    """Neither the object that closed the pool nor an object opened since gives a lease."""
     pool = pool_of()
     pool.close(print)
     for late in (pool, pool_of()):
@@ -313,8 +329,8 @@ def test_a_closed_pool_leases_no_more(pool_of: OpenPool) -> None:
             pass
 
 
-def test_two_pools_in_one_folder(pool_of: OpenPool, tmp_path: Path) -> None:
-    """The folder of a pool whose owner lives is refused, and left as it was."""
+def test_the_folder_of_a_live_pool_is_refused(pool_of: OpenPool, tmp_path: Path) -> None:
+    """The folder of a pool whose owner lives is unchanged."""
     with Child("input()") as other:
         pool_of(ownership.owner(other.pid))
         before = (tmp_path / "pool/pool.json").read_text()
@@ -326,7 +342,7 @@ def test_two_pools_in_one_folder(pool_of: OpenPool, tmp_path: Path) -> None:
 
 
 def test_a_dead_owners_folder_is_taken_over(pool_of: OpenPool, upkeep: FakeUpkeep) -> None:
-    """Its clusters die with that owner, so they are of no use: with no empty slot left, one makes room."""
+    """The dead owner's clusters are removed with it: without an empty slot, one of them makes room."""
     with Child("input()") as other:
         pool = pool_of(ownership.owner(other.pid))
         with pool.lease(ONE, "test", print), pool.lease(ONE, "test", print):
@@ -336,8 +352,8 @@ def test_a_dead_owners_folder_is_taken_over(pool_of: OpenPool, upkeep: FakeUpkee
         assert f"launch {leased.cluster.run_id}" == upkeep.log()[-1]
 
 
-def test_a_broken_record_is_a_sentence(pool_of: OpenPool, tmp_path: Path) -> None:
-    """Somebody edited it: which file, and what to do; and the other slot's lock is free again."""
+def test_a_broken_pool_record_is_a_clear_error(pool_of: OpenPool, tmp_path: Path) -> None:
+    """The error names the file and the remedy; the other slot's lock is released."""
     pool = pool_of()
     (tmp_path / "pool/slot-0/lease.json").write_text("{")
     with pytest.raises(LeaseError, match=r"can't read .*slot-0/lease.json.*; remove the pool's folder"):
@@ -356,10 +372,10 @@ def test_a_broken_record_is_a_sentence(pool_of: OpenPool, tmp_path: Path) -> Non
         ("latency", "__consumer_offsets", True),
     ],
 )
-def test_what_no_restore_undoes_ends_in_another_cluster(
+def test_a_fault_without_inverse_on_an_internal_topic_replaces_the_cluster(
     pool_of: OpenPool, run: Path, kind: str, topic: str, again: bool
 ) -> None:
-    """A fault without an inverse on a topic of the run goes with that topic; on one of Kafka's own it stays."""
+    """A fault without an inverse on a topic of the run disappears with that topic; on an internal topic it persists."""
     (run / "journal.jsonl").write_text(_line(kind, topic))
     pool, said = pool_of(), list[str]()
     clusters = []

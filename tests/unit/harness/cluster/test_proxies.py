@@ -1,4 +1,4 @@
-"""The wire proxy of a cluster: started, found again by its card, told its rules, probed, and missed when it is gone."""
+"""The wire proxy of a cluster: start, attachment by descriptor, rules, probes, and errors after its end."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def pid_of(proxy: WireProxy) -> int:
     return int(proxy._process.partition(":")[0])
 
 
-def test_found_again_and_told_rules(proxy: WireProxy, tmp_path: Path) -> None:
-    """Another process finds it by its card; a rule is refused that is there already, and gone when it is taken away."""
+def test_another_process_attaches_and_sets_rules(proxy: WireProxy, tmp_path: Path) -> None:
+    """A process attaches by the descriptor; a duplicate rule is refused, and a removed rule is gone."""
     found = WireProxy.open(tmp_path)
     found.add_rule({"name": "r", "do": "drop_request", "api": "Produce"})
     assert {"r": {"matched": 0, "hit": 0, "untouched": 0, "probed": 0}} == proxy.rules()
@@ -67,8 +67,8 @@ def test_found_again_and_told_rules(proxy: WireProxy, tmp_path: Path) -> None:
     assert found.addresses == proxy.addresses
 
 
-async def test_its_end_is_an_error_of_the_run(proxy: WireProxy) -> None:
-    """Whoever watches it is told at once; a rule can't be added any more, and taking one away is no error."""
+async def test_the_end_of_the_proxy_is_an_error_of_the_run(proxy: WireProxy) -> None:
+    """The watcher learns it at once; adding a rule fails, and removing a rule is no error."""
     watching = asyncio.create_task(proxy.watch())
     await asyncio.sleep(0)
     os.kill(pid_of(proxy), signal.SIGKILL)
@@ -81,8 +81,7 @@ async def test_its_end_is_an_error_of_the_run(proxy: WireProxy) -> None:
         await proxy.watch()
 
 
-def test_no_card(tmp_path: Path) -> None:
-    """A home without one, or with half of one, has lost its proxy, and says so."""
+def test_a_missing_or_torn_descriptor_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="can't be read"):
         WireProxy.open(tmp_path)
     (tmp_path / DESCRIPTOR_FILE).write_text("{")
@@ -90,15 +89,14 @@ def test_no_card(tmp_path: Path) -> None:
         WireProxy.open(tmp_path)
 
 
-def test_one_that_does_not_come_up(tmp_path: Path) -> None:
-    """Its log is named."""
+def test_a_proxy_that_does_not_start_names_its_log(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"wire_proxy\.log"):
         WireProxy.start([Route("no upstream", "a", 1, ())], Address("127.0.0.1", 1), tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("api", SERVED)
 async def test_a_probe_is_answered(proxy: WireProxy, broker: ScriptedBroker, api: str) -> None:
-    """Each API's harmless request is answered as it is, without the rule's error and without any rule; with it, so."""
+    """Each API's harmless request is answered unchanged without a rule, and with the rule's error with a rule."""
     addresses = proxy.addresses.values()
     plain = await probe_rule(addresses, "r", api, LIMIT_MS)
     assert "answered" == plain.outcome
@@ -110,8 +108,8 @@ async def test_a_probe_is_answered(proxy: WireProxy, broker: ScriptedBroker, api
     del broker
 
 
-async def test_what_a_probe_sees(proxy: WireProxy) -> None:
-    """Closed, silent, late, and the versions it is offered."""
+async def test_a_probe_observes_the_effect_of_a_rule(proxy: WireProxy) -> None:
+    """Closed, silent, late, and the offered versions."""
     addresses = proxy.addresses.values()
     seen = {}
     for name, rule in {
@@ -128,8 +126,7 @@ async def test_what_a_probe_sees(proxy: WireProxy) -> None:
     assert 11 == seen["old"].versions["Fetch"]
 
 
-async def test_nobody_behind_the_proxy() -> None:
-    """That says nothing about a rule."""
+async def test_a_probe_without_broker_proves_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = Address(*closed.getsockname())
     with pytest.raises(FaultError, match="no broker answers"):

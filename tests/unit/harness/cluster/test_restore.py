@@ -1,4 +1,4 @@
-"""Restoring, step by step, on a cluster that is nothing but values; `tests/contract/test_pool.py` does it for real."""
+"""Restore of a cluster, step by step, on an in-memory cluster; `tests/contract/test_pool.py` uses a real one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ BEHIND = PartitionState("__consumer_offsets", 0, BROKERS[0], 1, tuple(BROKERS), 
 
 @dataclass
 class Node:
-    """A node that is what it is told to be."""
+    """A node with a given state and version."""
 
     node: Any
     now: str = "running"
@@ -67,7 +67,7 @@ class Links:
 
 @dataclass
 class Admin:
-    """Kafka as each broker sees it; ``silent`` asks go unanswered."""
+    """Kafka as each broker sees it; the first ``silent`` requests get no answer."""
 
     views: dict[BrokerId, list[PartitionState]] = field(default_factory=lambda: {b: [INTERNAL] for b in BROKERS})
     moving: frozenset[tuple[str, int]] = frozenset()
@@ -149,20 +149,19 @@ def cluster() -> Any:
 
 
 def restored(cluster: Any, deadline_s: float = 5) -> list[str]:
-    """Restore it; what was said."""
+    """Restore the cluster and return the log lines."""
     said: list[str] = []
     restore.restore(cluster, said.append, deadline_s)
     return said
 
 
-def test_a_cluster_as_new_is_left_alone(cluster: Any) -> None:
-    """Nothing found, nothing said, nothing done."""
+def test_a_clean_cluster_is_not_changed(cluster: Any) -> None:
+    """No log line and no change."""
     cluster.toxiproxy.reset = cluster.admin.reassign = cluster.admin.delete_topics = None
     assert [] == restored(cluster)
 
 
-def test_settings_and_quotas_are_put_back(cluster: Any) -> None:
-    """What a lease left in force of a broker's dynamic settings, or of quotas, is taken away."""
+def test_dynamic_settings_and_quotas_are_removed(cluster: Any) -> None:
     cluster.admin.dynamic[BROKERS[1]] = {"num.network.threads", "message.max.bytes"}
     cluster.admin.limited = {"orders-a-produce"}
     restored(cluster)
@@ -170,15 +169,15 @@ def test_settings_and_quotas_are_put_back(cluster: Any) -> None:
     assert set() == cluster.admin.limited
 
 
-def test_an_upgraded_cluster_is_not_as_new(cluster: Any) -> None:
-    """A node of another version, whoever left it, can't be mended: an error at once, so that nobody gets it."""
+def test_an_upgraded_cluster_is_an_error(cluster: Any) -> None:
+    """A node of another version can't be restored: the error comes at once, so that no lessee gets the cluster."""
     cluster.nodes[BROKERS[1]].kafka = "9.9.9"
     with pytest.raises(ClusterError, match=r"another version than Kafka .*: k2 runs 9\.9\.9"):
         restored(cluster)
 
 
-def test_broken_nodes_and_links_are_mended_and_told(cluster: Any) -> None:
-    """A lessee should have healed these, so each is worth a line."""
+def test_broken_nodes_and_links_are_repaired_and_logged(cluster: Any) -> None:
+    """The lessee should have healed them, so each is logged."""
     cluster.nodes[BROKERS[0]].now = "paused"
     cluster.nodes[BROKERS[2]].now = "exited"
     cluster.toxiproxy.toxic = {"client_a-k1": (Toxic("t", "latency", "upstream", {"latency": 1}),)}
@@ -205,15 +204,15 @@ class Rules:
         self.in_force.pop(name)
 
 
-def test_rules_of_the_wire_proxy_are_taken_away_and_told(cluster: Any) -> None:
-    """A lessee should have healed these as well."""
+def test_rules_of_the_wire_proxy_are_removed_and_logged(cluster: Any) -> None:
+    """The lessee should have healed them."""
     cluster.wire_proxy = Rules()
     assert ["repaired after a lease: rules once of the wire proxy were in force"] == restored(cluster)
     assert not cluster.wire_proxy.in_force
 
 
-def test_traces_of_use_go_without_a_word(cluster: Any) -> None:
-    """Topics, moves, leaders elsewhere: every use leaves some."""
+def test_topics_moves_and_leaders_are_restored_without_log(cluster: Any) -> None:
+    """Every lease leaves topics, reassignments and moved leaders behind."""
     elsewhere = PartitionState(INTERNAL.topic, 0, BROKERS[1], 2, INTERNAL.replicas, INTERNAL.isr)
     orders = PartitionState("orders", 0, BROKERS[0], 1, (BROKERS[0],), (BROKERS[0],))
     cluster.admin.views = {broker: [elsewhere, orders] for broker in BROKERS}
@@ -223,16 +222,16 @@ def test_traces_of_use_go_without_a_word(cluster: Any) -> None:
     assert [[INTERNAL]] * 3 == list(cluster.admin.views.values())
 
 
-def test_what_one_broker_alone_sees_counts(cluster: Any) -> None:
-    """A broker that was frozen answers from old metadata: that it knows no topic proves nothing."""
+def test_a_topic_that_only_one_broker_knows_is_deleted(cluster: Any) -> None:
+    """A broker that was frozen answers from old metadata, so its view proves nothing."""
     orders = PartitionState("orders", 0, BROKERS[0], 1, (BROKERS[0],), (BROKERS[0],))
     cluster.admin.views[BROKERS[2]] = [INTERNAL, orders]
     restored(cluster)
     assert [INTERNAL] == cluster.admin.views[BROKERS[2]]
 
 
-def test_brokers_that_do_not_answer_yet_are_waited_for(cluster: Any) -> None:
-    """A node that was started answers when it is up, not before."""
+def test_restore_waits_for_a_starting_broker(cluster: Any) -> None:
+    """A started node answers only when it is up."""
     cluster.admin.silent = 3
     restored(cluster)
     assert 0 == cluster.admin.silent
@@ -246,16 +245,16 @@ def test_brokers_that_do_not_answer_yet_are_waited_for(cluster: Any) -> None:
         (Admin(views={broker: [BEHIND] for broker in BROKERS}), "not all replicas in sync of __consumer_offsets/0"),
     ],
 )
-def test_what_does_not_come_back_in_time_is_named(cluster: Any, admin: Admin, missing: str) -> None:
-    """Not proven to be as new: the error says what is still missing."""
+def test_an_incomplete_restore_names_what_is_missing(cluster: Any, admin: Admin, missing: str) -> None:
+    """At the deadline the error says what is still missing."""
     cluster.admin = admin
     with pytest.raises(ClusterError, match=f"pool-1 is not restored after 0 s: {missing}"):
         restored(cluster, deadline_s=0.2)
 
 
 @pytest.mark.parametrize("crossed", [{"client_a-k1": "b2:9101"}, {"stranger": "b1:9101"}])
-def test_proxies_that_are_not_ours_are_an_error_at_once(cluster: Any, crossed: dict[str, str]) -> None:
-    """A proxy led elsewhere, or one too many: nothing that waiting would mend."""
+def test_unexpected_proxies_are_an_error_at_once(cluster: Any, crossed: dict[str, str]) -> None:
+    """Waiting repairs neither a redirected proxy nor an additional proxy."""
     cluster.toxiproxy.crossed = crossed
     with pytest.raises(ClusterError, match=f"has other proxies than the topology: {next(iter(crossed))}"):
         restored(cluster, deadline_s=1000)

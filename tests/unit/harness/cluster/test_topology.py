@@ -1,4 +1,6 @@
-"""Every node's configuration: complete, consistent between nodes, and readable back by Kafka's rule for variables."""
+"""Topology and node configuration: names and ports never collide, racks are connected through proxies only, and every
+node's configuration is complete and consistent.
+"""
 
 import json
 import re
@@ -13,7 +15,7 @@ from aftershock.harness.cluster.topology import FAST, PRODUCTION, ClusterSpec, T
 
 
 def properties_of(environment: dict[str, str]) -> dict[str, str]:
-    """What KafkaDockerWrapper makes of the environment (reference: `___` is `-`, `__` is `_`, `_` is `.`)."""
+    """Return the properties that KafkaDockerWrapper reads (`___` is `-`, `__` is `_`, `_` is `.`)."""
     apart = {"KAFKA_HEAP_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "CLUSTER_ID"}
     marks = {"___": "-", "__": "_", "_": "."}
     names = {name: name.removeprefix("KAFKA_").lower() for name in environment if name not in apart}
@@ -27,7 +29,7 @@ def environments(plan: ClusterPlan) -> dict[int, dict[str, str]]:
 
 
 def test_plan_settings_reach_the_broker_unchanged() -> None:
-    """A property with dots, dashes and underscores survives the way through the environment."""
+    """A property with dots, dashes and underscores survives the environment."""
     config = {"num.io.threads": "3", "listener.name.client_a.some-thing": "x"}
     (environment,) = environments(ClusterPlan(racks={"a": 1}, config=config)).values()
     assert config.items() <= properties_of(environment).items()
@@ -50,20 +52,20 @@ def test_isolated_controllers_advertise_nothing() -> None:
 
 
 @pytest.mark.parametrize("profile", [FAST, PRODUCTION])
-def test_no_leader_is_elected_unasked(profile: object) -> None:
-    """Automatic leader rebalance is off in every profile, on isolated controllers too: they would hold the election."""
+def test_automatic_leader_rebalance_is_off(profile: object) -> None:
+    """In every profile, on isolated controllers too: the controller runs the election."""
     nodes = environments(ClusterPlan(profile=profile.name, controllers=3))  # type: ignore[attr-defined]  # a Profile
     assert {"false"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
 
 
 def test_a_plan_may_turn_the_rebalance_on() -> None:
-    """What the plan says of the cluster goes before what we say."""
+    """A property in the plan's cluster section overrides ours."""
     nodes = environments(ClusterPlan(controllers=1, config={"auto.leader.rebalance.enable": "true"}))
     assert {"true"} == {properties_of(e)["auto.leader.rebalance.enable"] for e in nodes.values()}
 
 
-def test_a_plan_may_leave_kafkas_own() -> None:
-    """An empty value takes a property of ours away, of all nodes or of one."""
+def test_an_empty_value_restores_kafkas_default() -> None:
+    """An empty value removes a property of ours from all nodes or from one node."""
     ours, config = "replica.selector.class", {"replica.selector.class": ""}
     of_all, of_one = environments(ClusterPlan(config=config)), environments(ClusterPlan(brokers={2: config}))
     assert {1, 2, 3} == {node for node, each in of_all.items() if ours not in properties_of(each)}
@@ -71,20 +73,22 @@ def test_a_plan_may_leave_kafkas_own() -> None:
 
 
 def test_production_keeps_kafkas_timings() -> None:
-    """Nothing of the `fast` timings leaks into `production`."""
+    """The `production` profile has none of the `fast` timings."""
     broker = properties_of(environments(ClusterPlan(profile="production"))[1])
     assert not set(FAST.broker) & set(broker)
 
 
-def test_cluster_ids_are_kafkas_and_the_runs_own() -> None:
-    """22 characters of URL-safe base64, never starting with a dash, different for different runs."""
+def test_cluster_ids_are_valid_and_differ_between_runs() -> None:
+    """22 characters of URL-safe base64 without a leading dash."""
     ids = {cluster_id_of(f"run-{number}") for number in range(200)}
     assert 200 == len(ids)
     assert all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", cluster_id) for cluster_id in ids)
 
 
-def test_a_wire_proxy_makes_it_another_cluster() -> None:
-    """A cluster without one can't serve who needs it; asked for, it is in the plan and the JSON of the cluster."""
+def test_a_wire_proxy_is_part_of_the_specification() -> None:
+    """A cluster without a wire proxy can't serve a plan that needs one; the option is in the plan and the JSON of the
+    cluster.
+    """
     plain, proxied = ClusterSpec.of(ClusterPlan()), ClusterSpec.of(ClusterPlan(wire_proxy=True))
     assert plain.to_json() != proxied.to_json()
     assert proxied == ClusterSpec.from_json(proxied.to_json())
@@ -92,8 +96,8 @@ def test_a_wire_proxy_makes_it_another_cluster() -> None:
     assert not ClusterSpec.from_json(plain.to_json()).wire_proxy
 
 
-def test_one_broker_may_be_set_otherwise() -> None:
-    """Its own settings win over the cluster's, and reach no other node, isolated controllers included."""
+def test_settings_of_one_broker_reach_no_other_node() -> None:
+    """They override the cluster's settings; isolated controllers don't get them either."""
     own = {2: {"num.io.threads": "1"}}
     nodes = environments(ClusterPlan(config={"num.io.threads": "3"}, brokers=own, controllers=1))
     assert {1: "3", 2: "1", 3: "3", 11: "3"} == {
@@ -101,8 +105,8 @@ def test_one_broker_may_be_set_otherwise() -> None:
     }
 
 
-def test_a_broker_set_otherwise_makes_it_another_cluster() -> None:
-    """What single brokers are set to is in the plan and the JSON of a cluster, and comes back from both."""
+def test_settings_of_one_broker_are_part_of_the_specification() -> None:
+    """They are written to the plan and the JSON of a cluster, and read back."""
     plain, uneven = ClusterSpec.of(ClusterPlan()), ClusterSpec.of(ClusterPlan(brokers={2: {"num.io.threads": "1"}}))
     assert plain.to_json() != uneven.to_json()
     assert uneven == ClusterSpec.from_json(json.loads(json.dumps(uneven.to_json())))
@@ -112,7 +116,7 @@ def test_a_broker_set_otherwise_makes_it_another_cluster() -> None:
 
 @pytest.mark.parametrize("where", ["config", "brokers"])
 def test_a_class_of_ours_is_on_the_class_path(where: str) -> None:
-    """Of every node, though one alone is set to it; otherwise nodes have Kafka's alone."""
+    """On every node, even if a single node uses it; otherwise nodes have Kafka's class path only."""
     own = {"replica.selector.class": "aftershock.HighestFollower"}
     plan = ClusterPlan(config=own) if where == "config" else ClusterPlan(brokers={2: own})
     assert ["/opt/aftershock"] * 3 == [environment["CLASSPATH"] for environment in environments(plan).values()]
@@ -127,7 +131,9 @@ def build(counts: list[int], controllers: int) -> Topology:
 
 
 def test_three_racks_get_the_proxy_names_of_the_design() -> None:
-    """One broker a rack: a client link to each broker from each rack, inter-broker links only between racks."""
+    """With one broker in each rack: a client link to each broker from each rack, and inter-broker links between racks
+    only.
+    """
     names = {proxy.name for proxy in build([1, 1, 1], 0).proxies()}
     clients = {f"client_{rack}-k{node}" for rack in "abc" for node in (1, 2, 3)}
     between = {f"{kind}_{rack}-k{node}" for kind in ("replication", "controller") for rack, node in cross("abc")}
@@ -141,7 +147,9 @@ def cross(racks: str) -> list[tuple[str, int]]:
 
 @given(RACKS, st.sampled_from([0, 1, 3, 5]))
 def test_no_two_proxies_listen_on_one_address(counts: list[int], controllers: int) -> None:
-    """Whatever the shape, (address, port) is unique, and a port on every address is used nowhere else."""
+    """For any number of racks and brokers, (address, port) is unique, and a port that listens on every address is used
+    once.
+    """
     listens = Counter((proxy.listen_rack, proxy.listen_port) for proxy in build(counts, controllers).proxies())
     everywhere = {port for rack, port in listens if rack is None}
     assert {1} == set(listens.values())
@@ -150,7 +158,9 @@ def test_no_two_proxies_listen_on_one_address(counts: list[int], controllers: in
 
 @given(RACKS, st.sampled_from([0, 1, 3, 5]))
 def test_toxiproxy_answers_for_exactly_the_nodes_of_other_racks(counts: list[int], controllers: int) -> None:
-    """A node at home is reached directly; abroad its name is Toxiproxy's, on the port where its proxy listens."""
+    """A node of the same rack is reached directly; the name of any other node resolves to Toxiproxy, where its proxy
+    listens.
+    """
     laid_out = build(counts, controllers)
     for rack in laid_out.racks:
         proxied = {f"k{proxy.node}" for proxy in laid_out.proxies() if proxy.listen_rack == rack}
@@ -159,7 +169,7 @@ def test_toxiproxy_answers_for_exactly_the_nodes_of_other_racks(counts: list[int
 
 @given(RACKS)
 def test_combined_voters_are_odd_and_spread(counts: list[int]) -> None:
-    """At most five vote, an odd number, and no rack has two voters before every rack has one."""
+    """At most five nodes vote, an odd number, and no rack has two voters before every rack has one."""
     laid_out = build(counts, 0)
     voters = Counter(node.rack for node in laid_out.controllers)
     assert len(laid_out.controllers) % 2 == 1
@@ -169,7 +179,7 @@ def test_combined_voters_are_odd_and_spread(counts: list[int]) -> None:
 
 
 def test_isolated_controllers_store_no_topics() -> None:
-    """Three isolated controllers: ids from 11, one a rack, and the brokers don't vote."""
+    """Three isolated controllers: ids from 11, one in each rack, and the brokers don't vote."""
     laid_out = build([1, 1, 1], 3)
     assert [(11, "a"), (12, "b"), (13, "c")] == [(node.id, node.rack) for node in laid_out.controllers]
     assert [1, 2, 3] == [node.id for node in laid_out.brokers]

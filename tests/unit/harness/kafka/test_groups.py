@@ -1,4 +1,4 @@
-"""Which fetch sessions a consumer has open, by what its events have told so far."""
+"""Open fetch sessions of a consumer, derived from its events."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,8 @@ def line(event: str, node: int, session: int = 0, worker: str = "me") -> dict[st
     return {"worker": worker, "event": event, "node_id": node, "session_id": session}
 
 
-def test_the_last_word_about_each_broker_counts() -> None:
-    """A session that was lost is gone, one that was granted in its place is there, and others' are others'."""
+def test_the_last_event_of_each_broker_decides() -> None:
+    """A lost session is closed, its replacement is open, and other workers' sessions don't count."""
     events = [
         line("session_established", 1, 11),
         line("session_established", 2, 22),
@@ -27,8 +27,7 @@ def test_the_last_word_about_each_broker_counts() -> None:
     assert {1: 12} == open_sessions(events, "me")
 
 
-def test_nothing_told() -> None:
-    """A client that tells nothing has none that we know of."""
+def test_a_client_without_events_has_no_sessions() -> None:
     assert {} == open_sessions([line("client_error", 1)], "me")
 
 

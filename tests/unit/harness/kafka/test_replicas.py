@@ -1,4 +1,4 @@
-"""Every replica read to the end, of made-up brokers: what is equal, what differs and where, what can't be read."""
+"""Comparison of replicas on fake brokers: equal replicas, differences and their place, and unreadable replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,12 +30,14 @@ def log(batches: int = 4, size: int = 5) -> list[bytes]:
 
 @dataclass
 class FakeAdmin:
-    """Brokers with a log each, which answer two batches at a time; a missing one doesn't answer."""
+    """Brokers with a log each, which return two batches at a time; a broker without a log doesn't answer."""
 
     logs: dict[int, list[bytes]]
     config: Mapping[str, str] = field(default_factory=dict)
     log_start: int = 0
-    later: dict[int, int] = field(default_factory=dict)  # how often a broker answers nothing, its watermark being late
+    later: dict[int, int] = field(
+        default_factory=dict
+    )  # How often a broker returns no records because its high watermark lags.
 
     def configs(self, _kind: Any, _name: str) -> Mapping[str, str]:
         return self.config
@@ -70,8 +72,8 @@ def prints(rows: list[dict[str, Any]]) -> dict[int, list[tuple[int, int, int]]]:
     return told
 
 
-def test_equal_replicas(tmp_path: Path) -> None:
-    """Three of one log have one fingerprint, also where a follower's watermark is late; records are counted."""
+def test_equal_replicas_have_one_fingerprint(tmp_path: Path) -> None:
+    """Also if a follower's high watermark lags; records are counted."""
     rows = read(FakeAdmin({1: log(), 2: log(), 3: log()}, later={3: 2}), tmp_path / "r")
     assert SCHEMA.names == list(rows[0])
     assert prints(rows) == dict.fromkeys((1, 2, 3), prints(rows)[1])
@@ -84,15 +86,15 @@ def spoilt() -> list[bytes]:
 
 
 @pytest.mark.parametrize("other", [[*log()[:3], batch(15, [b"x"] * 5)], spoilt(), [log()[0], *log()[2:]]])
-def test_a_replica_that_differs(other: list[bytes], tmp_path: Path) -> None:
-    """Another batch, one bit on its disk that its CRC doesn't know of, a batch that is missing: another fingerprint."""
+def test_a_different_replica_has_another_fingerprint(other: list[bytes], tmp_path: Path) -> None:
+    """A different batch, a flipped bit that the CRC doesn't cover, and a missing batch."""
     told = prints(read(FakeAdmin({1: log(), 2: other, 3: log()}), tmp_path / "r"))
     assert told[1] == told[3]
     assert told[1] != told[2]
 
 
-def test_a_difference_is_found_where_it_is(tmp_path: Path) -> None:
-    """Stretches before and behind it are equal."""
+def test_the_range_of_a_difference_is_reported(tmp_path: Path) -> None:
+    """Ranges before and after it are equal."""
     many = [batch(at, [b"x"] * 1000) for at in range(0, 3 * STRETCH, 1000)]
     other = [batch(at, [b"y" if at == STRETCH else b"x"] * 1000) for at in range(0, 3 * STRETCH, 1000)]
     told = prints(read(FakeAdmin({1: many, 2: other, 3: many}), tmp_path / "r", end=3 * STRETCH))
@@ -100,8 +102,10 @@ def test_a_difference_is_found_where_it_is(tmp_path: Path) -> None:
     assert [0, STRETCH, 2 * STRETCH] == [start for start, _, _ in told[1]]
 
 
-def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
-    """A broker that doesn't answer, and one whose watermark never comes to the end; the other's row stands."""
+def test_an_unreadable_replica_has_a_reason(tmp_path: Path) -> None:
+    """A broker that doesn't answer, and a broker whose high watermark never reaches the end; the third replica's row
+    is complete.
+    """
     rows = read(FakeAdmin({1: log(), 2: log(3)}), tmp_path / "r")
     errors = {row["broker_id"]: row["error"] for row in rows if row["error"]}
     assert "k2 was read only to offset 15 of 20 before the deadline" == errors[2]
@@ -109,8 +113,10 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     assert [None] == [row["error"] for row in rows if row["broker_id"] == 1]
 
 
-def test_where_reading_begins(tmp_path: Path) -> None:
-    """Not before what the leader still has, nor before the run; what lies behind the end is another run's."""
+def test_reading_starts_at_the_log_start_or_the_run(tmp_path: Path) -> None:
+    """Reading starts at the leader's log start or the start of the run, whichever is later, and stops at the run's
+    end.
+    """
     short = FakeAdmin({1: log()[1:], 2: log(), 3: [*log(), batch(20, [b"later"])]}, log_start=5)
     told = prints(read(short, tmp_path / "a"))
     assert told == dict.fromkeys((1, 2, 3), told[1])
@@ -120,6 +126,6 @@ def test_where_reading_begins(tmp_path: Path) -> None:
 
 
 def test_compacted_and_empty_topics_are_left_out(tmp_path: Path) -> None:
-    """Each replica is compacted by itself; and of nothing there is nothing to say."""
+    """Each broker compacts its replica on its own; an empty topic has nothing to compare."""
     assert [] == read(FakeAdmin({1: log()}, {"cleanup.policy": "compact,delete"}), tmp_path / "a")
     assert [] == read(FakeAdmin({1: [], 2: [], 3: []}), tmp_path / "b", end=0)

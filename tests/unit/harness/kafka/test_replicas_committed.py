@@ -1,4 +1,4 @@
-"""What coordinators wrote, read from made-up logs of the offsets topic: which commit came in which batch."""
+"""Commits read from synthetic logs of the offsets topic: which commit was written in which batch."""
 
 import struct
 from pathlib import Path
@@ -18,13 +18,13 @@ BROKERS = tuple(map(BrokerId, (1, 2)))
 
 
 def key(group: str, number: int = 0, version: int = 1) -> bytes:
-    """Kafka's OffsetCommitKey, or that of a group's members (version 2)."""
+    """Return Kafka's OffsetCommitKey, or the key of a group's members (version 2)."""
     text = struct.pack(">hh", version, len(group)) + group.encode()
     return text + struct.pack(">h", 1) + b"t" + struct.pack(">i", number) if version < 2 else text
 
 
 def value(committed: int) -> bytes:
-    """How every version of OffsetCommitValue begins, and something behind it."""
+    """Return the beginning that all versions of OffsetCommitValue share, followed by further bytes."""
     return struct.pack(">hqi", 4, committed, -1) + b"more"
 
 
@@ -34,7 +34,7 @@ def batch(base: int, commits: list[tuple[bytes, bytes | None]], **traits: Any) -
 
 
 class FakeAdmin:
-    """Two partitions, one led by each broker; it answers a batch at a time."""
+    """Two partitions, one led by each broker; each Fetch returns one batch."""
 
     def __init__(self, logs: dict[int, list[bytes]], ends: dict[int, int], topic: str = OFFSETS) -> None:
         self._logs, self._ends, self._topic = logs, ends, topic
@@ -66,7 +66,7 @@ def read(admin: Any, folder: Path, topic: str = OFFSETS) -> list[dict[str, Any]]
 
 
 def test_commits_know_their_batch_and_their_leader(tmp_path: Path) -> None:
-    """Two commits in one flush share a batch; the next flush is another; a commit taken back has no offset."""
+    """Two commits in one flush share a batch; the next flush is another batch; a deleted commit has no offset."""
     first = batch(0, [(key("a"), value(7)), (key("b", 3), value(8))])
     logs = {0: [first, batch(2, [(key("a"), value(9))])], 1: [batch(0, [(key("c"), None)])]}
     rows = read(FakeAdmin(logs, {0: 3, 1: 1}), tmp_path)
@@ -76,14 +76,14 @@ def test_commits_know_their_batch_and_their_leader(tmp_path: Path) -> None:
     assert [0, 1, 2, 0] == [row["offset"] for row in rows]
 
 
-def test_what_is_no_commit_is_left_out(tmp_path: Path) -> None:
-    """The members of a group lie in the same topic."""
+def test_records_of_group_members_are_left_out(tmp_path: Path) -> None:
+    """The same topic holds the members of groups."""
     logs = {0: [batch(0, [(key("a", version=2), b"members"), (key("a"), value(1))])]}
     assert [1] == [row["committed"] for row in read(FakeAdmin(logs, {0: 2}), tmp_path)]
 
 
 def test_share_groups(tmp_path: Path) -> None:
-    """A share coordinator's snapshots and updates alike, of a topic that only its id names; other keys are left out."""
+    """A share coordinator's snapshots and updates are read, of a topic named by its id; other keys are left out."""
     of_group = {kind: struct.pack(">hh", kind, 1) + b"s" + bytes(16) + struct.pack(">i", 5) for kind in (0, 1, 2)}
     logs = {0: [batch(0, [(of_group[0], b"state"), (of_group[2], b"")]), batch(2, [(of_group[1], b"more")])]}
     rows = read(FakeAdmin(logs, {0: 3}, SHARE_STATE), tmp_path, SHARE_STATE)
@@ -94,6 +94,6 @@ def test_share_groups(tmp_path: Path) -> None:
 
 
 def test_a_log_that_ends_too_early_is_an_error(tmp_path: Path) -> None:
-    """Half of what was written would look like commits that were lost."""
+    """A partial log would look like lost commits."""
     with pytest.raises(ClusterError, match="read only to offset 1 of 5"):
         read(FakeAdmin({0: [batch(0, [(key("a"), value(1))])]}, {0: 5}), tmp_path)

@@ -1,4 +1,4 @@
-"""Access of faults to an attached cluster: what is allowed, and that all else is refused."""
+"""Access of faults to an attached cluster: operations that the plan allows, and refusal of all others."""
 
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ Act = Callable[[Any], Awaitable[Any]]
 
 
 class Server:
-    """A Toxiproxy with two proxies, of which the plan names one; ``asked`` is what was sent to it."""
+    """A Toxiproxy with two proxies, of which the plan names one; ``asked`` lists the requests to it."""
 
     url = "http://p:2"
 
@@ -43,7 +43,7 @@ class Server:
 
 
 class Kafka:
-    """An administration that takes everything; ``asked`` are the verbs."""
+    """An administration client that accepts every operation; ``asked`` lists the operations."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -73,7 +73,7 @@ def world(cluster: Any) -> AttachedWorld:
 
 
 def test_links_are_those_that_the_plan_names(world: AttachedWorld) -> None:
-    """Under the names that links of a launched cluster have, so that evidence reads alike."""
+    """Links have the names of a launched cluster's links, so that evidence has one format."""
     assert [("client_a-k1", "client", "a", ONE)] == [
         (link.proxy, link.channel, link.source_rack, link.broker) for link in world.links()
     ]
@@ -81,7 +81,7 @@ def test_links_are_those_that_the_plan_names(world: AttachedWorld) -> None:
 
 
 async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, cluster: Any) -> None:
-    """Toxiproxy gets its own names; toxics and disabled proxies of others are invisible."""
+    """Toxiproxy gets its own proxy names; toxics and disabled proxies that the plan doesn't name are invisible."""
     await world.add_toxic("client_a-k1", Toxic("slow", "latency", "upstream"))
     await world.disable("client_a-k1")
     assert [("add_toxic", "one"), ("enable", "one")] == cluster.toxiproxy.server.asked
@@ -110,10 +110,10 @@ async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, clus
         (lambda w: w.close_fetch_session(ONE, 7), "broker 1 is not named"),
     ],
 )
-async def test_what_the_plan_does_not_name_is_left_alone(
+async def test_targets_that_the_plan_does_not_name_are_refused(
     world: AttachedWorld, cluster: Any, act: Act, why: str
 ) -> None:
-    """Also if a role resolves to it only at injection; nothing is sent."""
+    """Also if a role resolves to the target only at injection; no request is sent."""
     with pytest.raises(FaultError, match=why):
         await act(world)
     assert [] == cluster.admin.asked
@@ -128,23 +128,22 @@ async def test_what_the_plan_does_not_name_is_left_alone(
         lambda w: w.delete_topic("ours"),
     ],
 )
-async def test_what_it_names_is_touched(world: AttachedWorld, cluster: Any, act: Act) -> None:
-    """The guards let through what is allowed."""
+async def test_targets_that_the_plan_names_are_allowed(world: AttachedWorld, cluster: Any, act: Act) -> None:
     await act(world)
     assert 1 == len(cluster.admin.asked)
 
 
 @pytest.mark.parametrize("verb", ["kill", "stop", "start", "pause", "resume", "limit", "fill", "seal", "add_rule"])
-async def test_what_needs_our_own_is_refused(world: AttachedWorld, verb: str) -> None:
-    """As an error of the fault, so that it is recorded and the rest goes on."""
+async def test_operations_that_need_a_launched_cluster_are_refused(world: AttachedWorld, verb: str) -> None:
+    """The refusal is a FaultError, so that it is recorded and the run continues."""
     with pytest.raises(
         FaultError, match=f"`{verb}` is impossible on an attached cluster: the harness did not start it"
     ):
         await getattr(world, verb)(ONE)
 
 
-def test_every_verb_of_a_world_is_answered(world: AttachedWorld) -> None:
-    """Each operation that a kind may use is either done or refused; an unknown one is an AttributeError."""
+def test_every_operation_of_a_world_is_done_or_refused(world: AttachedWorld) -> None:
+    """An unknown operation is an AttributeError."""
     verbs = [name for name in dir(World) if not name.startswith("_")]
     assert all(callable(getattr(world, verb)) for verb in verbs)
     with pytest.raises(AttributeError):
