@@ -20,9 +20,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marks
+@pytest.hookimpl(tryfirst=True)  # runs before pytest deselects tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests the marks that ``tiers.toml`` lists."""
+    """Add the marks that ``tiers.toml`` lists."""
     tiers = tomllib.loads(TIERS.read_text(encoding="utf-8"))
     for name, group in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = list(group)
@@ -34,12 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def matches(name: str, test: str) -> bool:
-    """Whether ``test``, a file's name or ``file::function``, is that of the node id ``name``."""
+    """Return whether ``test``, a file's name or ``file::function``, names the test with this node id."""
     return f"/{name}".endswith(f"/{test}") or f"/{test}::" in f"/{name}"
 
 
 def marked_cases(cases: Sequence[pytest.Item], entry: Mapping[str, Any]) -> Iterator[pytest.Item]:
-    """The cases of one test that get the mark: all but ``keep`` evenly spaced ones, of those that ``only`` names."""
+    """Return the cases that get the mark: cases with ``only`` in their parameters, except ``keep`` evenly
+    spaced ones.
+    """
     kept = {number * len(cases) // entry["keep"] for number in range(entry["keep"])} if "keep" in entry else set()
     for number, case in enumerate(cases):
         if number not in kept and entry.get("only", "") in case.nodeid:

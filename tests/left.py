@@ -1,4 +1,4 @@
-"""What is left of a run on the engine and in memory, asked of both directly rather than of the product."""
+"""Leftovers of a run on the engine and in memory, queried from Docker and the file system without the product."""
 
 import docker
 
@@ -7,7 +7,9 @@ from aftershock.workloads.load.spool import TMPFS
 
 
 def left_of(run_id: str) -> list[str]:
-    """Containers, networks, volumes and spools of a run that are still there; one that goes meanwhile is none."""
+    """Return containers, networks, volumes and spools of a run that still exist. An object that vanishes during
+    the query is omitted.
+    """
     client, mine = docker.from_env(), {"label": f"{ownership.RUN}={run_id}"}
     containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
     things = [*containers, *client.networks.list(filters=mine), *client.volumes.list(filters=mine)]

@@ -1,8 +1,8 @@
-"""Random plans, drawn from the whole catalogue: any kind, any of its parameters, composed in any way. Seeded.
+"""Random plans from the whole catalogue: any kind, with any parameters and composition. Seeded.
 
-A fault starts from the words of one of its cases (``tests/chaos/kinds/*_cases.py``), its own topic in the place of
-theirs; a kind without cases starts from nothing. Then each parameter may be drawn anew from the kind's schema. What
-the plan's check refuses is drawn again, so a new kind needs nothing here to take part.
+A fault starts from the parameters of a case of its kind (``tests/chaos/kinds/*_cases.py``), with the topic of the
+random plan; a kind without cases starts without parameters. Then each parameter may be replaced by a draw from the
+kind's schema. Plans that the plan check refuses are drawn again, so new kinds need no change here.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from aftershock.faults.plan.document import dump_yaml, load
 from aftershock.faults.timeline.compile import compile_plan
 
 TRIES = 60
-PLACINGS = 4  # of the same faults, before others are drawn
+PLACINGS = 4  # attempts to place the same faults before new faults are drawn
 TOPIC, RACKS, ARM = "orders", ("a", "b", "c"), "baseline"
 ROLES = (
     "1",
@@ -52,14 +52,14 @@ def random_plan(
     most: int = 3,
     longest_ms: int = 600_000,
 ) -> str:
-    """A plan with up to ``most`` entries, and one of each kind in ``musts``, as YAML.
+    """Return a plan as YAML with up to ``most`` entries, and one more of each kind in ``musts``.
 
-    It passes the check, compiles with this seed, and its load lasts ``longest_ms`` after steady at most.
+    The plan passes the check, compiles with this seed, and lasts at most ``longest_ms`` after steady.
     """
     source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
     for _ in range(TRIES):
         drawn = [_element(source, frame, sorted(kinds), 2) for _ in range(source.randint(1, most))]
-        elements = [*(words(source, frame, kind) for kind in musts), *drawn]
+        elements = [*(fault_parameters(source, frame, kind) for kind in musts), *drawn]
         for _ in range(PLACINGS):
             faults = [_placed(source, element) for element in elements]
             text = dump_yaml({**frame, "name": f"random-{seed}", "faults": faults})
@@ -69,19 +69,19 @@ def random_plan(
 
 
 def drawable(frame: Mapping[str, Any]) -> list[str]:
-    """The kinds that a plan of this frame may use."""
-    return [kind for kind in sorted(KINDS) if _has_words(frame, kind)]
+    """Return the kinds that a plan of this frame may use."""
+    return [kind for kind in sorted(KINDS) if _can_be_drawn(frame, kind)]
 
 
-def _has_words(frame: Mapping[str, Any], kind: str) -> bool:
+def _can_be_drawn(frame: Mapping[str, Any], kind: str) -> bool:
     try:
-        return bool(words(random.Random(0), frame, kind))  # noqa: S311 -- repeatable on purpose
+        return bool(fault_parameters(random.Random(0), frame, kind))  # noqa: S311 -- repeatable on purpose
     except AssertionError:
         return False
 
 
 def _length_ms(text: str, seed: int) -> int | None:
-    """How long the plan lasts; None if it isn't valid."""
+    """Return the plan's length, or None if the plan is invalid."""
     try:
         checked = load_plan(text)
         return compile_plan(checked.plan, seed, checked.source, checked.slo_positions).length_ms
@@ -94,10 +94,10 @@ def _placed(source: random.Random, element: dict[str, Any]) -> dict[str, Any]:
 
 
 def _element(source: random.Random, frame: Mapping[str, Any], kinds: list[str], depth: int) -> dict[str, Any]:
-    """A fault, or one of the ways to compose some."""
+    """Return a fault or a composition of faults."""
     shape = source.choice(("fault", "fault", "together", "then", "repeat", "choose")) if depth else "fault"
     if shape == "fault":
-        return words(source, frame, source.choice(kinds))
+        return fault_parameters(source, frame, source.choice(kinds))
     parts = [_element(source, frame, kinds, depth - 1) for _ in range(source.randint(2, 3))]
     match shape:
         case "together":
@@ -110,9 +110,9 @@ def _element(source: random.Random, frame: Mapping[str, Any], kinds: list[str], 
             return {"choose": [{"weight": source.randint(1, 3), "fault": part} for part in parts]}
 
 
-def words(source: random.Random, frame: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """One fault of a kind, as a plan says it."""
-    told = _told(kind)
+def fault_parameters(source: random.Random, frame: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return one fault of a kind as a mapping for a plan."""
+    told = _case_parameters(kind)
     for _ in range(TRIES):
         base = dict(source.choice(told)) if told else {}
         said = {"kind": kind} | _varied(source, kind, base)
@@ -125,7 +125,7 @@ def words(source: random.Random, frame: Mapping[str, Any], kind: str) -> dict[st
 
 
 def _varied(source: random.Random, kind: str, base: dict[str, Any]) -> dict[str, Any]:
-    """Some of the words drawn anew, and some added."""
+    """Replace some parameters by draws, and add others."""
     schema = KINDS[kind].model_json_schema(by_alias=True)
     said = {key: value for key, value in base.items() if key != "kind"}
     needed = schema.get("required", ())
@@ -143,7 +143,7 @@ def _varied(source: random.Random, kind: str, base: dict[str, Any]) -> dict[str,
 
 
 def _value(source: random.Random, name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
-    """A value of a parameter's type; None where the schema doesn't tell what would do."""
+    """Return a value of a parameter's type, or None if the schema does not determine one."""
     word = field.get("x-word")
     if word == "DURATION" and source.random() < 0.3:
         return {"range": ["50ms", "500ms"]}
@@ -176,29 +176,29 @@ def _plain(source: random.Random, field: Mapping[str, Any]) -> Any:
 
 
 @cache
-def _told(kind: str) -> tuple[dict[str, Any], ...]:
-    """The words of its cases, about our topic."""
-    return tuple(_ours(words) for words in _cases() if words["kind"] == kind)
+def _case_parameters(kind: str) -> tuple[dict[str, Any], ...]:
+    """Return the parameters of the kind's cases, with the topic of the random plan."""
+    return tuple(_with_own_topic(words) for words in _cases() if words["kind"] == kind)
 
 
 @cache
 def _cases() -> tuple[dict[str, Any], ...]:
-    return tuple(_read())
+    return tuple(_read_cases())
 
 
-def _read() -> Iterator[dict[str, Any]]:
+def _read_cases() -> Iterator[dict[str, Any]]:
     for file in sorted(_CASES.glob("*_cases.py")):
         module = importlib.import_module(f"aftershock.tests.chaos.kinds.{file.stem}")
         for cases in module.CASES.values():
             yield from (dict(load(f"words: {case.words}").data["words"]) for case in cases)
 
 
-def _ours(words: dict[str, Any]) -> dict[str, Any]:
-    renamed = {key: _renamed(value) for key, value in words.items()}
+def _with_own_topic(words: dict[str, Any]) -> dict[str, Any]:
+    renamed = {key: _with_own_roles(value) for key, value in words.items()}
     return renamed | ({"topic": TOPIC} if "topic" in words else {})
 
 
-def _renamed(value: Any) -> Any:
+def _with_own_roles(value: Any) -> Any:
     if isinstance(value, str):
         return re.sub(r"(leader|replica) of [\w.-]+/", rf"\1 of {TOPIC}/", value)
-    return {key: _renamed(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+    return {key: _with_own_roles(inner) for key, inner in value.items()} if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""The documents of a judged run with blocks, made up: what comparisons and the ledger read, and nothing else."""
+"""Documents of a judged run with blocks, with the parts that comparisons and the ledger read."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ Values = Mapping[str, Sequence[float | None]]
 
 
 def documents(p95_us: Values, recovered_us: Values | None = None, n: int = 600, run_id: str = "r1") -> dict[str, Any]:
-    """``run``, ``timeline``, ``analysis`` and ``verdict`` of a run whose arms had these values in its blocks.
+    """Return ``run``, ``timeline``, ``analysis`` and ``verdict`` of a run whose arms have these values per block.
 
-    Recovery takes 25 times the p95 unless said otherwise.
+    Recovery takes 25 times the p95 by default.
     """
     usual = {arm: [None if value is None else 25 * value for value in values] for arm, values in p95_us.items()}
     blocks = range(1, len(next(iter(p95_us.values()))) + 1)
@@ -58,7 +58,7 @@ def documents(p95_us: Values, recovered_us: Values | None = None, n: int = 600, 
 
 
 def write(home: Path, made: Mapping[str, Any]) -> Path:
-    """The run directory at ``home``."""
+    """Write the run directory ``home``."""
     home.mkdir(parents=True)
     for name, document in made.items():
         (home / f"{name}.json").write_text(json.dumps(document))
@@ -66,7 +66,7 @@ def write(home: Path, made: Mapping[str, Any]) -> Path:
 
 
 def spoilt(made: Mapping[str, Any], check: str, why: str) -> dict[str, Any]:
-    """The same run, one of its checks inconclusive."""
+    """Return the run with one INCONCLUSIVE check."""
     other = deepcopy(dict(made))
     (found,) = (each for each in other["verdict"]["checks"] if each["id"] == check)
     found |= {"status": "INCONCLUSIVE", "why": why}

@@ -1,4 +1,4 @@
-"""What all unit tests share: no test asserts wall time, so hypothesis doesn't either."""
+"""Settings of all unit tests: no test asserts wall time, so hypothesis has no deadline."""
 
 from hypothesis import settings
 

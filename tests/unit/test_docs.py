@@ -20,7 +20,7 @@ from aftershock.harness.cli.__main__ import app
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: Material announces its successor with every build
+#: the Material theme announces its successor in every build
 QUIET = {"NO_MKDOCS_2_WARNING": "1"}
 
 

@@ -49,7 +49,9 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def imports_of(source: str, *, top: bool = False) -> set[str]:
-    """Our modules that ``source`` imports; `from a import b` counts as a and a.b. ``top``: when it is imported."""
+    """Return the project's modules that ``source`` imports; `from a import b` counts as a and a.b. ``top``:
+    only imports of the module's top level.
+    """
     found = set()
     tree = ast.parse(source)
     for node in tree.body if top else ast.walk(tree):

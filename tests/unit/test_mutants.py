@@ -1,4 +1,4 @@
-"""The table of planted bugs is as the code is: each text is there once, and each test that must catch one exists."""
+"""Planted bugs: each original text occurs once in the code, and each test that must find the bug exists."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from aftershock.tests.mutants.run import ROOT, Mutant, table
 
 
 @pytest.mark.parametrize("mutant", table(), ids=lambda mutant: mutant.name)
-def test_it_can_be_planted_and_caught(mutant: Mutant) -> None:
+def test_mutants_match_the_code_and_name_existing_tests(mutant: Mutant) -> None:
     sound = (ROOT / mutant.file).read_text()
     assert sound != mutant.planted(sound)
     assert mutant.tests

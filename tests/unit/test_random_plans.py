@@ -43,7 +43,7 @@ FRAME = {
 
 
 def plan(seed: int) -> str:
-    """Every kind has its turn in one of them."""
+    """Return the random plan of a seed; each kind is required in one of the plans."""
     return random_plan(seed, FRAME, KINDS, musts=sorted(KINDS)[seed :: len(SEEDS)])
 
 
@@ -70,20 +70,22 @@ async def _play(seed: int) -> Played:
     stage, text = Stage(), plan(seed)
     compiled = timeline(text, seed)
     stage.world.sessions = {broker: set(range(1, 10)) for broker in stage.world.sessions}
-    before = standing(stage.world)
+    before = state_of(stage.world)
     await execute(compiled, stage.world, stage.journal, stage.clock, stage.said.append)
-    return Played(text, compiled, stage, before, standing(stage.world))
+    return Played(text, compiled, stage, before, state_of(stage.world))
 
 
 @cache
 def played(seed: int) -> Played:
-    """With coarser steps of time than a test of one kind needs, so that fifty of them take seconds."""
+    """Execute the plan of a seed, with coarser time steps than tests of single kinds, so that fifty plans take
+    seconds.
+    """
     with patch.object(links, "POLL_US", 100_000), patch.object(fake_world, "SETTLED", 60):
         return asyncio.run(_play(seed))
 
 
-def standing(world: FakeWorld) -> dict[str, Any]:
-    """All that a heal must bring back, whatever was done."""
+def state_of(world: FakeWorld) -> dict[str, Any]:
+    """Return the state of the cluster that heals must restore."""
     return {
         "nodes": dict(world.states),
         "toxics": {proxy: dict(toxics) for proxy, toxics in world.proxies.items() if toxics},
@@ -96,8 +98,8 @@ def standing(world: FakeWorld) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_from_plan_to_the_last_heal(seed: int) -> None:
-    """What was intended is healed, what found nothing to hit says so and did nothing, and nothing stays broken."""
+def test_every_injected_fault_is_healed(seed: int) -> None:
+    """Each step is healed, or failed before any change, and the cluster is as before."""
     run = played(seed)
     for step in run.timeline.steps:
         states = run.states(step.id)
@@ -107,15 +109,15 @@ def test_from_plan_to_the_last_heal(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_same_seed_gives_the_same_bytes(seed: int) -> None:
-    """Plan, compiler and JSON: byte for byte, also after a detour over the file."""
+    """Plan and timeline are equal byte for byte, also after a round trip through JSON."""
     text = plan(seed)
     again = timeline(text, seed).to_json()
     assert played(seed).text == text
     assert played(seed).timeline.to_json() == again == from_json(again).to_json()
 
 
-def test_they_are_worth_it() -> None:
-    """The fifty together use every kind, nearly all steps take hold, and every way of composing is among them."""
+def test_random_plans_cover_every_kind() -> None:
+    """The fifty plans use every kind and every composition, and over 90 % of the steps take effect."""
     steps = [(run, step) for run in map(played, SEEDS) for step in run.timeline.steps]
     took = Counter(step.kind for run, step in steps if "injected" in run.states(step.id))
     assert KINDS.keys() == {step.kind for _, step in steps}
@@ -125,6 +127,5 @@ def test_they_are_worth_it() -> None:
     assert all(any(f"{word}:" in text for text in texts) for word in ("together", "then", "repeat", "choose", "range"))
 
 
-def test_another_seed_is_another_plan() -> None:
-    """Fifty seeds are fifty plans."""
+def test_different_seeds_give_different_plans() -> None:
     assert len(SEEDS) == len({run.timeline.to_json() for run in map(played, SEEDS)})

@@ -1,4 +1,4 @@
-"""tests/tiers.toml names tests that exist."""
+"""The entries of tests/tiers.toml name existing tests."""
 
 import ast
 import tomllib
@@ -17,7 +17,7 @@ ENTRIES = [
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_an_entry_names_one_test(entry: dict[str, Any]) -> None:
-    """An entry whose test was renamed or moved to another file would silently do nothing."""
+    """An entry for a renamed or moved test would have no effect."""
     file, _, function = entry["test"].partition("::")
     paths = [path for path in TESTS.rglob("*.py") if f"{path}".endswith(f"/{file}")]
     assert 1 == len(paths)

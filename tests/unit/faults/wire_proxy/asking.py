@@ -1,4 +1,4 @@
-"""A plain asyncio client: it sends the frames it is told to and gives back what comes."""
+"""A plain asyncio client that sends given frames and returns the responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 ANSWER_S = 10.0
-SILENCE_S = 0.3  # for what must not come
+SILENCE_S = 0.3  # wait for a response that must not arrive
 
 
 class Asker:
@@ -37,7 +37,7 @@ class Asker:
         self.writer.close()
 
     def send(self, api: str, version: int, **fields: Any) -> int:
-        """Send a request; its correlation id."""
+        """Send a request and return its correlation id."""
         request = make(load_request_schema(KEYS[api], version), fields)
         self._number += 1
         self._kinds[self._number] = response_type(type(request))
@@ -45,13 +45,13 @@ class Asker:
         return self._number
 
     async def frame(self) -> bytes:
-        """The next message; IncompleteReadError where the connection ends before or within it."""
+        """Return the next message; raise IncompleteReadError if the connection ends before or within it."""
         async with asyncio.timeout(ANSWER_S):
             size = int.from_bytes(await self._reader.readexactly(4))
             return await self._reader.readexactly(size)
 
     async def answer(self, number: int) -> Any:
-        """The next answer, which must be to that request."""
+        """Return the next response, which must have this correlation id."""
         return decode_response(self._kinds[number], await self.frame(), number)
 
     async def ask(self, api: str, version: int, **fields: Any) -> Any:
@@ -62,12 +62,12 @@ class Asker:
         return self.send("Produce", version, acks=acks, topic_data=data)
 
     async def produce(self, topic: str, records: bytes, **told: Any) -> Any:
-        """What the answer says of the partition."""
+        """Return the partition's part of the response."""
         response = await self.answer(self.send_produce(topic, records, **told))
         return response.responses[0].partition_responses[0]
 
     async def is_silent(self) -> bool:
-        """Whether nothing comes, not even an end."""
+        """Return whether neither data nor the end of the connection arrives."""
         try:
             async with asyncio.timeout(SILENCE_S):
                 await self._reader.read(1)
@@ -76,7 +76,7 @@ class Asker:
         return False
 
     async def rest(self) -> bytes:
-        """All that comes until the connection ends."""
+        """Return all bytes until the connection ends."""
         async with asyncio.timeout(ANSWER_S):
             try:
                 return await self._reader.read()
@@ -84,5 +84,5 @@ class Asker:
                 return b""
 
     async def ask_moved(self, topic: str) -> Any:
-        """The whole answer to a Produce to a node that leads no more."""
+        """Return the whole response of a Produce request to a node that is no longer the leader."""
         return await self.answer(self.send_produce(topic, batch()))

@@ -30,7 +30,7 @@ def broker(running: ScriptedBroker) -> ScriptedBroker:
 
 
 class Hop:
-    """A proxy before a scripted broker, which sends its clients there."""
+    """A proxy in front of a scripted broker, which advertises the proxy's addresses."""
 
     def __init__(self, proxy: Proxy, stack: contextlib.AsyncExitStack) -> None:
         self.proxy = proxy
@@ -44,7 +44,7 @@ class Hop:
         return self.proxy.addresses[f"client_a-k{node}"]
 
     def rule(self, do: Any, **said: Any) -> str:
-        """Put a rule in force; its name."""
+        """Add a rule and return its name."""
         self.proxy.add_rule(Rule(name=do, do=do, **said))
         return str(do)
 

@@ -20,12 +20,12 @@ DEADLINE_S = 20.0
 
 
 def sequenced(broker: ScriptedBroker, partitions: int) -> list[int]:
-    """How many records the log of each partition has."""
+    """Return the number of records in the log of each partition."""
     return [sum(b.count for b in parse(broker.log("t", number))) for number in range(partitions)]
 
 
 def produce(hop: Hop, **settings: Any) -> list[str | None]:
-    """What became of RECORDS records that librdkafka sent through the proxy, to both nodes."""
+    """Send RECORDS records with librdkafka through the proxy to both nodes, and return their outcomes."""
     outcomes: list[str | None] = []
     producer = Producer(
         {"bootstrap.servers": hop.bootstrap, "client.id": "w-a-produce", "linger.ms": 1, "log_level": 0, **settings}
@@ -55,8 +55,8 @@ def consume(hop: Hop, **settings: Any) -> list[bytes]:
     return values
 
 
-async def test_librdkafka_goes_through_it_and_nowhere_else(broker: ScriptedBroker, hop: Hop) -> None:
-    """It writes to both nodes and reads it all back, though each of its connections passes the proxy."""
+async def test_all_connections_of_librdkafka_pass_the_proxy(broker: ScriptedBroker, hop: Hop) -> None:
+    """librdkafka writes to both nodes and reads all records back."""
     broker.create("t", partitions=2, leaders=[1, 2])
     rule = hop.rule("delay_request", api="Produce", delay_ms=0, clients=("w-a-produce",))
     assert [None] * RECORDS == await asyncio.to_thread(produce, hop)
@@ -65,7 +65,7 @@ async def test_librdkafka_goes_through_it_and_nowhere_else(broker: ScriptedBroke
 
 
 async def test_an_ambiguous_acknowledgement_without_idempotence(broker: ScriptedBroker, hop: Hop) -> None:
-    """The first answer is lost after the records were appended: librdkafka sends them again, and there they are twice.
+    """The first response is lost after the append: librdkafka sends the records again, so they are in the log twice.
 
     With idempotence the same loss leaves each record once.
     """
@@ -81,8 +81,7 @@ async def test_an_ambiguous_acknowledgement_without_idempotence(broker: Scripted
         hop.proxy.remove_rule(rule)
 
 
-async def test_an_old_broker_to_librdkafka(broker: ScriptedBroker, hop: Hop) -> None:
-    """It speaks no version above the cap."""
+async def test_librdkafka_uses_no_version_above_the_cap(broker: ScriptedBroker, hop: Hop) -> None:
     broker.create("t", partitions=2, leaders=[1, 2])
     hop.rule("cap_versions", api="ApiVersions", versions={"Produce": 7, "Metadata": 4})
     assert [None] * RECORDS == await asyncio.to_thread(produce, hop)
@@ -90,8 +89,8 @@ async def test_an_old_broker_to_librdkafka(broker: ScriptedBroker, hop: Hop) -> 
     assert max(seen.version for seen in broker.journal("Metadata")) <= 4
 
 
-async def test_the_reference_producer_through_it(broker: ScriptedBroker, hop: Hop) -> None:
-    """Every third answer is lost: all records are acknowledged in the end, and none is there twice."""
+async def test_the_reference_producer_through_the_proxy(broker: ScriptedBroker, hop: Hop) -> None:
+    """Every third response is lost: all records are acknowledged in the end, and none is in the log twice."""
     broker.create("t", partitions=2, leaders=[1, 2])
     rule = hop.rule("drop_response", api="Produce", chances="001", clients=("t",))
     writer = Writer(hop.bootstrap, "t")

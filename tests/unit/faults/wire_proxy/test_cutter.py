@@ -1,4 +1,4 @@
-"""Cutting a stream into frames: nothing lost, nothing kept that needn't be, nothing believed."""
+"""Splitting a stream into frames: no bytes are lost, unneeded frames are not buffered, and lengths are checked."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-HEAD = struct.Struct(">ib")  # a correlation id, and whether the frame is wanted
+HEAD = struct.Struct(">ib")  # a correlation id, and True if the frame is requested
 
 
 class Taken:
-    """What came out of a cutter, in order; ``frames``: those that were wanted."""
+    """The output of a splitter in order; ``frames`` has the requested frames."""
 
     def __init__(self) -> None:
         self.out = b""
@@ -50,8 +50,8 @@ FRAMES = st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=12)
 
 
 @given(FRAMES, st.lists(st.integers(1, 40), min_size=1, max_size=200))
-def test_whatever_pieces_it_comes_in(frames: Sequence[tuple[bytes, bool]], sizes: Sequence[int]) -> None:
-    """Every byte comes out once and in order, every wanted frame whole, every frame judged once."""
+def test_any_pieces_give_the_same_frames(frames: Sequence[tuple[bytes, bool]], sizes: Sequence[int]) -> None:
+    """Every byte comes out once and in order, every requested frame whole, and every frame is judged once."""
     stream = b"".join(framed(*frame) for frame in frames)
     taken, at = Taken(), 0
     for turn in range(len(stream)):
@@ -65,8 +65,8 @@ def test_whatever_pieces_it_comes_in(frames: Sequence[tuple[bytes, bool]], sizes
     assert len(frames) == taken.judged
 
 
-def test_a_frame_that_is_not_wanted_is_not_kept() -> None:
-    """Of a large frame each piece leaves as it comes, whatever length was announced."""
+def test_other_frames_are_not_buffered() -> None:
+    """Each piece of a large frame leaves at once, whatever the frame's length is."""
     taken = Taken()
     taken.cutter.feed(struct.pack(">i", 50_000_000) + HEAD.pack(7, False) + b"first")
     assert taken.out.endswith(b"first")
@@ -75,13 +75,13 @@ def test_a_frame_that_is_not_wanted_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 3, 100 * 1024 * 1024 + 1, 2**31 - 1])
-def test_lengths_that_no_message_has(length: int) -> None:
-    """They end the connection, before any memory is given."""
+def test_invalid_lengths(length: int) -> None:
+    """An invalid length ends the connection before memory is allocated."""
     with pytest.raises(ProtocolError, match="invalid message length"):
         Taken().cutter.feed(struct.pack(">i", length) + b"12345678")
 
 
-def test_a_message_that_ends_within_its_head() -> None:
-    """Four bytes are a message for the length's check, but no head of one: the connection ends."""
+def test_a_message_shorter_than_its_header() -> None:
+    """Four bytes are a valid length but no complete header, so the connection ends."""
     with pytest.raises(ProtocolError, match="within its header"):
         Taken().cutter.feed(struct.pack(">i", 4) + b"abcd")

@@ -1,4 +1,4 @@
-"""The proxy as a process: it says where it listens, minds what it is told, and ends with what it stands before."""
+"""The proxy as a process: it prints its addresses, obeys commands, and ends with its cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_S = 20.0
 
 
 class Process:
-    """One that was started, with a guard of ours."""
+    """A started proxy process, with a guard of the test."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.guard = socket.create_server(("127.0.0.1", 0))
@@ -50,8 +50,8 @@ def process(broker: ScriptedBroker) -> Iterator[Process]:
     started.process.communicate()
 
 
-def test_it_minds_what_it_is_told(broker: ScriptedBroker, process: Process) -> None:
-    """A rule put in force from outside is met; taken away it is not, and taking it away again is no error."""
+def test_rules_are_added_and_removed_by_command(broker: ScriptedBroker, process: Process) -> None:
+    """A rule matches until it is removed, and a second removal is no error."""
     rule = {"name": "r", "do": "answer_error", "api": "Metadata", "error": 3}
     with Connection(Address("127.0.0.1", process.said["ports"]["client_a-k1"]), DEADLINE_S) as connection:
         broker.create("t")
@@ -66,8 +66,8 @@ def test_it_minds_what_it_is_told(broker: ScriptedBroker, process: Process) -> N
     assert "error" in process.order(do="add", rule={"name": "x"})
 
 
-def test_it_ends_with_what_it_stands_before(process: Process) -> None:
-    """Once nobody takes connections at its guard, it is gone within seconds, by itself."""
+def test_it_ends_when_its_guard_is_gone(process: Process) -> None:
+    """The process exits within seconds when its guard accepts no connections."""
     assert process.process.poll() is None
     process.guard.close()
     assert 0 == process.process.wait(DEADLINE_S)

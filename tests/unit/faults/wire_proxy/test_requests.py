@@ -1,4 +1,4 @@
-"""Effects of rules on requests: by what the client and the broker see."""
+"""Effects of rules on requests, as observed by client and broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def elapsed_ms(since_s: float) -> float:
 
 
 async def test_a_delayed_request_arrives_late_and_holds_up_what_follows(broker: ScriptedBroker, hop: Hop) -> None:
-    """The broker gets it after the delay, and the request behind it not before; both are answered in order."""
+    """The next request does not overtake the delayed one; both are answered in order."""
     broker.create("t")
     rule = hop.rule("delay_request", api="Produce", delay_ms=DELAY_MS)
     asker = await hop.dial()
@@ -37,7 +37,7 @@ async def test_a_delayed_request_arrives_late_and_holds_up_what_follows(broker: 
 
 
 async def test_a_dropped_request_never_arrives_and_its_connection_is_closed(broker: ScriptedBroker, hop: Hop) -> None:
-    """The broker knows nothing of it; the client sees the connection end."""
+    """The broker does not receive the request, and the client's connection ends."""
     broker.create("t")
     hop.rule("drop_request", api="Produce")
     asker = await hop.dial()
@@ -47,7 +47,7 @@ async def test_a_dropped_request_never_arrives_and_its_connection_is_closed(brok
 
 
 async def test_a_dropped_request_can_leave_silence(broker: ScriptedBroker, hop: Hop) -> None:
-    """Nothing that follows arrives either, as when packets vanish; when the rule goes, the connection is closed."""
+    """Later requests do not arrive either, as with lost packets; removal of the rule closes the connection."""
     broker.create("t")
     rule = hop.rule("drop_request", api="Produce", connection="silent")
     asker = await hop.dial()
@@ -60,7 +60,7 @@ async def test_a_dropped_request_can_leave_silence(broker: ScriptedBroker, hop: 
 
 
 async def test_a_doubled_request_is_applied_twice_and_answered_once(broker: ScriptedBroker, hop: Hop) -> None:
-    """Without idempotence the records are there twice, and the next answer is the next request's."""
+    """Without idempotence the records are in the log twice, and the next response belongs to the next request."""
     broker.create("t")
     hop.rule("duplicate_request", api="Produce")
     asker = await hop.dial()
@@ -71,7 +71,9 @@ async def test_a_doubled_request_is_applied_twice_and_answered_once(broker: Scri
 
 
 async def test_a_refused_produce_is_not_applied(broker: ScriptedBroker, hop: Hop) -> None:
-    """The error of choice without the broker: it names the partition, and says of no offset that it was appended."""
+    """The proxy answers with the rule's error without the broker: the response names the partition and has no
+    offset.
+    """
     broker.create("t")
     hop.rule("answer_error", api="Produce", error=NOT_LEADER)
     answer = await (await hop.dial()).produce("t", batch())
@@ -80,7 +82,7 @@ async def test_a_refused_produce_is_not_applied(broker: ScriptedBroker, hop: Hop
 
 
 async def test_a_refusal_waits_for_the_answers_before_it(broker: ScriptedBroker, hop: Hop) -> None:
-    """Answers come in the order of requests, be they made up or not."""
+    """Responses keep the order of requests, also those made by the proxy."""
     broker.create("t")
     broker.script("Metadata", delay_ms=DELAY_MS)
     hop.rule("answer_error", api="Produce", error=NOT_LEADER)
@@ -90,8 +92,8 @@ async def test_a_refusal_waits_for_the_answers_before_it(broker: ScriptedBroker,
     assert NOT_LEADER == (await asker.answer(refused)).responses[0].partition_responses[0].error_code
 
 
-async def test_an_error_is_put_into_a_readers_answer(broker: ScriptedBroker, hop: Hop) -> None:
-    """What changes nothing is asked of the broker: its answer says all that it said, but for the error."""
+async def test_an_error_is_set_in_a_fetch_response(broker: ScriptedBroker, hop: Hop) -> None:
+    """A read request is served by the broker, and its response is unchanged except for the error."""
     broker.create("t", partitions=2)
     hop.rule("answer_error", api="Metadata", error=UNKNOWN_TOPIC)
     told = await (await hop.dial()).ask("Metadata", 12, topics=[{"name": "t"}])
@@ -101,7 +103,7 @@ async def test_an_error_is_put_into_a_readers_answer(broker: ScriptedBroker, hop
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 async def test_produce_without_acks_is_never_answered(broker: ScriptedBroker, hop: Hop, version: int) -> None:
-    """In every shape of the header the proxy knows that no answer will come: the next one is given its own."""
+    """The proxy expects no response in any header version, so the next response matches its own request."""
     broker.create("t")
     asker = await hop.dial()
     for _ in range(3):
@@ -113,7 +115,7 @@ async def test_produce_without_acks_is_never_answered(broker: ScriptedBroker, ho
 
 
 async def test_half_a_request(broker: ScriptedBroker, hop: Hop) -> None:
-    """The broker gets no whole one, and both connections end."""
+    """The broker receives no complete request, and both connections end."""
     broker.create("t")
     hop.rule("close_mid_frame", api="Produce", message="request")
     asker = await hop.dial()

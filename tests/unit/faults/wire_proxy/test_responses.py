@@ -1,4 +1,4 @@
-"""Effects of rules on responses, after the broker has served the request: by what the client and the broker see."""
+"""Effects of rules on responses, after the broker has served the request, as observed by client and broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def fetch(asker: Asker, topic_id: UUID, **told: Any) -> Any:
 
 
 async def test_a_dropped_response_was_applied(broker: ScriptedBroker, hop: Hop) -> None:
-    """The ambiguous acknowledgement: the record is in the log, and the client sees its connection end."""
+    """The acknowledgement is ambiguous: the record is in the log, and the client's connection ends."""
     broker.create("t")
     hop.rule("drop_response", api="Produce")
     asker = await hop.dial()
@@ -40,7 +40,7 @@ async def test_a_dropped_response_was_applied(broker: ScriptedBroker, hop: Hop) 
 
 
 async def test_a_dropped_response_can_leave_silence(broker: ScriptedBroker, hop: Hop) -> None:
-    """What is asked after it is served as well, and as little answered; the rule's end closes the connection."""
+    """Later requests are served and not answered either; removal of the rule closes the connection."""
     broker.create("t")
     rule = hop.rule("drop_response", api="Produce", connection="silent")
     asker = await hop.dial()
@@ -52,14 +52,14 @@ async def test_a_dropped_response_can_leave_silence(broker: ScriptedBroker, hop:
     assert b"" == await asker.rest()
 
 
-async def test_answers_that_are_late(hop: Hop) -> None:
-    """Each comes after its delay, in order."""
+async def test_delayed_responses(hop: Hop) -> None:
+    """Each response arrives after its delay, in order."""
     hop.rule("delay_response", api="Metadata", delay_ms=DELAY_MS)
     assert await three_take_ms(hop) >= DELAY_MS
 
 
-async def test_answers_one_after_the_other(hop: Hop) -> None:
-    """`serial` is a slow request handler: three of them take three delays."""
+async def test_serial_delays_add_up(hop: Hop) -> None:
+    """`serial` is a slow request handler: three requests take three delays."""
     hop.rule("delay_response", api="Metadata", delay_ms=DELAY_MS, serial=True)
     assert await three_take_ms(hop) >= 3 * DELAY_MS
 
@@ -72,8 +72,8 @@ async def three_take_ms(hop: Hop) -> float:
     return elapsed_ms(began_s)
 
 
-async def test_half_an_answer(broker: ScriptedBroker, hop: Hop) -> None:
-    """Half of its bytes come, then the connection ends; the request was served."""
+async def test_half_a_response(broker: ScriptedBroker, hop: Hop) -> None:
+    """Half of the bytes arrive, then the connection ends; the request was served."""
     broker.create("t")
     hop.rule("close_mid_frame", api="Produce")
     asker = await hop.dial()
@@ -83,8 +83,8 @@ async def test_half_an_answer(broker: ScriptedBroker, hop: Hop) -> None:
     assert broker.log("t")
 
 
-async def test_hints_are_taken_out(broker: ScriptedBroker, hop: Hop) -> None:
-    """A partition's leader has moved: the refusal says nothing of who leads it now, nor where that is."""
+async def test_hints_are_removed(broker: ScriptedBroker, hop: Hop) -> None:
+    """A partition's leader has moved: the error response names neither the leader nor its endpoint."""
     broker.create("t", leaders=[1])
     broker.move_leader("t", 0, to=2)
     plain = await (await hop.dial()).ask_moved("t")
@@ -99,7 +99,7 @@ async def test_hints_are_taken_out(broker: ScriptedBroker, hop: Hop) -> None:
 
 
 async def test_hints_are_falsified(broker: ScriptedBroker, hop: Hop) -> None:
-    """It names the broker of choice, in the epoch that was true, at that broker's address before the proxy."""
+    """The response names the broker of the rule, in the current epoch, at the proxy's address of that broker."""
     broker.create("t", leaders=[1])
     epoch = broker.move_leader("t", 0, to=2)
     hop.rule("falsify_hints", api="Produce", hints=("current_leader", "node_endpoints"), broker=1)
@@ -109,8 +109,8 @@ async def test_hints_are_falsified(broker: ScriptedBroker, hop: Hop) -> None:
     assert [hop.address(1).port] == [endpoint.port for endpoint in told.node_endpoints]
 
 
-async def test_a_session_that_the_client_never_hears_of(broker: ScriptedBroker, hop: Hop) -> None:
-    """Stripped: none was granted. Falsified: one that the broker doesn't know, as the next fetch shows."""
+async def test_fetch_sessions_are_removed_or_falsified(broker: ScriptedBroker, hop: Hop) -> None:
+    """Stripped: no session is granted. Falsified: the broker does not know the session, as the next fetch shows."""
     topic_id = broker.create("t")
     hop.rule("strip_hints", hints=("session_id",))
     assert 0 == (await fetch(await hop.dial(), topic_id)).session_id
@@ -122,8 +122,8 @@ async def test_a_session_that_the_client_never_hears_of(broker: ScriptedBroker, 
     assert SESSION_NOT_FOUND == again.error_code
 
 
-async def test_a_preferred_replica_of_choice(broker: ScriptedBroker, hop: Hop) -> None:
-    """Falsified: sent elsewhere, and without records, as a broker does it; stripped: the broker's own word is gone."""
+async def test_preferred_replicas_are_falsified_or_removed(broker: ScriptedBroker, hop: Hop) -> None:
+    """A falsified response has another replica and no records, as from a broker; a stripped response has no replica."""
     topic_id = broker.create("t", leaders=[1])
     broker.append("t", 0, batch())
     hop.rule("falsify_hints", api="Fetch", hints=("preferred_replica",), broker=2)
@@ -137,7 +137,7 @@ async def test_a_preferred_replica_of_choice(broker: ScriptedBroker, hop: Hop) -
 
 
 async def test_errors_of_a_whole_fetch_and_of_its_partitions(broker: ScriptedBroker, hop: Hop) -> None:
-    """An error of sessions is said of the whole, any other of each partition, whose records are gone."""
+    """A session error is set for the whole response; other errors are set per partition, whose records are removed."""
     topic_id = broker.create("t")
     broker.append("t", 0, batch())
     hop.rule("answer_error", api="Fetch", error=SESSION_NOT_FOUND)
@@ -153,8 +153,10 @@ async def test_errors_of_a_whole_fetch_and_of_its_partitions(broker: ScriptedBro
     )
 
 
-async def test_an_old_broker(hop: Hop) -> None:
-    """Versions above the cap aren't offered, an API capped below its lowest or by None not at all."""
+async def test_capped_api_versions(hop: Hop) -> None:
+    """Versions above the cap are not offered; an API capped below its lowest version or by None is not offered
+    at all.
+    """
     hop.rule("cap_versions", versions={"Fetch": 11, "Produce": 2, "Metadata": None}, api="ApiVersions")
     told = await (await hop.dial()).ask("ApiVersions", 3, client_software_name="x", client_software_version="1")
     offered = {entry.api_key: entry.max_version for entry in told.api_keys}
@@ -163,8 +165,8 @@ async def test_an_old_broker(hop: Hop) -> None:
     assert {2, 8, 18} <= set(offered)
 
 
-async def test_versions_are_agreed_on_again(hop: Hop) -> None:
-    """A cap closes the connections of the clients it is for, when it comes and when it goes; others stay."""
+async def test_clients_negotiate_versions_again(hop: Hop) -> None:
+    """A cap closes its clients' connections when it is added and when it is removed; other connections stay."""
     ours, other = await hop.dial("ours"), await hop.dial("other")
     for asker in (ours, other):
         await asker.ask("Metadata", 12, topics=[])
@@ -177,8 +179,8 @@ async def test_versions_are_agreed_on_again(hop: Hop) -> None:
     assert b"" == await again.rest()
 
 
-async def test_the_answer_of_a_broker_older_still(hop: Hop, broker: ScriptedBroker) -> None:
-    """A refusal of our version of ApiVersions comes in version 0 of it (KIP-511), and is capped like any other."""
+async def test_a_broker_that_refuses_the_version_of_api_versions(hop: Hop, broker: ScriptedBroker) -> None:
+    """The broker answers an unknown version of ApiVersions in version 0 (KIP-511), which is capped as well."""
     hop.rule("cap_versions", api="ApiVersions", versions={"ApiVersions": 1})
     broker.script("ApiVersions", top_error=35)
     asker = await hop.dial()

@@ -1,4 +1,4 @@
-"""Which requests a rule meets, and how they are counted."""
+"""Requests that a rule matches, and the counters of a rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED = 6
 
 
 async def errors(hop: Hop, topic: str, partitions: list[int], client_id: str | None = "tester") -> list[int]:
-    """What a Produce to each of the partitions was answered, one after the other."""
+    """Return the error codes of Produce requests to each of the partitions, one after the other."""
     asker = await hop.dial(client_id)
     return [int((await asker.produce(topic, batch(), partition=number)).error_code) for number in partitions]
 
@@ -31,7 +31,7 @@ def refuse(hop: Hop, **said: Any) -> str:
 
 
 async def test_by_topic_and_partition(broker: ScriptedBroker, hop: Hop) -> None:
-    """Only requests that name them; the others aren't even counted."""
+    """Only requests with this topic and partition match; other requests are not counted."""
     for topic in ("t", "u"):
         broker.create(topic, partitions=2, leaders=[1, 1])
     rule = refuse(hop, topic="t", partition=1)
@@ -41,7 +41,7 @@ async def test_by_topic_and_partition(broker: ScriptedBroker, hop: Hop) -> None:
 
 
 async def test_by_topic_id(broker: ScriptedBroker, hop: Hop) -> None:
-    """Versions that name topics by id alone are met by the id that the rule was given."""
+    """Requests that name topics only by id match by the id in the rule."""
     ids = {topic: broker.create(topic) for topic in ("t", "u")}
     hop.rule("answer_error", api="Fetch", error=1, topic="t", topic_id=kafkas(ids["t"]))
     asker = await hop.dial()
@@ -60,7 +60,9 @@ def kafkas(topic_id: UUID) -> str:
 
 
 async def test_a_fetch_of_a_session_may_be_about_any_topic(broker: ScriptedBroker, hop: Hop) -> None:
-    """It names only what has changed (KIP-227), so a rule about a topic meets it; a full one must name the topic."""
+    """An incremental fetch names only changes (KIP-227), so a rule for a topic matches it; a full fetch must
+    name the topic.
+    """
     broker.create("t")
     rule = hop.rule("delay_request", api="Fetch", topic="t", topic_id=kafkas(broker.create("u")))
     asker = await hop.dial()
@@ -71,7 +73,9 @@ async def test_a_fetch_of_a_session_may_be_about_any_topic(broker: ScriptedBroke
 
 
 async def test_by_client(broker: ScriptedBroker, hop: Hop) -> None:
-    """A client by its id, or one that numbers its connections behind it; no other, and none without an id."""
+    """A client matches by its id, also with a number appended; other clients and requests without client id do
+    not match.
+    """
     broker.create("t")
     refuse(hop, clients=("w-a-produce",))
     told = {name: await errors(hop, "t", [0], name) for name in ("w-a-produce", "w-a-produce-3", "w-a-producer", None)}
@@ -79,7 +83,7 @@ async def test_by_client(broker: ScriptedBroker, hop: Hop) -> None:
 
 
 async def test_the_nth(broker: ScriptedBroker, hop: Hop) -> None:
-    """One request of those that match is hit, whichever connection it comes on."""
+    """One matching request is hit, on whichever connection it arrives."""
     broker.create("t")
     rule = refuse(hop, nth=3)
     assert [0, 0] == await errors(hop, "t", [0, 0])
@@ -88,14 +92,14 @@ async def test_the_nth(broker: ScriptedBroker, hop: Hop) -> None:
 
 
 async def test_by_drawn_chances(broker: ScriptedBroker, hop: Hop) -> None:
-    """The draws are gone through in order, and again from the start."""
+    """The draws are used in order, and again from the start."""
     broker.create("t")
     refuse(hop, chances="011")
     assert [0, 6, 6, 0, 6, 6, 0] == await errors(hop, "t", [0] * 7)
 
 
-async def test_a_probe_meets_its_rule_alone_and_is_not_counted(broker: ScriptedBroker, hop: Hop) -> None:
-    """Whatever a rule narrows down to, its probe meets it; it takes no turn from those that do, and no other rule."""
+async def test_a_probe_matches_only_its_own_rule(broker: ScriptedBroker, hop: Hop) -> None:
+    """A probe matches its rule despite the rule's scope, is not counted, and uses no draw."""
     broker.create("t")
     rule = refuse(hop, topic="elsewhere", clients=("nobody",), nth=1)
     hop.rule("drop_request", api="Produce", topic="t", clients=("somebody",))
@@ -104,8 +108,8 @@ async def test_a_probe_meets_its_rule_alone_and_is_not_counted(broker: ScriptedB
     assert [0] == await errors(hop, "t", [0], probe_id("some-other-rule"))
 
 
-async def test_what_cannot_be_read_is_left_alone_and_said(hop: Hop) -> None:
-    """A rule about a topic meets a request of a version that nobody knows: it passes, and is counted as untouched."""
+async def test_unreadable_requests_pass_and_are_counted(hop: Hop) -> None:
+    """A request of an unknown version passes a rule for a topic unchanged, and is counted as untouched."""
     rule = hop.rule("drop_request", topic="t")
     asker = await hop.dial()
     head = bytes.fromhex("0003 7fff 00000001 0006") + b"tester"
@@ -115,7 +119,7 @@ async def test_what_cannot_be_read_is_left_alone_and_said(hop: Hop) -> None:
 
 
 async def test_several_rules_on_one_request(broker: ScriptedBroker, hop: Hop) -> None:
-    """Each does its own: the request is doubled, and its answer is late."""
+    """Each rule applies: the request is duplicated, and its response is delayed."""
     broker.create("t")
     names = [hop.rule("duplicate_request", api="Produce"), hop.rule("delay_response", api="Produce", delay_ms=50)]
     assert [0] == await errors(hop, "t", [0])
@@ -134,14 +138,14 @@ async def test_several_rules_on_one_request(broker: ScriptedBroker, hop: Hop) ->
         ({"colour": "red"}, "invalid rule"),
     ],
 )
-def test_what_is_no_rule(said: dict[str, Any], wrong: str) -> None:
-    """It is refused with what is wrong in it."""
+def test_invalid_rules(said: dict[str, Any], wrong: str) -> None:
+    """The error names the mistake."""
     with pytest.raises(ValueError, match=wrong):
         rule_from({"name": "r", "do": "drop_request", **said})
 
 
 def test_a_rule_through_json() -> None:
-    """It comes back as it was, and only what was said is written."""
+    """A rule reads back equal, and only its given fields are written."""
     rule = Rule(name="r", do="cap_versions", api="ApiVersions", versions={"Fetch": 3}, clients=("a", "b"))
     assert rule == rule_from(rule.as_json())
     assert {"name", "do", "api", "versions", "clients"} == set(rule.as_json())

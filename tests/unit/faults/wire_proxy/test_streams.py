@@ -1,4 +1,4 @@
-"""What leaves when, on a clock that a test moves."""
+"""Streams of the wire proxy: delay queues on a simulated clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Loop:
-    """As much of an event loop as a lane needs."""
+    """The part of an event loop that a delay queue uses, with a simulated clock."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -30,14 +30,14 @@ class Loop:
         self.timers.clear()
 
     def run(self) -> None:
-        """Let time pass until nothing waits any more."""
+        """Advance the time until no timer is left."""
         while self.timers:
             self.now_s, call = self.timers.pop(0)
             call()
 
 
 class Out:
-    """A lane, and what has left it at which time."""
+    """A delay queue, with the bytes that left the queue and their times."""
 
     def __init__(self, loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("asyncio.get_running_loop", lambda: loop)
@@ -61,7 +61,7 @@ def out(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Out:
 
 
 def test_delays_pass_side_by_side(loop: Loop, out: Out) -> None:
-    """Three that came together are late by one delay; what follows isn't let past them."""
+    """Three messages that arrive together have one delay; later messages do not overtake them."""
     for piece in (b"a", b"b", b"c"):
         out.lane.send(piece, 100)
     out.lane.send(b"d")
@@ -70,7 +70,7 @@ def test_delays_pass_side_by_side(loop: Loop, out: Out) -> None:
 
 
 def test_serial_delays_add_up(loop: Loop, out: Out) -> None:
-    """Each begins when the one before is over, or at once if none is."""
+    """Each delay starts at the end of the previous one, or at once if the queue is empty."""
     for piece in (b"a", b"b", b"c"):
         out.lane.send(piece, 100, serial=True)
     loop.run()
@@ -81,7 +81,7 @@ def test_serial_delays_add_up(loop: Loop, out: Out) -> None:
 
 
 def test_the_end_comes_last(loop: Loop, out: Out) -> None:
-    """What waits leaves before the socket is closed, and nothing after it."""
+    """Waiting bytes leave before the socket is closed, and none leave afterwards."""
     out.lane.send(b"a", 100)
     out.lane.finish()
     out.lane.send(b"b")
@@ -90,21 +90,21 @@ def test_the_end_comes_last(loop: Loop, out: Out) -> None:
 
 
 def test_nothing_waits_without_a_delay(out: Out) -> None:
-    """It is written at once, and the end is an end at once."""
+    """Data is written at once, and the end is an end at once."""
     out.lane.send(b"a")
     out.lane.finish()
     assert [(0, b"a"), (0, b"end")] == out.left
 
 
-def test_too_much_is_said_and_taken_back(loop: Loop, out: Out) -> None:
-    """Whoever sends is told when more than the limit waits, and when it doesn't any more."""
+def test_a_full_queue_is_signalled(loop: Loop, out: Out) -> None:
+    """The sender gets a signal when more bytes wait than the limit, and when fewer do."""
     out.lane.send(bytes(QUEUED_BYTES_MAX + 1), 100)
     assert [True] == out.crowded
     loop.run()
     assert [True, False] == out.crowded
 
 
-def test_what_is_abandoned_never_leaves(loop: Loop, out: Out) -> None:
+def test_an_abandoned_queue_writes_nothing(loop: Loop, out: Out) -> None:
     """The queue is dropped with its timer."""
     out.lane.send(b"a", 100)
     out.lane.abandon()

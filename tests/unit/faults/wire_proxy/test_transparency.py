@@ -1,4 +1,6 @@
-"""What no rule meets passes byte by byte, what is changed differs only there, a broken peer loses its connection."""
+"""Transparency: messages without a matching rule pass unchanged, changed messages differ only where intended,
+and invalid peers lose their connection.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ REAL = json.loads((Path(__file__).parents[2] / "workloads" / "kafka" / "wire" / 
 DEADLINE_S = 10.0
 
 
-class Told:
-    """A broker that keeps what it is sent, and says what it is told to."""
+class RecordingBroker:
+    """A broker that records received data and sends prepared responses."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -54,8 +56,8 @@ class Told:
 
 
 @pytest.fixture
-async def told() -> AsyncIterator[Told]:
-    broker = Told()
+async def recording_broker() -> AsyncIterator[RecordingBroker]:
+    broker = RecordingBroker()
     server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
     broker.address = Address(*server.sockets[0].getsockname())  # type: ignore[attr-defined]
     yield broker
@@ -65,8 +67,8 @@ async def told() -> AsyncIterator[Told]:
 
 
 @pytest.fixture
-async def proxy(told: Told) -> AsyncIterator[Proxy]:
-    proxy = Proxy([Route("client_a-k1", "a", 1, told.address)])  # type: ignore[attr-defined]
+async def proxy(recording_broker: RecordingBroker) -> AsyncIterator[Proxy]:
+    proxy = Proxy([Route("client_a-k1", "a", 1, recording_broker.address)])  # type: ignore[attr-defined]
     await proxy.open()
     yield proxy
     proxy.close()
@@ -79,10 +81,10 @@ def kind_of(real: dict[str, str]) -> Any:
 
 
 def request_to(real: dict[str, str]) -> bytes:
-    """A request that this was the answer to, under the correlation id that the answer has."""
+    """Return a request that this response answers, with the response's correlation id."""
     kind, message = kind_of(real), base64.b64decode(real["message"])
     (correlation_id,) = struct.unpack_from(">i", message)
-    body = b"\x01\x00\x01" + bytes(8)  # of a Produce: no transactional id, acks that ask for an answer
+    body = b"\x01\x00\x01" + bytes(8)  # of a Produce: no transactional id, and acks that require a response
     head = struct.pack(">hhih", kind.__api_key__, kind.__version__, correlation_id, 6) + b"tester"
     flexible = b"\x00" if kind.__header_schema__.__flexible__ else b""
     return struct.pack(">i", len(head + flexible + body)) + head + flexible + body
@@ -103,8 +105,10 @@ RULES = {
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES.keys())
-async def test_what_a_real_kafka_said_passes_byte_by_byte(told: Told, proxy: Proxy, rules: list[Rule]) -> None:
-    """Each recorded answer, and a request for it, comes out as it went in, also in pieces."""
+async def test_recorded_responses_pass_byte_by_byte(
+    recording_broker: RecordingBroker, proxy: Proxy, rules: list[Rule]
+) -> None:
+    """Each recorded response and a request for it pass unchanged, also in pieces."""
     for rule in rules:
         proxy.add_rule(rule)
     reader, writer = await asyncio.open_connection(*proxy.addresses["client_a-k1"])
@@ -112,17 +116,17 @@ async def test_what_a_real_kafka_said_passes_byte_by_byte(told: Told, proxy: Pro
     for at in range(0, len(asked), 997):
         writer.write(asked[at : at + 997])
         await writer.drain()
-    await told.hears(asked)
+    await recording_broker.hears(asked)
     answers = b"".join(map(framed, REAL))
-    told.writers[0].write(answers)
+    recording_broker.writers[0].write(answers)
     async with asyncio.timeout(DEADLINE_S):
         assert answers == await reader.readexactly(len(answers))
     writer.close()
 
 
 @pytest.mark.parametrize("real", REAL, ids=lambda real: real["type"].split(".")[-3] + real["message"][:6])
-def test_what_a_real_kafka_said_can_be_written_again(real: dict[str, str]) -> None:
-    """Decoded and encoded it is the same bytes, so a rule may change it."""
+def test_recorded_responses_are_encoded_to_the_same_bytes(real: dict[str, str]) -> None:
+    """Decoding and encoding gives the same bytes, so a rule may change the response."""
     kind, message = kind_of(real), base64.b64decode(real["message"])
     (correlation_id,) = struct.unpack_from(">i", message)
     body = decoded_response(
@@ -132,11 +136,11 @@ def test_what_a_real_kafka_said_can_be_written_again(real: dict[str, str]) -> No
     assert framed(real) == response_frame(body, correlation_id)
 
 
-def test_an_answer_with_a_tag_that_nobody_knows_is_not_changed() -> None:
-    """Decoding would lose the tag, so nothing is made of it."""
+def test_responses_with_unknown_tags_are_not_changed() -> None:
+    """Decoding would lose the tag, so the response passes unchanged."""
     real = next(each for each in REAL if ".metadata." in each["type"])
     kind, message = kind_of(real), base64.b64decode(real["message"])
-    tagged = message[:-1] + b"\x01\x63\x02ab"  # one tagged field more: number 99, two bytes
+    tagged = message[:-1] + b"\x01\x63\x02ab"  # one more tagged field: number 99, two bytes
     head = RequestHead(kind.__api_key__, kind.__version__, 0, None, answered=True)
     assert decoded_response(struct.pack(">i", len(tagged)) + tagged, head) is None
 
@@ -146,30 +150,30 @@ def test_an_answer_with_a_tag_that_nobody_knows_is_not_changed() -> None:
     [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", bytes(8), b"\xff" * 64],
     ids=["http", "tls", "zeros", "ones"],
 )
-async def test_a_peer_that_speaks_no_kafka_loses_its_connection(hop: Hop, sent: bytes) -> None:
-    """Nothing of it reaches the broker, and others go on."""
+async def test_a_peer_without_the_kafka_protocol_loses_its_connection(hop: Hop, sent: bytes) -> None:
+    """None of its bytes reach the broker, and other connections continue."""
     other, bad = await hop.dial(), await hop.dial()
     bad.writer.write(sent)
     assert b"" == await bad.rest()
     await other.ask("Metadata", 12, topics=[])
 
 
-async def test_a_slow_reader_is_not_read_for(told: Told, proxy: Proxy) -> None:
-    """What a client doesn't take isn't kept: the broker is read no further, however much it has to say."""
+async def test_a_slow_client_stops_reading_from_the_broker(recording_broker: RecordingBroker, proxy: Proxy) -> None:
+    """Bytes that a client does not read are not buffered: the proxy stops reading from the broker."""
     _, writer = await asyncio.open_connection(*proxy.addresses["client_a-k1"])
     request = metadata_request()
     writer.write(request)
-    await told.hears(request)
+    await recording_broker.hears(request)
     large = struct.pack(">ii", 64_000_000, 1)
-    told.writers[0].write(large + bytes(48_000_000))
+    recording_broker.writers[0].write(large + bytes(48_000_000))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.0):
-            await told.writers[0].drain()
+            await recording_broker.writers[0].drain()
     writer.close()
 
 
-async def test_a_delay_keeps_no_more_than_its_limit(told: Told, proxy: Proxy) -> None:
-    """Behind a delayed request the client is read no further once a megabyte or so waits."""
+async def test_a_delay_keeps_no_more_than_its_limit(recording_broker: RecordingBroker, proxy: Proxy) -> None:
+    """Behind a delayed request the proxy stops reading from the client once about a megabyte waits."""
     proxy.add_rule(Rule(name="r", do="delay_request", delay_ms=600_000))
     _, writer = await asyncio.open_connection(*proxy.addresses["client_a-k1"])
     frame = struct.pack(">ihhih", 500_000, 3, 12, 1, -1) + bytes(499_990)
@@ -177,7 +181,7 @@ async def test_a_delay_keeps_no_more_than_its_limit(told: Told, proxy: Proxy) ->
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.0):
             await writer.drain()
-    assert b"" == told.heard
+    assert b"" == recording_broker.heard
     writer.transport.abort()
 
 
@@ -185,8 +189,8 @@ def metadata_request() -> bytes:
     return encode_frame(make(load_request_schema(KEYS["Metadata"], 12), {"topics": []}), 1, "tester")
 
 
-async def test_a_broker_that_is_not_there(broker: ScriptedBroker, hop: Hop) -> None:
-    """A connection is taken and closed at once; when the broker is back, the next one works."""
+async def test_a_broker_that_is_down(broker: ScriptedBroker, hop: Hop) -> None:
+    """A connection is accepted and closed at once; when the broker is up again, the next connection works."""
     broker.create("t")
     broker.down(2)
     assert b"" == await (await hop.dial(node=2)).rest()
@@ -194,8 +198,8 @@ async def test_a_broker_that_is_not_there(broker: ScriptedBroker, hop: Hop) -> N
     await (await hop.dial(node=2)).ask("Metadata", 12, topics=[])
 
 
-async def test_what_a_broker_said_last_still_arrives(broker: ScriptedBroker, hop: Hop) -> None:
-    """It answers and closes: the delayed answer comes, then the end."""
+async def test_the_last_response_arrives_before_the_end(broker: ScriptedBroker, hop: Hop) -> None:
+    """The broker answers and closes: the delayed response arrives, then the end of the connection."""
     broker.create("t")
     broker.script("Produce", cut_bytes=1_000)
     hop.rule("delay_response", api="Produce", delay_ms=100)
