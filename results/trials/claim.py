@@ -2,19 +2,18 @@
 
 A claim names the parts (judged runs) that it needs. A part that was not run, did not finish, or whose harness can't be
 trusted makes each claim on it inconclusive, with the reason, so a claim's ``judge`` function only gets trustworthy
-parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``proven``).
+parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``faults`` of ``on_part``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from aftershock.results.checks.check import Status
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Estimate, Judged, Role, Statement, Word, fact, unknown
 
 Parts: TypeAlias = Mapping[str, Part]
-Judge: TypeAlias = Callable[[Parts], Judged]
 
 
 @dataclass(frozen=True)
@@ -25,9 +24,48 @@ class Claim:
     claim: str
     bound: str
     needs: tuple[str, ...]
-    judge: Judge
+    judge: Callable[[Parts], Judged]
     published: str = "-"
     role: Role = "claim"
+
+
+class Judge(NamedTuple):
+    """Parts that a claim needs, and the function that judges the claim from these parts."""
+
+    needs: tuple[str, ...]
+    judge: Callable[[Parts], Judged]
+
+
+def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults: Sequence[str] = ()) -> Judge:
+    """Return a judge of one part: ``judge(part, *arguments)`` if each fault was injected, witnessed and exposed."""
+
+    def judge_if_proven(parts: Parts) -> Judged:
+        unproven = parts[name].run.unproven() if faults else {}
+        for fault in faults:
+            if fault in unproven:
+                return Judged(unknown(), "inconclusive", f"{fault}: {unproven[fault]}")
+            if not parts[name].phases(fault):
+                return Judged(unknown(), "inconclusive", f"{fault} was never injected")
+        return judge(parts[name], *arguments)
+
+    return Judge((name,), judge_if_proven)
+
+
+def on_parts(names: Sequence[str], judge: Callable[..., Judged], *arguments: object) -> Judge:
+    """Return a judge of several parts: ``judge([part, ...], *arguments)``, with the parts in the order of ``names``."""
+    return Judge((*names,), lambda parts: judge([parts[name] for name in names], *arguments))
+
+
+def claim(claim_id: str, text: str, bound: str, judge: Judge, published: str = "-") -> Claim:
+    return Claim(claim_id, text, bound, *judge, published)
+
+
+def control(claim_id: str, text: str, bound: str, judge: Judge, published: str = "-") -> Claim:
+    return Claim(claim_id, text, bound, *judge, published, "control")
+
+
+def report_only(claim_id: str, text: str, judge: Judge, published: str = "-", bound: str = "") -> Claim:
+    return Claim(claim_id, text, bound, *judge, published, "report")
 
 
 def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
@@ -53,26 +91,6 @@ def integrity(part: Part, rules: Collection[str]) -> Judged:
     why = failed[0].why if failed else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
     ours = Estimate(float(len(failed)), None, None, len(checks), "checks failed")
     return fact(False if failed else decided or None, ours, why)
-
-
-def on_part(name: str, judge: Callable[..., Judged], *arguments: object) -> Judge:
-    """Return a judge of a single part: ``judge(part, *arguments)``."""
-    return lambda parts: judge(parts[name], *arguments)
-
-
-def proven(judge: Judge, part: str, *faults: str) -> Judge:
-    """Return ``judge`` restricted to evidence in which these faults of a part took effect."""
-
-    def judge_if_proven(parts: Parts) -> Judged:
-        unproven = parts[part].run.unproven()
-        for fault in faults:
-            if fault in unproven:
-                return Judged(unknown(), "inconclusive", f"{fault}: {unproven[fault]}")
-            if not parts[part].phases(fault):
-                return Judged(unknown(), "inconclusive", f"{fault} was never injected")
-        return judge(parts)
-
-    return judge_if_proven
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ acknowledged with those its successor knows. n counts kills that were witnessed 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.trials import kip1224_commits
-from aftershock.results.trials.claim import Claim, Parts, on_part
+from aftershock.results.trials.claim import Claim, Parts, claim, control, on_part, on_parts, report_only
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, NONE, bouts
 from aftershock.results.trials.part import Floats, Part, mean, quantile, ratio, steady_slices
 from aftershock.results.trials.statement import Estimate, Judged, Plot, above, below, fact, report, within
@@ -41,10 +41,6 @@ LATE_MS = 2_500
 _ONE_RUN = "one run: differences between brokers are included"
 
 
-def _runs(parts: Parts, names: Sequence[str]) -> list[Part]:
-    return [parts[name] for name in names]
-
-
 def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.9) -> Estimate:
     """Return a figure at one linger relative to the fixed linger: per round, the geometric mean over runs."""
     ours, theirs = (_of_rounds(runs, figure, name) for name in (setting, FIXED))
@@ -59,49 +55,36 @@ def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
     return np.array([math.exp(math.fsum(map(math.log, values)) / len(runs)) for values in zip(*of_runs, strict=False)])
 
 
-def _if_batched(parts: Parts, judged: Judged) -> Judged:
-    """Return the result; inconclusive if a coordinator that should batch commits did not."""
-    runs = map(kip1224_commits.commits_per_flush, _runs(parts, BUSY))
-    fewest = min(per_flush.get(setting, 0.0) for per_flush in runs for setting in (ADAPTIVE, FIXED))
+def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged]) -> Judged:
+    """Judge a figure under load, adaptive relative to fixed; inconclusive if a coordinator did not batch commits."""
+    judged = judge(by_fixed(runs, figure))
+    sizes = map(kip1224_commits.commits_per_flush, runs)
+    fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))
     if fewest > 2:  # noqa: PLR2004 - up to two commits per flush nothing counts as batched
         return judged
     why = f"no batching observed: {fewest:.2f} commits per flush, and 2 are too few"
     return Judged(judged.ours, "inconclusive", why)
 
 
-def throughput(parts: Parts) -> Judged:
-    """Judge the commit throughput at this in-flight limit."""
-    return _if_batched(parts, above(by_fixed(_runs(parts, BUSY), "per_s"), 1 / WORSE, 1 / WORSE))
-
-
-def p50(parts: Parts) -> Judged:
-    """Judge the median commit latency under load."""
-    return _if_batched(parts, below(by_fixed(_runs(parts, BUSY), "p50_ms"), WORSE, WORSE))
-
-
-def p99(parts: Parts) -> Judged:
-    """Judge the p99 commit latency under load."""
-    return _if_batched(parts, below(by_fixed(_runs(parts, BUSY), "p99_ms"), TAIL_WORSE, TAIL_WORSE))
-
-
-def without_linger(parts: Parts) -> Judged:
+def without_linger(runs: Sequence[Part]) -> Judged:
     """Report the throughput without linger, for comparison with the throughput that lingering gains."""
-    return report(by_fixed(_runs(parts, BUSY), "per_s", NONE), "no linger relative to the fixed linger, at equal load")
+    return report(by_fixed(runs, "per_s", NONE), "no linger relative to the fixed linger, at equal load")
 
 
-def capacity(parts: Parts) -> Judged:
+def capacity(runs: Sequence[Part]) -> Judged:
     """Report the throughput of this host, which runs everything."""
-    figure = mean(list(_of_rounds(_runs(parts, BUSY), "per_s", ADAPTIVE)), "commits/s")
+    figure = mean(list(_of_rounds(runs, "per_s", ADAPTIVE)), "commits/s")
     return report(figure, "adaptive linger; clients, proxies and three brokers share this host's cores")
 
 
-def below_capacity(parts: Parts, figure: str) -> Judged:
-    """Report a latency of the open loop, and the plan's rate as a share of the measured capacity."""
-    estimate = by_fixed([parts[OPEN]], figure)
-    runs = [_of_rounds(group, "per_s", FIXED) for group in ([parts[OPEN]], _runs(parts, BUSY))]
-    if not all(map(len, runs)):
+def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
+    """Report a latency of the open loop (the last run), and the plan's rate as a share of the measured capacity."""
+    *closed_loop, open_loop = runs
+    estimate = by_fixed([open_loop], figure)
+    rounds = [_of_rounds(group, "per_s", FIXED) for group in ([open_loop], closed_loop)]
+    if not all(map(len, rounds)):
         return report(estimate, "the share of the capacity is unknown")
-    rate, capacity = (float(np.mean(rounds)) for rounds in runs)
+    rate, capacity = (float(np.mean(values)) for values in rounds)
     share = f"open loop at {rate:.0f}/s, {rate / capacity:.0%} of the closed loop's throughput at the fixed linger"
     return report(estimate, f"{share}; {_ONE_RUN}")
 
@@ -160,145 +143,119 @@ def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confid
     return mean(values, "ms", confidence)
 
 
-def saved(parts: Parts) -> Judged:
-    """Judge how much faster the adaptive linger answers plain (not transactional) commits."""
-    return above(later_ms(_runs(parts, IDLE), PLAIN, FIXED, ADAPTIVE), SAVED_MS)
+def saved(runs: Sequence[Part], client: str) -> Judged:
+    """Judge how much faster the adaptive linger answers commits (or acknowledgements of a share consumer)."""
+    return above(later_ms(runs, client, FIXED, ADAPTIVE), SAVED_MS)
 
 
-def as_none(parts: Parts) -> Judged:
-    """Judge that a commit takes equally long with the adaptive linger and without linger."""
-    return within(later_ms(_runs(parts, IDLE), PLAIN, ADAPTIVE, NONE, 0.9), -SAME_MS, SAME_MS)
+def alike(runs: Sequence[Part], client: str, slower: str, faster: str, margin_ms: float) -> Judged:
+    """Judge that a commit takes equally long with both settings, within a margin."""
+    return within(later_ms(runs, client, slower, faster, 0.9), -margin_ms, margin_ms)
 
 
-def transactions(parts: Parts) -> Judged:
-    """Judge the control: a transaction's commit is written immediately with any linger."""
-    return within(later_ms(_runs(parts, IDLE), TRANSACTIONAL, FIXED, ADAPTIVE, 0.9), -NO_LINGER_MS, NO_LINGER_MS)
+def one_run(runs: Sequence[Part], slower: str, faster: str) -> Judged:
+    return report(later_ms(runs, PLAIN, slower, faster), _ONE_RUN)
 
 
-def idle_ms(parts: Parts) -> Judged:
+def idle_ms(runs: Sequence[Part]) -> Judged:
     """Report the latency of a lone commit, including everything between client and coordinator."""
-    runs = [kip1224_commits.medians_ms(run, PLAIN, steady_slices(run))[ADAPTIVE] for run in _runs(parts, IDLE)]
-    figure = mean([math.fsum(of_slice) / len(runs) for of_slice in zip(*runs, strict=False)], "ms")
+    by_run = [kip1224_commits.medians_ms(run, PLAIN, steady_slices(run))[ADAPTIVE] for run in runs]
+    figure = mean([math.fsum(of_slice) / len(runs) for of_slice in zip(*by_run, strict=False)], "ms")
     return report(figure, "from the intended time, through a Python client and a proxy: the broker's part is smaller")
 
 
-def shared_saved(parts: Parts) -> Judged:
-    """Judge the share coordinator's linger (the same code) with Kafka's own share consumer."""
-    return above(later_ms(_runs(parts, SHARE), ACKNOWLEDGING, FIXED, ADAPTIVE), SAVED_MS)
-
-
-CLAIMS = (
-    Claim(
+CLAIMS: tuple[Claim, ...] = (
+    claim(
         "idle-saved",
         "idle: adaptive saves the fixed linger, p50",
         "at least 4 ms saved",
-        IDLE,
-        saved,
+        on_parts(IDLE, saved, PLAIN),
         "5 ms to under 1 ms",
     ),
-    Claim("idle-as-none", "idle: adaptive waits no longer than no linger, p50", "within ±1 ms", IDLE, as_none),
-    Claim(
+    claim(
+        "idle-as-none",
+        "idle: adaptive waits no longer than no linger, p50",
+        "within ±1 ms",
+        on_parts(IDLE, alike, PLAIN, ADAPTIVE, NONE, SAME_MS),
+    ),
+    claim(
         "killed-kept",
-        "coordinator killed with batches under way: acknowledged commits stay",
+        "coordinator killed while it writes batches: acknowledged commits stay",
         "none lost",
-        (FAILOVER,),
         on_part(FAILOVER, survived, "lost"),
     ),
-    Claim(
+    claim(
         "killed-monotonic",
         "coordinator killed: no group's position goes back",
         "none goes back",
-        (FAILOVER,),
         on_part(FAILOVER, survived, "backward"),
     ),
-    Claim(
+    claim(
         "busy-throughput",
         "busy: adaptive writes as many commits per second as the fixed linger",
         "at most 10 % fewer",
-        BUSY,
-        throughput,
+        on_parts(BUSY, busy, "per_s", lambda ratio: above(ratio, 1 / WORSE, 1 / WORSE)),
         "no worse",
     ),
-    Claim("busy-p50", "busy: adaptive takes no longer, p50", "below 1.1 times", BUSY, p50, "no worse"),
-    Claim("busy-p99", "busy: adaptive takes no longer, p99", "below 1.25 times", BUSY, p99, "no worse"),
-    Claim(
+    *(
+        claim(
+            f"busy-{q}",
+            f"busy: adaptive takes no longer, {q}",
+            f"below {bound:g} times",
+            on_parts(BUSY, busy, f"{q}_ms", partial(below, bound=bound, no_effect=bound)),
+            "no worse",
+        )
+        for q, bound in (("p50", WORSE), ("p99", TAIL_WORSE))
+    ),
+    report_only(
         "busy-batched",
         "busy: commits per flush, adaptive relative to fixed",
-        "",
-        BUSY,
-        lambda parts: kip1224_commits.batching(_runs(parts, BUSY), ADAPTIVE, FIXED, 2),
-        role="report",
+        on_parts(BUSY, kip1224_commits.batching, ADAPTIVE, FIXED, 2),
     ),
-    Claim(
-        "busy-none",
-        "busy: commits per second without linger, relative to fixed",
-        "",
-        BUSY,
-        without_linger,
-        role="report",
+    report_only(
+        "busy-none", "busy: commits per second without linger, relative to fixed", on_parts(BUSY, without_linger)
     ),
-    Claim("busy", "busy: commits per second, adaptive", "", BUSY, capacity, role="report"),
+    report_only("busy", "busy: commits per second, adaptive", on_parts(BUSY, capacity)),
     *(
-        Claim(
+        report_only(
             f"open-{q}",
-            f"open loop below that: adaptive relative to fixed, {q}",
-            "",
-            (*BUSY, OPEN),
-            partial(below_capacity, figure=f"{q}_ms"),
+            f"open loop at a lower rate: adaptive relative to fixed, {q}",
+            on_parts((*BUSY, OPEN), below_capacity, f"{q}_ms"),
             "no worse",
-            "report",
         )
         for q in ("p50", "p99")
     ),
-    Claim(
+    claim(
         "full",
         "commits that fill a batch are all flushed: slowest",
         "all answered within 2.5 s",
-        (FULL,),
         on_part(FULL, flushed),
     ),
-    Claim(
+    control(
         "transactions",
         "transactional commits, which never linger: fixed minus adaptive, p50",
         "within ±2 ms",
-        IDLE,
-        transactions,
-        role="control",
+        on_parts(IDLE, alike, TRANSACTIONAL, FIXED, ADAPTIVE, NO_LINGER_MS),
     ),
-    Claim("idle", "idle: p50 of a commit, adaptive", "", IDLE, idle_ms, "under 1 ms", "report"),
-    Claim(
-        "user",
-        "offsets topic on three brokers: time saved, p50",
-        "",
-        (USER,),
-        lambda parts: report(later_ms([parts[USER]], PLAIN, FIXED, ADAPTIVE), _ONE_RUN),
-        role="report",
-    ),
-    Claim(
+    report_only("idle", "idle: p50 of a commit, adaptive", on_parts(IDLE, idle_ms), "under 1 ms"),
+    report_only("user", "offsets topic on three brokers: time saved, p50", on_parts([USER], one_run, FIXED, ADAPTIVE)),
+    report_only(
         "share",
         "idle share groups, acknowledgements: adaptive saves the fixed linger, p50",
-        "at least 4 ms saved",
-        SHARE,
-        shared_saved,
+        on_parts(SHARE, saved, ACKNOWLEDGING),
         "5 ms to under 1 ms",
-        "report",
+        "at least 4 ms saved",
     ),
-    Claim(
+    report_only(
         "old",
         "Kafka 4.1.2 with its defaults: later than without linger, p50",
-        "",
-        (OLD,),
-        lambda parts: report(later_ms([parts[OLD]], PLAIN, kip1224_commits.DEFAULT, NONE), _ONE_RUN),
+        on_parts([OLD], one_run, kip1224_commits.DEFAULT, NONE),
         "5 ms",
-        "report",
     ),
-    Claim(
+    report_only(
         "batched",
         "idle: commits per flush, fixed relative to adaptive",
-        "",
-        IDLE,
-        lambda parts: kip1224_commits.batching(_runs(parts, IDLE), FIXED, ADAPTIVE, 3),
-        role="report",
+        on_parts(IDLE, kip1224_commits.batching, FIXED, ADAPTIVE, 3),
     ),
 )
 

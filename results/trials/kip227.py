@@ -16,15 +16,14 @@ may wait for records like any other, ``fetch.max.wait.ms``. n counts losses, res
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Parts, integrity, on_part
+from aftershock.results.trials.claim import Parts, claim, control, integrity, on_part, on_parts, report_only
 from aftershock.results.trials.part import Floats, Part, Slice, mean, ratio, steady_slices
-from aftershock.results.trials.statement import Estimate, Judged, Plot, below, fact, report, unknown, within
+from aftershock.results.trials.statement import Estimate, Judged, Plot, add_reason, below, fact, report, unknown, within
 
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
 CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
@@ -79,12 +78,12 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
     return [Slice(before["t_us"], after["t_us"])], usage
 
 
-def cpu(parts: Parts) -> Judged:
-    """Report a broker's CPU per fetch of a thousand partitions, with sessions relative to without."""
+def cpu(parts: Sequence[Part]) -> Judged:
+    """Report a broker's CPU per fetch of a thousand partitions: the part with sessions relative to the part without."""
     figures = []
-    for name, kind in ((CPU_SESSION, INCREMENTAL), (CPU_FULL, FULL)):
-        span, brokers = broker_usage(parts[name])
-        count = sum(growth(parts[name], f"fetches_{kind}", "p1000/reader", span))
+    for part, kind in zip(parts, (INCREMENTAL, FULL), strict=True):
+        span, brokers = broker_usage(part)
+        count = sum(growth(part, f"fetches_{kind}", "p1000/reader", span))
         figures.append(sum(usage["cpu_us"] for usage in brokers.values()) / count if count else 0.0)
     ours, theirs = figures
     if not ours or not theirs:
@@ -93,31 +92,30 @@ def cpu(parts: Parts) -> Judged:
     return report(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
-def followers_bytes(parts: Parts) -> Judged:
+def followers_bytes(parts: Sequence[Part]) -> Judged:
     """Judge the bytes that brokers send to followers, with sessions relative to without; n counts brokers."""
     if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     judged = below(ratio(*usage), 1.0, least=3)
     ours, theirs = (side.mean() / 1e3 for side in usage)
     why = f"{ours:,.0f} kB/s per broker with sessions, {theirs:,.0f} kB/s without, records included"
-    return Judged(judged.ours, judged.word, f"{judged.why}; {why}")
+    return add_reason(judged, why)
 
 
-def followers_cpu(parts: Parts) -> Judged:
+def followers_cpu(parts: Sequence[Part]) -> Judged:
     """Report the brokers' CPU, with followers' sessions relative to without."""
     if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in usage)
-    return report(
-        ratio(*usage), f"{ours:.1f} % of a core per broker with sessions, {theirs:.1f} % without; one run each"
-    )
+    why = f"{ours:.1f} % of a core per broker with sessions, {theirs:.1f} % without; one run each"
+    return report(ratio(*usage), why)
 
 
-def _follower_usage_per_s(parts: Parts, name: str) -> tuple[Floats, Floats] | None:
-    """Return the usage per second, by broker, with and without sessions; None if a run didn't record all brokers."""
+def _follower_usage_per_s(parts: Sequence[Part], name: str) -> tuple[Floats, Floats] | None:
+    """Return the usage per second of each broker in both parts; None if a run didn't record all brokers."""
     sides: list[Floats] = []
-    for part in (FOLLOWERS_SESSION, FOLLOWERS_FULL):
-        spans, brokers = broker_usage(parts[part])
+    for part in parts:
+        spans, brokers = broker_usage(part)
         duration_s = sum(span.end_us - span.start_us for span in spans) / 1e6
         sides.append(np.array([usage[name] / duration_s for _, usage in sorted(brokers.items())]))
     ours, theirs = sides
@@ -159,8 +157,8 @@ def reopened(part: Part, fault: str) -> Judged:
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
         granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
         most = max(most, abs(granted - 1) + lost)
-    ours = Estimate(most, None, None, len(windows), "too many, or lost")
-    why = f"{len(windows)} restarts: sessions beyond the one that each restart needs, plus losses, at most"
+    ours = Estimate(most, None, None, len(windows), "sessions too many or lost, at most")
+    why = f"{len(windows)} restarts; a restart should open one session and lose none"
     return fact(not most if windows else None, ours, why)
 
 
@@ -168,10 +166,14 @@ def sessions_left(part: Part) -> Judged:
     """Judge that brokers know none of the clients' sessions after the clients have closed."""
     event = next(iter(part.events("fetch_sessions_left")), None)
     if event is None or event["left"] is None:
-        return fact(None, Estimate(None, None, None, 0), "the brokers were not queried, or didn't respond")
-    left = len(event["left"])
-    why = f"{left} of {event['told']} sessions are known to their brokers after the clients have closed"
-    return fact(not left, Estimate(left, None, None, event["told"], "sessions"), why)
+        return fact(
+            None,
+            Estimate(None, None, None, 0),
+            "the brokers' sessions are unknown: the brokers were not queried, or didn't respond",
+        )
+    remaining = len(event["left"])
+    why = f"{remaining} of {event['told']} sessions still exist at their brokers after the clients have closed"
+    return fact(not remaining, Estimate(remaining, None, None, event["told"], "sessions"), why)
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
@@ -199,33 +201,31 @@ def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
     return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], "B", confidence)
 
 
-def full_slope(parts: Parts) -> Judged:
+def full_slope(part: Part) -> Judged:
     """Judge the bytes per additional partition without sessions."""
-    return within(slope(costs(parts[BYTES], FULL), 0.9), *FULL_SLOPE)
+    return within(slope(costs(part, FULL), 0.9), *FULL_SLOPE)
 
 
-def incremental_slope(parts: Parts) -> Judged:
+def incremental_slope(part: Part) -> Judged:
     """Judge the bytes per additional partition with sessions; contradicted if they are as many as without."""
-    return below(slope(costs(parts[BYTES], INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
+    return below(slope(costs(part, INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
 
 
-def share(parts: Parts) -> Judged:
+def share(part: Part) -> Judged:
     """Judge the cost of an incremental fetch of a thousand partitions relative to a full fetch."""
-    ours, theirs = (costs(parts[BYTES], kind)[SIZES[-1]] for kind in (INCREMENTAL, FULL))
+    ours, theirs = (costs(part, kind)[SIZES[-1]] for kind in (INCREMENTAL, FULL))
     return below(_ratio(ours, theirs, 0.95), SHARE)
 
 
-def no_gain(parts: Parts) -> Judged:
+def no_gain(part: Part) -> Judged:
     """Judge the control: with records for each partition, a session has nothing to leave out."""
-    part = parts[CONTROL]
     spans = steady_slices(part)
     ours, theirs = (bytes_per_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
     return within(_ratio(ours, theirs, 0.9), 1 / GAIN, GAIN)
 
 
-def largest(parts: Parts, kind: str) -> Judged:
+def largest(part: Part, kind: str) -> Judged:
     """Report the cost of a fetch of a thousand partitions."""
-    part = parts[BYTES]
     count = sum(growth(part, f"fetches_{kind}", f"p{SIZES[-1]}/{_ARMS[kind]}", steady_slices(part)))
     return report(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, without records")
 
@@ -241,108 +241,77 @@ def _mean(values: list[float], unit: str, confidence: float) -> Estimate:
     return mean(values, unit, confidence)
 
 
+_FOLLOWERS = (FOLLOWERS_SESSION, FOLLOWERS_FULL)
+_FOLLOWED = "300 partitions of which 3 are active: followers with sessions relative to followers without sessions"
 CLAIMS = (
-    Claim(
+    claim(
         "full-slope",
         "without sessions the cost of a fetch grows with each partition",
         "60 to 80 B per partition",
-        (BYTES,),
-        full_slope,
+        on_part(BYTES, full_slope),
         "O(all)",
     ),
-    Claim(
+    claim(
         "incremental-slope",
         "with sessions, and 1 % of the partitions active, the cost of a fetch doesn't grow with each partition",
         "below 1 B per partition",
-        (BYTES,),
-        incremental_slope,
+        on_part(BYTES, incremental_slope),
         "O(changed)",
     ),
-    Claim("share", "fetch of 1000 partitions: incremental relative to full", "below 3 %", (BYTES,), share),
-    Claim(
+    claim("share", "fetch of 1000 partitions: incremental relative to full", "below 3 %", on_part(BYTES, share)),
+    claim(
         "closed-by-stranger",
         "session closed by another client: the next fetch is full and gets a response",
-        "each at once",
-        (SESSIONS,),
+        "all within 600 ms",
         on_part(SESSIONS, regained, STRANGER),
     ),
-    Claim(
+    claim(
         "restarted",
         "broker restarted: one full fetch opens the next session",
-        "each at once",
-        (SESSIONS,),
+        "one session per restart, none lost",
         on_part(SESSIONS, reopened, RESTART),
     ),
-    Claim(
+    claim(
         "evicted",
-        "session evicted for a follower's: the next fetch is full and gets a response",
-        "each at once",
-        (EVICTED,),
+        "session evicted for a follower's session: the next fetch is full and gets a response",
+        "all within 600 ms",
         on_part(EVICTED, regained, BACK),
     ),
     *(
-        Claim(
+        claim(
             f"nothing-lost-{name}",
             f"{name}: no record is lost or read twice",
             "none",
-            (name,),
             on_part(name, integrity, ("lost", "duplicate", "skipped")),
         )
         for name in (SESSIONS, EVICTED)
     ),
     *(
-        Claim(
+        claim(
             f"left-{name}",
-            f"{name}: no session is left after the clients have closed",
+            f"{name}: brokers have no session of the clients after the clients have closed",
             "none",
-            (name,),
             on_part(name, sessions_left),
         )
         for name in (SESSIONS, EVICTED)
     ),
-    Claim(
-        "no-gain",
-        "all partitions active: incremental relative to full",
-        "0.8 to 1.25",
-        (CONTROL,),
-        no_gain,
-        role="control",
-    ),
+    control("no-gain", "all partitions active: incremental relative to full", "0.8 to 1.25", on_part(CONTROL, no_gain)),
     *(
-        Claim(
-            f"bytes-{kind}",
-            f"a fetch of 1000 partitions, {kind}",
-            "",
-            (BYTES,),
-            partial(largest, kind=kind),
-            role="report",
-        )
+        report_only(f"bytes-{kind}", f"a fetch of 1000 partitions, {kind}", on_part(BYTES, largest, kind))
         for kind in (FULL, INCREMENTAL)
     ),
-    Claim(
+    report_only(
         "cpu",
         "broker's CPU per fetch of 1000 partitions: incremental relative to full",
-        "",
-        (CPU_SESSION, CPU_FULL),
-        cpu,
-        role="report",
+        on_parts((CPU_SESSION, CPU_FULL), cpu),
     ),
-    Claim(
+    report_only(
         "followers-bytes",
-        "bytes sent by brokers, 300 partitions of which 3 are active: followers with sessions relative to without",
-        "below 1",
-        (FOLLOWERS_SESSION, FOLLOWERS_FULL),
-        followers_bytes,
-        role="report",
+        f"bytes sent by brokers, {_FOLLOWED}",
+        on_parts(_FOLLOWERS, followers_bytes),
+        bound="below 1",
     ),
-    Claim(
-        "followers-cpu",
-        "CPU of brokers, 300 partitions of which 3 are active: followers with sessions relative to without",
-        "",
-        (FOLLOWERS_SESSION, FOLLOWERS_FULL),
-        followers_cpu,
-        role="report",
-    ),
+    report_only("followers-cpu", f"CPU of brokers, {_FOLLOWED}", on_parts(_FOLLOWERS, followers_cpu)),
 )
 
 

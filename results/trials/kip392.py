@@ -4,14 +4,13 @@ All leaders are in rack a, all consumers in rack b. The bytes that cross racks a
 connections to each broker, in slices of 10 s from when each partition had its three replicas; the first slice, in which
 the leaders name the replicas, is left out.
 
-A gap is the longest time without a delivery while a broker was dead. Consumers that read from the leader have a gap
-too, which no choice of replica can avoid, so the gaps are compared with theirs. Promises of the KIP's text that Kafka
-did not ship are in the table as well.
+A gap is the longest time without a delivery while a broker was dead. Consumers that read from the leader also have a
+gap, which no choice of replica can avoid, so the gaps of both consumers are compared. Promises of the KIP's text that
+Kafka did not ship are in the table as well.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,9 +19,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Judge, Parts, integrity, on_part, proven
+from aftershock.results.trials.claim import Claim, Parts, claim, control, integrity, on_part, on_parts, report_only
 from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, slices
-from aftershock.results.trials.statement import Estimate, Judged, Plot, Role, above, below, fact, report, unknown
+from aftershock.results.trials.statement import (
+    Estimate,
+    Judged,
+    Plot,
+    above,
+    add_reason,
+    below,
+    fact,
+    report,
+    unknown,
+)
 
 RACK = "b"
 NEAR = 2
@@ -84,22 +93,19 @@ def _shares(part: Part, arm: str, rack: str) -> tuple[Floats, str]:
 def crossing(part: Part, arm: str) -> Judged:
     """Judge the share of bytes that came from other racks."""
     shares, text = _shares(part, arm, RACK)
-    judged = below(mean(list(100 - shares), "%"), CROSSING_MAX, no_effect=ALL_CROSSING)
-    return Judged(judged.ours, judged.word, f"{judged.why}; {text}")
+    return add_reason(below(mean(list(100 - shares), "%"), CROSSING_MAX, no_effect=ALL_CROSSING), text)
 
 
 def all_crossing(part: Part, arm: str) -> Judged:
-    """Judge the same share for a consumer that should read from the leader in another rack."""
+    """Judge the share of bytes from other racks for a consumer that should read from the leader in another rack."""
     shares, text = _shares(part, arm, RACK)
-    judged = above(mean(list(100 - shares), "%"), ALL_CROSSING)
-    return Judged(judged.ours, judged.word, f"{judged.why}; {text}")
+    return add_reason(above(mean(list(100 - shares), "%"), ALL_CROSSING), text)
 
 
 def selected(part: Part) -> Judged:
     """Judge the share of bytes from the follower with the highest id, which the custom selector prefers."""
     shares, text = _shares(part, "closest", "c")
-    judged = above(mean(list(shares), "%"), ALL_CROSSING)
-    return Judged(judged.ours, judged.word, f"{judged.why}; {text}")
+    return add_reason(above(mean(list(shares), "%"), ALL_CROSSING), text)
 
 
 def staleness(part: Part) -> Judged:
@@ -114,7 +120,7 @@ def staleness(part: Part) -> Judged:
 
 
 def lease(part: Part) -> Judged:
-    """Judge how long after the start of the lag each partition was read elsewhere; the longest counts."""
+    """Judge the longest time from the start of the lag until the consumer read a partition from another broker."""
     (lag,) = part.phases("lag")
     records = received(part, "reads/closest")
     later = records.where((records.done_us >= lag["start_us"]) & (records.broker_id != NEAR))
@@ -131,16 +137,16 @@ def lease(part: Part) -> Judged:
 
 
 def lag_latency(part: Part) -> Judged:
-    """Report the latency while the replica lagged, next to that of the leader's readers."""
+    """Report the p99 latency while the replica lagged, and the p99 of the consumer that reads from the leader."""
     (lag,) = part.phases("lag")
     span = Slice(lag["start_us"], lag["end_us"])
     ours, theirs = (received(part, f"reads/{arm}").quantile_us(0.99, span) / 1e6 for arm in ("closest", "leader"))
     estimate = Estimate(ours, None, None, 1, "s")
-    return report(estimate, f"p99 while the replica lagged; {theirs:.2f} s for the leader's reader")
+    return report(estimate, f"p99 while the replica lagged; {theirs:.2f} s for the consumer that reads from the leader")
 
 
 def survived(part: Part, fault: str) -> Judged:
-    """Judge the longest time without a record: that of arm ``closest`` minus that of arm ``leader``."""
+    """Judge the longest time without a record of arm ``closest`` minus the longest time of arm ``leader``."""
     gaps_s = {}
     for row in part.run.analysis["gaps"]:
         if (row["metric"], row["window"]) == ("consume.gap", f"fault/{fault}") and row["n"]:
@@ -154,7 +160,8 @@ def survived(part: Part, fault: str) -> Judged:
         for event in _events(part, "replica_failed_back")
         if any(window["start_us"] <= event["t_us"] < window["end_us"] for window in windows)
     ]
-    why = f"gaps of {ours:.2f} and {theirs:.2f} s; {len(back)} partitions failed back to the leader during the fault"
+    gaps = f"gaps of {ours:.2f} s (closest) and {theirs:.2f} s (leader)"
+    why = f"{gaps}; {len(back)} partitions failed back to the leader during the fault"
     return fact(ours - theirs < GAP_MORE_S, Estimate(ours - theirs, None, None, 1, "s"), why)
 
 
@@ -167,11 +174,13 @@ def oscillation(part: Part) -> Judged:
         changes.append(own.done_us[np.diff(own.broker_id, prepend=own.broker_id[:1]) != 0])
     most, n = max(map(_most_within, changes), default=0), sum(map(len, changes))
     ours = Estimate(float(most), None, None, n, "changes in 10 s")
-    return fact(most <= CHANGES_MAX, ours, f"{n} changes in all; the highest count of a single partition is judged")
+    return fact(
+        most <= CHANGES_MAX, ours, f"{n} changes of broker in all; the highest count of one partition is judged"
+    )
 
 
 def grants(part: Part) -> Judged:
-    """Report the highest number of grants of one partition within ten seconds, used or not.
+    """Report the highest number of grants for one partition within ten seconds, used or not.
 
     A leader names a returning replica as soon as it is in sync. Until the client's metadata contains it, the client
     drops each grant immediately, and the next fetch brings another (as Kafka's client, ``KafkaConsumer`` 4.3.1).
@@ -181,7 +190,9 @@ def grants(part: Part) -> Judged:
     by_partition = groupby(ordered, key=lambda event: int(event["partition"]))
     most = max((_most_within(np.array([event["t_us"] for event in own])) for _, own in by_partition), default=0)
     ours = Estimate(float(most), None, None, len(granted), "grants in 10 s")
-    return report(ours, f"{len(granted)} grants in all; a grant that is dropped immediately reads nothing")
+    return report(
+        ours, f"{len(granted)} grants in all; no record is read with a grant that the client drops immediately"
+    )
 
 
 def _most_within(times_us: NDArray[np.int64]) -> int:
@@ -196,11 +207,11 @@ _SET_UP = ("second", "third", "replicas")
 _NOT_SHIPPED = {
     "hw-push": (
         "the leader pushes a new high watermark to its followers at once",
-        "removed in Kafka 2.6 (KAFKA-9952): a follower learns it with its next fetch; see the claim staleness",
+        "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch (claim staleness)",
     ),
     "replica-id": (
         "consumers that may read from a follower send replica id -2",
-        "they send -1: the rack in the request, from version 11 on, marks them",
+        "consumers send -1: the rack in the request, from version 11 on, permits a read from a follower",
     ),
     "reset-at-follower": (
         "a reset to earliest is looked up at the follower",
@@ -209,114 +220,69 @@ _NOT_SHIPPED = {
 }
 
 
-def _not_shipped(why: str, parts: Parts) -> Judged:  # noqa: ARG001 - there is no evidence to read
+def not_shipped(_: Sequence[Part], why: str) -> Judged:
     return report(unknown(), why)
 
 
-def _near(name: str, claim: str, bound: str, judge: Judge, published: str, role: Role, part: str = "near") -> Claim:
-    return Claim(name, claim, bound, (part,), proven(judge, part, *_SET_UP), published, role)
-
-
-def _lease(name: str, claim: str, bound: str, judge: Judge, *faults: str, role: Role = "claim") -> Claim:
-    return Claim(name, claim, bound, ("lease",), proven(judge, "lease", *_SET_UP, *faults), role=role)
-
-
-_GAP_BOUND = "gap < 2 s above the leader's readers'"
-CLAIMS = (
-    _near(
+_GAP_BOUND = "less than 2 s longer without a record than arm leader"
+_LEASE_FAULTS = (*_SET_UP, "lag", "preferred", "leader")
+CLAIMS: tuple[Claim, ...] = (
+    claim(
         "cross-rack",
         "share of fetched bytes that came from other racks",
         "at most 0.1 %",
-        on_part("near", crossing, "closest"),
+        on_part("near", crossing, "closest", faults=_SET_UP),
         "0",
-        "claim",
-    ),
-    _near(
-        "off",
-        "control: with the rule off all bytes cross racks",
-        "above 99 %",
-        on_part("near", all_crossing, "leader"),
-        "-",
-        "control",
-    ),
-    _near(
-        "rackless",
-        "control: a client without a rack reads from the leader",
-        "above 99 %",
-        on_part("near", all_crossing, "rackless"),
-        "-",
-        "control",
-    ),
-    _near(
-        "selector-off",
-        "control: brokers without a selector name no replica",
-        "above 99 %",
-        on_part("selector-off", all_crossing, "closest"),
-        "-",
-        "control",
-        "selector-off",
-    ),
-    _near(
-        "own-selector",
-        "a custom selector that names the highest follower: share of bytes from there",
-        "above 99 %",
-        on_part("selector-own", selected),
-        "promised",
-        "report",
-        "selector-own",
     ),
     *(
-        _near(name, f"delay of a record at a follower, at {rate}/s", "", on_part(part, staleness), "-", "report", part)
+        control(name, f"control: {text}", "above 99 %", on_part(part, all_crossing, arm, faults=_SET_UP))
+        for name, part, arm, text in (
+            ("off", "near", "leader", "with the rule off all bytes cross racks"),
+            ("rackless", "near", "rackless", "a client without a rack reads from the leader"),
+            ("selector-off", "selector-off", "closest", "brokers without a selector name no replica"),
+        )
+    ),
+    report_only(
+        "own-selector",
+        "a custom selector that names the highest follower: share of bytes from there",
+        on_part("selector-own", selected, faults=_SET_UP),
+        "promised",
+        "above 99 %",
+    ),
+    *(
+        report_only(name, f"delay of a record at a follower, at {rate}/s", on_part(part, staleness, faults=_SET_UP))
         for name, rate, part in (("staleness", 100, "near"), ("staleness-slow", 1, "trickle"))
     ),
-    _lease(
+    claim(
         "kept",
         "a replica that falls out of the ISR is kept until its lease ends",
         "≤ 25 s",
-        on_part("lease", lease),
-        "lag",
+        on_part("lease", lease, faults=(*_SET_UP, "lag")),
     ),
-    _lease(
-        "preferred-dies",
-        "when the preferred replica dies, the consumer returns to the leader",
-        _GAP_BOUND,
-        on_part("lease", survived, "preferred"),
-        "preferred",
+    *(
+        claim(f"{fault}-dies", text, _GAP_BOUND, on_part("lease", survived, fault, faults=(*_SET_UP, fault)))
+        for fault, text in (
+            ("preferred", "when the preferred replica dies, the consumer returns to the leader"),
+            ("leader", "when the leader dies, the consumer continues"),
+        )
     ),
-    _lease(
-        "leader-dies",
-        "when the leader dies, the consumer continues",
-        _GAP_BOUND,
-        on_part("lease", survived, "leader"),
-        "leader",
+    claim(
+        "nothing-lost", "no record is lost", "0 records", on_part("lease", integrity, ["lost"], faults=_LEASE_FAULTS)
     ),
-    _lease(
-        "nothing-lost",
-        "no record is lost",
-        "0 records",
-        on_part("lease", integrity, ["lost"]),
-        *("lag", "preferred", "leader"),
-    ),
-    _lease(
+    claim(
         "no-oscillation",
         "the consumer does not oscillate",
         "at most 2 in 10 s",
-        on_part("lease", oscillation),
-        *("lag", "preferred", "leader"),
+        on_part("lease", oscillation, faults=_LEASE_FAULTS),
     ),
-    _lease("grants", "number of grants of a replica, used or not", "", on_part("lease", grants), role="report"),
-    _lease(
+    report_only("grants", "number of grants of a replica, used or not", on_part("lease", grants, faults=_SET_UP)),
+    report_only(
         "lag-felt",
         "latency of the reader of a lagging replica",
-        "",
-        on_part("lease", lag_latency),
-        "lag",
-        role="report",
+        on_part("lease", lag_latency, faults=(*_SET_UP, "lag")),
     ),
     *(
-        Claim(
-            f"text-{name}", f"promised, not shipped: {text}", "", (), partial(_not_shipped, why), "promised", "report"
-        )
+        report_only(f"text-{name}", f"promised, not shipped: {text}", on_parts((), not_shipped, why), "promised")
         for name, (text, why) in _NOT_SHIPPED.items()
     ),
 )

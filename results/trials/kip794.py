@@ -21,7 +21,7 @@ import numpy as np
 
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Judge, Parts, on_part, proven
+from aftershock.results.trials.claim import Claim, Judge, Parts, claim, control, on_part, report_only
 from aftershock.results.trials.kip794_placement import (
     NOWHERE,
     PARTITIONS,
@@ -48,7 +48,7 @@ from aftershock.results.trials.part import (
     slices,
     slope,
 )
-from aftershock.results.trials.statement import Estimate, Judged, Plot, Role, above, below, fact, report, within
+from aftershock.results.trials.statement import Estimate, Judged, Plot, above, add_reason, below, fact, report, within
 
 PART, RACK = "slow", "rack"
 SERIES1, SERIES2, EQUAL = "series1", "series2", "equal"
@@ -91,16 +91,17 @@ def after_heal(part: Part) -> Judged:
     (window,) = part.phases(SERIES1)
     after = Slice(window["end_us"], window["end_us"] + SLICE_US)
     share = records.done_within(after).share(SLOW)
-    why = f"with the backlog; of the records sent in that time {records.within(after).share(SLOW):.1f} %"
+    sent = records.within(after).share(SLOW)
+    why = f"share of the acknowledged bytes, backlog included; of the bytes sent in that time {sent:.1f} %"
     return fact(share > HALF, Estimate(share, None, None, 1, "%"), why)
 
 
 def even(part: Part) -> Judged:
-    """Judge how far the shares of arm ``uniform`` are from a third; arm ``sticky`` sets the line of no effect."""
+    """Judge how far the shares of arm ``uniform`` are from a third; arm ``sticky`` gives the value of no effect."""
     records, slices = of(part, "uniform"), settled(part, SERIES1)
     deviation, before = (_deviation(farthest(rows, slices, 0.9)) for rows in (records, of(part, "sticky")))
     judged = below(deviation, EVEN_POINTS, no_effect=before.value or 0.0)
-    return Judged(judged.ours, judged.word, f"{judged.why}; {turns(records.within(whole(slices)))}")
+    return add_reason(judged, turns(records.within(whole(slices))))
 
 
 def _deviation(share: Estimate) -> Estimate:
@@ -119,7 +120,7 @@ def turns(records: Placed) -> str:
     if not slow.any() or slow.all():
         return f"{len(where)} turns"
     own = f"{100 * slow.mean():.1f} % of {len(where)} turns, of {lengths[slow].mean():.1f} records each"
-    return f"the slow broker had {own}, the others' were of {lengths[~slow].mean():.1f}"
+    return f"the slow broker had {own}; turns of other brokers had {lengths[~slow].mean():.1f} records"
 
 
 def ordered(part: Part, fault: str) -> Judged:
@@ -133,7 +134,7 @@ def ordered(part: Part, fault: str) -> Judged:
     )
     judged = below(adaptive, 0, no_effect=max(0.0, uniform.value or 0.0))
     lengths = turns(of(part, "adaptive").within(whole(settled(part, fault))))
-    return Judged(judged.ours, judged.word, f"{judged.why}; {lengths}; with uniform {uniform.value or 0:+.1f} points")
+    return add_reason(judged, f"{lengths}; with uniform {uniform.value or 0:+.1f} points")
 
 
 def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
@@ -141,8 +142,7 @@ def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
     pairs = zip(*(_slow_shares(part, arm, fault) for arm in (ours, theirs)), strict=True)
     judged = below(mean([left - right for left, right in pairs], "points"), 0, no_effect=0)
     count = part.counters(f"orders/{ours}", "produce").get("partitions_left_out", 0)
-    note = f"; late brokers were left out {count} times in the run" if count else ""
-    return Judged(judged.ours, judged.word, f"{judged.why}{note}")
+    return add_reason(judged, f"late brokers were left out {count} times in the run" if count else "")
 
 
 def p99_ratio(part: Part, ours: str) -> Judged:
@@ -184,7 +184,7 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
         for records in map(of(part, arm).within, spans(part, SERIES2))
     ]
     if not refused:
-        return fact(None, Estimate(None, None, None, 0, "%"), "the fault was shorter than a slice")
+        return fact(None, Estimate(None, None, None, 0, "%"), "the fault window is shorter than a slice of 10 s")
     ours = Estimate(refused[-1], None, None, len(refused), "%")
     first = next((number for number, share in enumerate(refused, 1) if share), None)
     when = "never" if first is None else f"first in slice {first} of {len(refused)}"
@@ -199,11 +199,9 @@ def equal_bytes(part: Part, arm: str) -> Judged:
 
 
 def unstable_bytes(part: Part) -> Judged:
-    """Report the same for the old partitioner, which may overload any of the brokers."""
-    share = farthest(of(part, "sticky"), settled(part, EQUAL), 0.9)
-    return report(
-        share, "the share farthest from a third; draws of sticky are even, but its queues reinforce themselves"
-    )
+    """Report the broker share farthest from a third for the old partitioner, which may overload any of the brokers."""
+    why = "the share farthest from a third; sticky draws brokers evenly, but batches for a slow broker are larger"
+    return report(farthest(of(part, "sticky"), settled(part, EQUAL), 0.9), why)
 
 
 def draws(part: Part, arm: str, fault: str) -> Judged:
@@ -235,7 +233,7 @@ def keyed(part: Part) -> Judged:
     common = sorted(set.intersection(*map(set, places)))
     unlike = sum(len({place[seq] for place in places}) > 1 for seq in common)
     ours = Estimate(unlike, None, None, len(common), "records")
-    why = f"{unlike} of {len(common)} records are in another partition in one of {len(places)} arms"
+    why = f"{unlike} of {len(common)} records are not in the same partition in all {len(places)} arms"
     return fact(unlike == 0, ours, why)
 
 
@@ -255,8 +253,8 @@ def near(part: Part) -> Judged:
     ours = Estimate(100 * outside / total if total else None, None, None, len(led), "% outside")
     # The producer without the setting proves that records could leave the rack.
     anywhere = [100 - of(part, "anywhere").within(span).share(home) for span in led]
-    control = f"without the setting {min(anywhere):.0f} to {max(anywhere):.0f} % of the bytes did"
-    why = f"{outside} of {total} records left the rack while it led; {control}"
+    without = f"without the setting {min(anywhere):.0f} to {max(anywhere):.0f} % of the bytes left the rack"
+    why = f"{outside} of {total} records left the rack while its broker led; {without}"
     return fact(outside == 0 if total else None, ours, why)
 
 
@@ -269,7 +267,7 @@ def away(part: Part) -> Judged:
     failed = int((~records.ok).sum())
     elsewhere = len(set(records.partition[records.ok].tolist()))
     ours = Estimate(100 * float(records.ok.mean()) if len(records.ok) else None, None, None, 1, "% ok")
-    why = f"{failed} of {len(records.ok)} records failed, the others went to {elsewhere} partitions"
+    why = f"{failed} of {len(records.ok)} records failed; the acknowledged records went to {elsewhere} partitions"
     return fact(failed == 0 and elsewhere > 1 if len(records.ok) else None, ours, why)
 
 
@@ -289,8 +287,8 @@ def _plot(part: Part, name: str) -> Plot:
         f"{arm} {records.within(Slice(start_us, end_us)).share(SLOW):.0f} %" for arm, records in records_by_arm.items()
     )
     sentence = (
-        f"While it was slow (the band) the broker got, by partitioner: {slow_shares} of the bytes; the dots are a "
-        "third. A line ends where its p99 failed."
+        f"While the broker was slow (the band) it got this share of the bytes, by partitioner: {slow_shares}. The "
+        "dotted line is a third. A line ends where its p99 is a failed record."
     )
     with drawing(8.5, 3.2) as figure:
         left, right = figure.subplots(1, 2)
@@ -315,137 +313,115 @@ def _plot(part: Part, name: str) -> Plot:
     return Plot(f"{name}: distribution of bytes, and latency", svg, sentence)
 
 
+def _slow(judge: Callable[..., Judged], fault: str, *arguments: object) -> Judge:
+    """Return a judge of the part with the slow broker, if ``fault`` took effect."""
+    return on_part(PART, judge, *arguments, faults=[fault])
+
+
 _P99_MS = {
     SERIES1: {"sticky": "10 992 ms", "uniform": "214 ms", "adaptive": "154 ms", "availability": "150 ms"},
     SERIES2: {"uniform": "2408 ms", "adaptive": "167 ms"},
 }
 
 
-def _slow(
-    name: str, claim: str, bound: str, judge: Judge, fault: str, published: str = "-", role: Role = "claim"
-) -> Claim:
-    return Claim(name, claim, bound, (PART,), proven(judge, PART, fault), published, role)
-
-
-def _rack(name: str, claim: str, bound: str, judge: Judge, *faults: str, role: Role = "claim") -> Claim:
-    return Claim(name, claim, bound, (RACK,), proven(judge, RACK, *faults), role=role)
-
-
-def _on_slow(judge: Callable[..., Judged], *arguments: object) -> Judge:
-    return on_part(PART, judge, *arguments)
-
-
-CLAIMS = (
-    _slow(
-        "sticky-runs-away", "sticky: most bytes go to the slow broker", "above 50 %", _on_slow(runaway), SERIES1, "72 %"
+CLAIMS: tuple[Claim, ...] = (
+    claim(
+        "sticky-runs-away", "sticky: most bytes go to the slow broker", "above 50 %", _slow(runaway, SERIES1), "72 %"
     ),
-    _slow("sticky-rises", "sticky: the slow broker's queue only grows", "slope above 0", _on_slow(rising), SERIES1),
-    _slow("sticky-after-heal", "sticky: still skewed after the heal", "above 50 %", _on_slow(after_heal), SERIES1),
-    _slow("uniform-bytes", "uniform: a third of the bytes to each", "± 1.5 points", _on_slow(even), SERIES1, "33.6 %"),
-    _slow(
+    claim("sticky-rises", "sticky: the slow broker's queue only grows", "slope above 0", _slow(rising, SERIES1)),
+    claim("sticky-after-heal", "sticky: still skewed after the heal", "above 50 %", _slow(after_heal, SERIES1)),
+    claim(
+        "uniform-bytes",
+        "uniform: each broker gets a third of the bytes",
+        "± 1.5 points",
+        _slow(even, SERIES1),
+        "33.6 %",
+    ),
+    claim(
         "uniform-draws",
         "uniform: each broker is drawn equally often",
         "p ≥ 0.01",
-        _on_slow(draws, "uniform", SERIES1),
-        SERIES1,
+        _slow(draws, SERIES1, "uniform", SERIES1),
     ),
-    _slow(
+    claim(
         "adaptive-less",
         "adaptive: the slow broker gets less than with uniform",
         "below 0",
-        _on_slow(less_than, "adaptive", "uniform", SERIES1),
-        SERIES1,
+        _slow(less_than, SERIES1, "adaptive", "uniform", SERIES1),
         "-4.5 points",
     ),
     *(
-        _slow(
+        claim(
             f"adaptive-order-{fault}",
-            f"{fault}, adaptive: the slow broker gets less than the others",
+            f"{fault}, adaptive: the slow broker gets less than the other brokers",
             "below 0",
-            _on_slow(ordered, fault),
-            fault,
+            _slow(ordered, fault, fault),
             published,
         )
         for fault, published in ((SERIES1, "-6.4 points"), (SERIES2, "-16.0 points"))
     ),
     *(
-        _slow(
+        claim(
             f"availability-{fault}",
             f"{fault}, availability: the slow broker is left out, and gets less than with adaptive",
             "below 0",
-            _on_slow(less_than, "availability", "adaptive", fault),
-            fault,
+            _slow(less_than, fault, "availability", "adaptive", fault),
             published,
         )
         for fault, published in ((SERIES1, "-2.8 points"), (SERIES2, "-"))
     ),
-    _slow("p99", "p99, adaptive relative to sticky", "below 0.2", _on_slow(p99_ratio, "adaptive"), SERIES1, "0.014"),
-    _slow(
+    claim("p99", "p99, adaptive relative to sticky", "below 0.2", _slow(p99_ratio, SERIES1, "adaptive"), "0.014"),
+    claim(
         "uniform-saturates",
         "series 2: uniform runs out of buffer",
-        "some refused",
-        _on_slow(partial(exhausted, arm="uniform", expected=True)),
-        SERIES2,
+        "some records refused",
+        _slow(partial(exhausted, arm="uniform", expected=True), SERIES2),
         "1.85 of 2 MB/s",
     ),
-    _slow(
+    claim(
         "adaptive-bears",
         "series 2: adaptive does not run out of buffer",
-        "none refused",
-        _on_slow(partial(exhausted, arm="adaptive", expected=False)),
-        SERIES2,
+        "no record refused",
+        _slow(partial(exhausted, arm="adaptive", expected=False), SERIES2),
         "2 of 2 MB/s",
     ),
-    _slow("batches", "uniform batches better than sticky at linger 0", "below 1", _on_slow(batches), EQUAL),
-    _rack(
-        "rack-near", "KIP-1123: while the rack leads, no record leaves it", "none outside", on_part(RACK, near), "home"
+    claim("batches", "uniform batches better than sticky at linger 0", "below 1", _slow(batches, EQUAL)),
+    claim(
+        "rack-near",
+        "KIP-1123: while the rack's broker leads, no record leaves the rack",
+        "none outside",
+        on_part(RACK, near, faults=["home"]),
     ),
-    _rack(
+    claim(
         "rack-away",
-        "KIP-1123: when the rack doesn't lead, records go elsewhere",
+        "KIP-1123: when the rack's broker doesn't lead, records go to other racks",
         "all delivered",
-        on_part(RACK, away),
-        "gone",
+        on_part(RACK, away, faults=["gone"]),
     ),
     *(
-        _slow(
+        control(
             f"equal-draws-{arm}",
-            f"equal brokers: {arm} draws each equally often",
+            f"equal brokers: {arm} draws each broker equally often",
             "p ≥ 0.01",
-            _on_slow(draws, arm, EQUAL),
-            EQUAL,
-            role="control",
+            _slow(draws, EQUAL, arm, EQUAL),
         )
         for arm in ("uniform", "sticky")
     ),
     *(
-        _slow(
+        control(
             f"equal-bytes-{arm}",
             f"equal brokers: {arm} spreads bytes evenly",
             "± 10 points",
-            _on_slow(equal_bytes, arm),
-            EQUAL,
-            role="control",
+            _slow(equal_bytes, EQUAL, arm),
         )
         for arm in ARMS[1:]
     ),
-    _rack(
-        "keyed",
-        "a key's partition is the same in all arms and in librdkafka",
-        "all",
-        on_part(RACK, keyed),
-        role="control",
-    ),
-    _slow(
-        "equal-bytes-sticky",
-        "equal brokers: sticky's share farthest from a third",
-        "",
-        _on_slow(unstable_bytes),
-        EQUAL,
-        role="report",
+    control("keyed", "a key's partition is the same in all arms and in librdkafka", "all", on_part(RACK, keyed)),
+    report_only(
+        "equal-bytes-sticky", "equal brokers: sticky's share farthest from a third", _slow(unstable_bytes, EQUAL)
     ),
     *(
-        _slow(f"p99-{arm}-{fault}", f"{fault}: p99 of {arm}", "", _on_slow(p99, fault, arm), fault, published, "report")
+        report_only(f"p99-{arm}-{fault}", f"{fault}: p99 of {arm}", _slow(p99, fault, fault, arm), published)
         for fault, published_by_arm in _P99_MS.items()
         for arm, published in published_by_arm.items()
     ),

@@ -3,8 +3,8 @@
 **Statistic.** The worst latency among the records of one move's window, one number per move and arm, paired by move: at
 a low rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that
 waited. The window opens when the move is requested and closes a second after leaders have changed. Restarts are
-measured with the records that were due from SIGTERM to exit, and have no bound: the KIP's tables of restarts are from
-70 minutes on fifteen machines, with 108 and 9000 partitions.
+measured with the records that were due from SIGTERM to exit. The claims on restarts have no bound: the KIP's tables of
+restarts are from 70 minutes on fifteen machines, with 108 and 9000 partitions.
 
 **Arms.** ``both`` is the KIP (leader hints, and an immediate retry), ``neither`` the client before it, ``retry`` the
 alternative that the KIP rejected, ``hints`` the other half. Published, the KIP's micro-benchmark: p99.9 of produce 1675
@@ -13,7 +13,7 @@ ms without and 215 ms with it; 1781, 1934 and 5352 ms for an immediate retry wit
 **Late metadata.** In parts with late Metadata responses, all arms use a separate connection for Metadata. On the shared
 connection that Kafka's clients use, a late response delays the records behind it, so the KIP's arm is as slow as the
 response is late (part ``shared``; also clients of other projects). A new leader shows records to consumers only when
-its followers have the records, which may take 300 ms: one part with consumers delays the response by 1 s.
+its followers have the records, which may take 300 ms, so a part with consumers delays the response by 1 s.
 
 **Control.** Hints are compared with no hints under the same retry rule: Kafka retries immediately after *any* news of a
 leader, also from Metadata (``docs/KIPS.md``), so that half of the KIP may help after a kill.
@@ -25,9 +25,9 @@ from typing import TypeAlias
 
 from aftershock.results.compare.blocks import Block
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Parts, on_part
+from aftershock.results.trials.claim import Claim, Parts, claim, control, on_part, report_only
 from aftershock.results.trials.part import Part, onsets, ratio_of_blocks, worst_latencies
-from aftershock.results.trials.statement import Estimate, Judged, Plot, below, report, unknown, within
+from aftershock.results.trials.statement import Estimate, Judged, Plot, add_reason, below, report, unknown, within
 
 WORST = "produce.latency max in fault/move"
 WORST_ALONE = "produce.latency max in fault"  # moves that are the only fault have no window of their own
@@ -61,8 +61,7 @@ def medians(*sides: Blocks) -> str:
 def _compared(part: Part, ours: str, theirs: str, measure: str, judge: Callable[[Estimate], Judged]) -> Judged:
     """Judge the ratio of two clients, 95 % interval, and add the medians to the reason."""
     result = judge(part.ratio(ours, theirs, measure))
-    texts = [result.why, medians(part.blocks(ours, measure), part.blocks(theirs, measure))]
-    return Judged(result.ours, result.word, "; ".join(filter(None, texts)))
+    return add_reason(result, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
 
 
 def is_below(part: Part, ours: str, theirs: str, bound: float = 1.0, measure: str | None = None) -> Judged:
@@ -75,11 +74,10 @@ def reported(part: Part, ours: str, theirs: str, measure: str | None = None) -> 
     return _compared(part, ours, theirs, measure or worst(part.name), lambda ratio: report(ratio, ""))
 
 
-def control(part: Part) -> Judged:
+def hints_after_kill(part: Part) -> Judged:
     """Judge that hints make no difference when a leader is killed."""
     result = within(part.ratio(BOTH, RETRY, WORST_KILL, confidence=TOST), 1 / MARGIN, MARGIN)
-    text = medians(part.blocks(BOTH, WORST_KILL), part.blocks(RETRY, WORST_KILL))
-    return Judged(result.ours, result.word, f"{result.why}; {text}")
+    return add_reason(result, medians(part.blocks(BOTH, WORST_KILL), part.blocks(RETRY, WORST_KILL)))
 
 
 def classic(part: Part) -> Judged:
@@ -88,10 +86,10 @@ def classic(part: Part) -> Judged:
     sides = [part.quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
     if fewest < P999_RECORDS_MIN:
-        return report(unknown("times"), f"p99.9 needs {P999_RECORDS_MIN} records per arm, and there are {fewest}")
+        return report(unknown("times"), f"p99.9 needs {P999_RECORDS_MIN} records per arm; an arm has only {fewest}")
     ours_us, theirs_us = (value for value, _ in sides)
     if ours_us is None or not theirs_us:
-        return report(unknown("times"), "there is no ratio, because a failed record is slower than any")
+        return report(unknown("times"), "no ratio: p99.9 is a failed record, which counts as slower than any latency")
     why = f"{ours_us / 1e3:.0f} ms and {theirs_us / 1e3:.0f} ms, from {fewest} records per arm"
     return report(Estimate(ours_us / theirs_us, None, None, 1, "times"), why)
 
@@ -101,7 +99,7 @@ def unknown_endpoints(part: Part) -> Judged:
     result = is_below(part, "moves/merged", "moves/ignored", measure=ELECTED)
     refused = part.counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
     word = result.word if refused else "inconclusive"
-    return Judged(result.ours, word, f"{result.why}; {refused} hints to an unknown broker")
+    return Judged(result.ours, word, f"{result.why}; {refused} hints to an unknown broker were refused")
 
 
 def restarted(part: Part, workload: str) -> Judged:
@@ -109,112 +107,89 @@ def restarted(part: Part, workload: str) -> Judged:
     spans = onsets(part, "ended")
     both, neither = (worst_latencies(part, f"{workload}/{arm}", spans) for arm in ("both", "neither"))
     result = ratio_of_blocks(both, neither, 0.95, part.run.run_id)
-    return report(result, f"{medians(both, neither)}, from {len(spans)} shutdowns, SIGTERM to exit")
+    return report(result, f"{medians(both, neither)}, from {len(spans)} shutdowns, measured from SIGTERM to exit")
 
 
 PUBLISHED = "p99.9 215 ms with, 1675 ms without: 0.13 times"
 REJECTED = "p99.9 215 ms with the KIP, 1781, 1934 and 5352 ms with immediate retry and no hints: 0.07 times"
 
+LATE_300 = "Leaders move, Metadata responses are 300 ms late"
+_RELATIVE = "with the KIP relative to without"
+
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
+    claim(
         "delay-300",
-        "Leaders move, Metadata responses are 300 ms late: slowest record per move, with the KIP relative to without",
+        f"{LATE_300}: slowest record per move, {_RELATIVE}",
         "below 0.5",
-        ("delay-300",),
         on_part("delay-300", is_below, BOTH, NEITHER, 0.5),
         PUBLISHED,
     ),
-    Claim(
+    claim(
         "rejected-300",
-        "Leaders move, Metadata responses are 300 ms late: slowest record per move, with the KIP relative to an "
-        "immediate retry without hints, which the KIP rejected",
+        f"{LATE_300}: slowest record per move, with the KIP relative to an immediate retry without hints, which the "
+        "KIP rejected",
         "below 1",
-        ("delay-300",),
         on_part("delay-300", is_below, BOTH, RETRY),
         REJECTED,
     ),
-    Claim(
+    claim(
         "delay-0",
-        "Leaders move, nothing is late: slowest record per move, with the KIP relative to without",
+        f"Leaders move, nothing is late: slowest record per move, {_RELATIVE}",
         "below 1",
-        ("delay-0",),
         on_part("delay-0", is_below, BOTH, NEITHER),
         PUBLISHED,
     ),
-    Claim(
+    control(
         "kill",
         "A leader is killed, so there are no hints: slowest record per kill, hints relative to no hints",
         "within 0.8 to 1.25, by TOST",
-        ("kill",),
-        on_part("kill", control),
+        on_part("kill", hints_after_kill),
         "",
-        "control",
     ),
-    Claim(
+    report_only(
         "delay-100",
-        "Leaders move, Metadata responses are 100 ms late: with the KIP relative to without",
-        "below 1",
-        ("delay-100",),
+        f"Leaders move, Metadata responses are 100 ms late: {_RELATIVE}",
         on_part("delay-100", is_below, BOTH, NEITHER),
         PUBLISHED,
-        "report",
-    ),
-    Claim(
-        "shared-300",
-        "Leaders move, Metadata responses are 300 ms late and delay records on the same connection: with the KIP "
-        "relative to without",
         "below 1",
-        ("shared",),
+    ),
+    report_only(
+        "shared-300",
+        f"{LATE_300} and delay records on the same connection: {_RELATIVE}",
         on_part("shared", is_below, BOTH, NEITHER),
         PUBLISHED,
-        "report",
+        "below 1",
     ),
-    Claim(
+    report_only(
         "rejected-0",
         "Leaders move, nothing is late: with the KIP relative to an immediate retry without hints",
-        "",
-        ("delay-0",),
         on_part("delay-0", reported, BOTH, RETRY),
         REJECTED,
-        "report",
     ),
-    Claim(
-        "hints-300",
-        "Leaders move, Metadata responses are 300 ms late: hints alone relative to neither",
-        "",
-        ("delay-300",),
-        on_part("delay-300", reported, HINTS, NEITHER),
-        "",
-        "report",
+    report_only(
+        "hints-300", f"{LATE_300}: hints alone relative to neither", on_part("delay-300", reported, HINTS, NEITHER), ""
     ),
-    Claim(
+    report_only(
         "classic-300",
         "Metadata responses are 300 ms late: classic p99.9 of all records under the moves",
-        "",
-        ("delay-300",),
         on_part("delay-300", classic),
         PUBLISHED,
-        "report",
     ),
-    Claim(
+    report_only(
         "kill-whole",
         "A leader is killed: the whole KIP relative to none of it, including immediate retry on news from Metadata",
-        "",
-        ("kill",),
         on_part("kill", reported, BOTH, NEITHER, WORST_KILL),
         "",
-        "report",
     ),
 )
 
 
-def _beside(name: str, part: str, claim: str, ours: str, theirs: str, measure: str = WORST) -> Claim:
-    judge = on_part(part, is_below, ours, theirs, 1.0, measure)
-    return Claim(name, claim, "below 1", (part,), judge, "", "report")
+def _beside(name: str, part: str, text: str, ours: str, theirs: str, measure: str = WORST) -> Claim:
+    return report_only(name, text, on_part(part, is_below, ours, theirs, 1.0, measure), "", "below 1")
 
 
 CONSUMERS = {
-    "consume": "A consumer that accepts hints relative to one that requests metadata: latest record per move",
+    "consume": "A consumer that accepts hints relative to a consumer that requests metadata: latest record per move",
     "consume-1s": "The same consumers, Metadata a second late, longer than replication: latest record per move",
 }
 FOREIGN = {"librdkafka": "librdkafka", "java": "Kafka's Java producer"}
@@ -235,12 +210,12 @@ BESIDE: tuple[Claim, ...] = (
         NEITHER,
         WORST_ALONE,
     ),
-    *(_beside(part, part, claim, "readers/told", "readers/asks", CONSUMED) for part, claim in CONSUMERS.items()),
+    *(_beside(part, part, text, "readers/told", "readers/asks", CONSUMED) for part, text in CONSUMERS.items()),
     *(
         _beside(
             f"{client}-{ablation}",
             client,
-            f"{FOREIGN[client]} as it is, relative to itself {ABLATIONS[ablation]}",
+            f"{FOREIGN[client]} without changes, relative to the same client {ABLATIONS[ablation]}",
             "moves/whole",
             f"moves/{ablation}",
         )
@@ -249,28 +224,23 @@ BESIDE: tuple[Claim, ...] = (
     _beside(
         "leaves",
         "leaves",
-        "The old leader leaves the replica list, two replicas on three nodes: with the KIP relative to without",
+        f"The old leader leaves the replica list, two replicas on three nodes: {_RELATIVE}",
         BOTH,
         NEITHER,
     ),
-    Claim(
+    report_only(
         "unknown",
         "A broker that clients have forgotten becomes leader: endpoints merged relative to ignored",
-        "below 1",
-        ("unknown",),
         on_part("unknown", unknown_endpoints),
         "",
-        "report",
+        "below 1",
     ),
     *(
-        Claim(
+        report_only(
             f"{part}-{workload}",
-            f"Brokers shut down, {partitions} partitions, acks={workload}: with the KIP relative to without",
-            "",
-            (part,),
+            f"Brokers shut down, {partitions} partitions, acks={workload}: {_RELATIVE}",
             on_part(part, restarted, workload),
             published,
-            "report",
         )
         for part, (partitions, published_by_workload) in RESTARTS.items()
         for workload, published in published_by_workload.items()

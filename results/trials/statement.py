@@ -123,7 +123,7 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
 
 
 def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
-    """Judge a yes-or-no fact; inconclusive if it is None or was not observed."""
+    """Judge a yes-or-no fact; inconclusive if ``holds`` is None or nothing was observed."""
     if holds is None or of.n < 1:
         return Judged(of, "inconclusive", why)
     return Judged(of, "confirmed" if holds else "contradicted", why)
@@ -132,6 +132,11 @@ def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 
 def report(ours: Estimate, why: str) -> Judged:
     """Report a figure without a bound; it has no effect on the verdict."""
     return Judged(ours, "inconclusive", why)
+
+
+def add_reason(judged: Judged, text: str) -> Judged:
+    """Return the result with ``text`` added to its reason, after a semicolon."""
+    return Judged(judged.ours, judged.word, "; ".join(filter(None, (judged.why, text))))
 
 
 def _undecided(ours: Estimate, least: int) -> Judged | None:

@@ -1,8 +1,8 @@
 """Output of trials, from their records and judged runs: terminal text, JSON, the HTML page, and tables for the docs.
 
-A run is ignored if its plan has changed since then. ``python -m aftershock.harness.labs.kip.output OUT PAGE README``
-writes the result tables of ``docs/KIPS.md`` and their digest in the README, between the two marks of each page, and
-runs nothing.
+A run is ignored if its plan has changed since. ``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes
+the result tables of ``docs/KIPS.md`` and their digest in the README, between the two marks of each page, from stored
+runs.
 """
 
 import sys
@@ -40,18 +40,18 @@ class TrialResult:
 
     @property
     def about(self) -> tuple[str, ...]:
-        """Hosts and versions of its runs, without duplicates."""
+        """Sentences about the hosts and versions of the runs, without duplicates."""
         return tuple(dict.fromkeys(_environment(part.run.run) for part in self.parts.values()))
 
 
 def read_result(trial: Trial, home: Path) -> TrialResult:
-    """Read and judge the trial's runs in ``home``. Raises EvidenceError if a run's documents are damaged."""
+    """Read the trial's judged runs in ``home``, and judge its claims. Raises EvidenceError for a damaged run."""
     record = runner.read(home, trial.kip)
     runs = {part: finished for part in trial.parts if (finished := record.finished(part, None, home))}
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
     left_out = {
         part.name: record.left_out.get(part.name)
-        or ("its plan or seed has changed since" if record.stale(part) else "not requested yet")
+        or ("its plan or seed has changed since its run" if record.stale(part) else "not requested yet")
         for part in trial.parts
         if part not in runs
     }
@@ -106,16 +106,16 @@ _INDENT = 14
 
 
 def text(result: TrialResult) -> str:
-    """Return the verdict, each statement with its figures, parts left out or shortened, and the environment."""
+    """Return the output of ``kip``: the verdict, the statements with figures, omitted parts, and the environment."""
     lines = _wrapped(f"KIP-{result.kip} {result.title}: {result.verdict.word.upper()}", "")
     lines += _wrapped(result.verdict.why, "  ")
     for claim in result.statements:
         lines += ["", *_text_row(claim.role, claim.claim)]
         if claim.published:
             lines += _text_row("published", claim.published)
-        lines += _text_row("ours", statement.figure(claim.ours))
+        lines += _text_row("measured", statement.figure(claim.ours))
         if claim.bound:
-            lines += _text_row("word", f"{claim.word} (asked: {claim.bound})")
+            lines += _text_row("result", f"{claim.word} (bound: {claim.bound})")
         lines += _text_row("why", claim.why)
     rows = {
         "not run": [f"{name}: {why}" for name, why in result.left_out.items()],
@@ -131,7 +131,7 @@ def text(result: TrialResult) -> str:
 
 
 def document(results: Sequence[TrialResult]) -> dict[str, Any]:
-    """Return the ``--json`` document: all figures of all trials."""
+    """Return the output of ``kip --json``: all figures of all trials."""
     trials = [
         {
             "kip": result.kip,
@@ -160,12 +160,12 @@ def _wrapped(content: str, prefix: str) -> list[str]:
 
 BEGIN = "<!-- results: written by `make kips` from stored evidence -->"
 END = "<!-- results end -->"
-_HEAD = "| | claim | published | ours | asked | word |\n| --- | --- | --- | --- | --- | --- |"
+_HEAD = "| | claim | published | measured | bound | result |\n| --- | --- | --- | --- | --- | --- |"
 
 
 def digest(trials: list[TrialResult]) -> str:
-    """Return a Markdown table with a row for each trial: first claim, word, and the number of confirmed claims."""
-    lines = ["| KIP | its first claim | published | ours | the trial |", "|" + " --- |" * 5]
+    """Return a Markdown table with a row for each trial: its first claim, and the number of confirmed claims."""
+    lines = ["| KIP | its first claim | published | measured | the trial |", "|" + " --- |" * 5]
     for result in trials:
         first = result.statements[0]
         words = [claim.word for claim in result.statements if claim.role == "claim"]

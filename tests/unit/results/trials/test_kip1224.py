@@ -15,15 +15,12 @@ from aftershock.results.trials.kip1224 import (
     FAULT,
     IDLE,
     SHARE,
-    as_none,
     later_ms,
     plots,
-    saved,
-    shared_saved,
     survived,
-    transactions,
 )
 from aftershock.results.trials.part import STEADY_SLICE_US, Part, steady_slices
+from aftershock.results.trials.statement import Judged
 from aftershock.tests.unit.results.trials import on_disk
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
@@ -72,12 +69,17 @@ def entry(broker: int, group: str, offset: int, batch: int, committed: int | Non
     return place | {"group": group, "committed": committed} | more
 
 
+def judge_claim(claim: str, parts: Parts) -> Judged:
+    return next(entry for entry in CLAIMS if entry.id == claim).judge(parts)
+
+
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
     """Brokers differ by more than the linger; over the Latin square only the linger remains, slice by slice."""
     parts = square(tmp_path)
     found = later_ms([parts[name] for name in IDLE], "commits/plain", "5", "-1")
     assert (pytest.approx(5.0), 8, "ms") == (found.value, found.n, found.unit)
-    assert ["confirmed"] * 3 == [judge(parts).word for judge in (saved, as_none, transactions)]
+    words = [judge_claim(claim, parts).word for claim in ("idle-saved", "idle-as-none", "transactions")]
+    assert ["confirmed"] * 3 == words
 
 
 def test_one_run_does_not_cancel_differences_of_brokers(tmp_path: Path) -> None:
@@ -91,24 +93,24 @@ def test_saved(fixed_ms: float, word: str, tmp_path: Path) -> None:
     """Savings are confirmed from 4 ms on; a smaller saving is not seen, and a faster fixed linger contradicts
     the claim.
     """
-    assert word == saved(square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
+    assert word == judge_claim("idle-saved", square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
 
 
 @pytest.mark.parametrize(("fixed_ms", "word"), [(5.0, "confirmed"), (2.0, "not seen")])
 def test_share_groups(fixed_ms: float, word: str, tmp_path: Path) -> None:
     """Share groups have a Latin square of their own, over acknowledgements."""
     parts = square(tmp_path, LINGER_MS | {"5": fixed_ms})
-    assert word == shared_saved(dict(zip(SHARE, parts.values(), strict=True))).word
+    assert word == judge_claim("share", dict(zip(SHARE, parts.values(), strict=True))).word
 
 
 def test_an_adaptive_linger_that_waits(tmp_path: Path) -> None:
     """An adaptive linger of 3 ms is not equivalent to no linger."""
-    assert "contradicted" == as_none(square(tmp_path, LINGER_MS | {"-1": 3.0})).word
+    assert "contradicted" == judge_claim("idle-as-none", square(tmp_path, LINGER_MS | {"-1": 3.0})).word
 
 
 def test_failed_commits_leave_no_figure(tmp_path: Path) -> None:
     """If most commits fail there is no median, so the statement is inconclusive."""
-    found = saved(square(tmp_path, failed="5"))
+    found = judge_claim("idle-saved", square(tmp_path, failed="5"))
     assert (None, "inconclusive") == (found.ours.value, found.word)
 
 

@@ -13,11 +13,6 @@ from aftershock.results.trials.kip1224 import (
     CLAIMS,
     OPEN,
     by_fixed,
-    capacity,
-    p50,
-    p99,
-    throughput,
-    without_linger,
 )
 from aftershock.results.trials.kip1224_commits import bouts
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
@@ -27,6 +22,7 @@ from aftershock.tests.unit.results.trials import on_disk
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
 OF_EACH, IN_FLIGHT = 40, 4
 GROUPS = 3 * OF_EACH
+BUSY_CLAIMS = ("busy-throughput", "busy-p50", "busy-p99")
 BROKER = (1.0, 1.3, 0.8)
 """By how much each broker is slower: more than what is looked for, but the same in every run."""
 US = 15_000
@@ -93,42 +89,42 @@ def test_bouts(tmp_path: Path) -> None:
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
     """Brokers differ by half; over the Latin square the difference cancels, and equal lingers are equivalent."""
     parts = square(tmp_path)
-    assert ["confirmed"] * 3 == [judge(parts).word for judge in (throughput, p50, p99)]
+    assert ["confirmed"] * 3 == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
     one = by_fixed([parts[BUSY[0]]], "per_s").value
     assert one == pytest.approx(1.3, rel=0.01)
-    assert "commits/s" == capacity(parts).ours.unit
+    assert "commits/s" == judge_claim("busy", parts).ours.unit
 
 
 def test_slower(tmp_path: Path) -> None:
     """A fifth slower is worse, and so are commit latencies in a closed loop, but within the limit of the tail."""
     parts = square(tmp_path, {"-1": 1.2, "5": 1.0, "0": 2.0})
-    assert ["contradicted", "contradicted", "confirmed"] == [judge(parts).word for judge in (throughput, p50, p99)]
-    assert without_linger(parts).ours.value == pytest.approx(0.5, rel=0.01)
+    assert ["contradicted", "contradicted", "confirmed"] == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
+    assert judge_claim("busy-none", parts).ours.value == pytest.approx(0.5, rel=0.01)
 
 
 def test_faster(tmp_path: Path) -> None:
     """A figure better than claimed contradicts nothing."""
     parts = square(tmp_path, {"-1": 0.8, "5": 1.0, "0": 1.0})
-    assert ["confirmed"] * 3 == [judge(parts).word for judge in (throughput, p50, p99)]
+    assert ["confirmed"] * 3 == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
 
 
 def test_a_longer_tail(tmp_path: Path) -> None:
     """Only the slowest commits show the difference."""
     parts = square(tmp_path, tail={"-1": 1.5, "5": 1.0, "0": 1.0})
-    assert ["confirmed", "confirmed", "contradicted"] == [judge(parts).word for judge in (throughput, p50, p99)]
+    assert ["confirmed", "confirmed", "contradicted"] == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
 
 
 def test_no_batching(tmp_path: Path) -> None:
     """Two commits per flush prove no linger, so the statement is inconclusive; so it is without the log."""
     parts = square(tmp_path / "two", a_flush=2)
-    found = [judge(parts) for judge in (throughput, p50, p99)]
+    found = [judge_claim(claim, parts) for claim in BUSY_CLAIMS]
     assert [("inconclusive", "no batching observed: 2.00 commits per flush, and 2 are too few")] * 3 == [
         (each.word, each.why) for each in found
     ]
     assert "5: 2.00" in judge_claim("busy-batched", parts).why
     unread = square(tmp_path / "gone")
     (unread[BUSY[0]].home / "offsets" / "part-0.parquet").unlink()
-    assert "inconclusive" == throughput(unread).word
+    assert "inconclusive" == judge_claim("busy-throughput", unread).word
 
 
 def test_below_capacity(tmp_path: Path) -> None:
@@ -144,5 +140,5 @@ def test_below_capacity(tmp_path: Path) -> None:
 
 def test_failures_leave_no_figure(tmp_path: Path) -> None:
     """A median that is a failed commit is equivalent to nothing."""
-    found = p50(square(tmp_path, failed="-1"))
+    found = judge_claim("busy-p50", square(tmp_path, failed="-1"))
     assert (None, "inconclusive") == (found.ours.value, found.word)

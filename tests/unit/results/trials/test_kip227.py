@@ -46,24 +46,24 @@ def test_the_cost_of_a_fetch_excludes_records(tmp_path: Path) -> None:
 
 def test_confirmed(tmp_path: Path) -> None:
     """70 B per partition in full and 0.7 B with one active in a hundred: three statements hold, over eight slices."""
-    parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)}
-    found = [judge(parts) for judge in (full_slope, incremental_slope, share)]
+    part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)
+    found = [judge(part) for judge in (full_slope, incremental_slope, share)]
     assert ["confirmed"] * 3 == [each.word for each in found]
     assert [pytest.approx(70.0), pytest.approx(0.7), pytest.approx(800 / 70_100)] == [each.ours.value for each in found]
     assert {8} == {each.ours.n for each in found}
-    assert "80 fetches" in largest(parts, "full").why
+    assert "80 fetches" in largest(part, "full").why
 
 
 def test_not_seen(tmp_path: Path) -> None:
     """An incremental fetch still names a tenth of all partitions."""
-    parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 7 * size)}
-    assert ["not seen"] * 2 == [judge(parts).word for judge in (incremental_slope, share)]
+    part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 7 * size)
+    assert ["not seen"] * 2 == [judge(part).word for judge in (incremental_slope, share)]
 
 
 def test_contradicted(tmp_path: Path) -> None:
     """A session costs more than no session."""
-    parts = {"bytes": bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 200 + 71 * size)}
-    assert ["contradicted"] * 2 == [judge(parts).word for judge in (incremental_slope, share)]
+    part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 200 + 71 * size)
+    assert ["contradicted"] * 2 == [judge(part).word for judge in (incremental_slope, share)]
 
 
 @pytest.mark.parametrize(("session", "word"), [(2_200.0, "confirmed"), (1_000.0, "contradicted")])
@@ -71,7 +71,7 @@ def test_control(session: float, word: str, tmp_path: Path) -> None:
     """If all partitions are active a session must cost the same; a saving means that the measurement is wrong."""
     samples = counted("busy-full-consume", "full", 2_100.0)
     samples += counted("busy-session-consume", "incremental", session)
-    assert word == no_gain({"control": on_disk.part(tmp_path, metrics=samples)}).word
+    assert word == no_gain(on_disk.part(tmp_path, metrics=samples)).word
 
 
 def test_plot(tmp_path: Path) -> None:

@@ -34,12 +34,12 @@ def test_cpu(used_us: int | None, value: float | None, tmp_path: Path) -> None:
         events = samples(factor * used_us) if used_us else []
         metrics = counted("p1000-reader-consume", kind, 10.0)
         parts[name] = on_disk.part(tmp_path / name, metrics=metrics, events=events)
-    assert value == cpu(parts).ours.value
+    assert value == cpu([*parts.values()]).ours.value
 
 
-def followed(home: Path, session: list[dict[str, Any]], full: list[dict[str, Any]]) -> dict[str, Part]:
-    told = {"followers-session": session, "followers-full": full}
-    return {name: on_disk.part(home / name, events=events) for name, events in told.items()}
+def followed(home: Path, session: list[dict[str, Any]], full: list[dict[str, Any]]) -> list[Part]:
+    runs = {"followers-session": session, "followers-full": full}
+    return [on_disk.part(home / name, events=events) for name, events in runs.items()]
 
 
 @pytest.mark.parametrize(
