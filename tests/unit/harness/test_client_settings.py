@@ -1,4 +1,6 @@
-"""What a plan may set of the reference clients is what they have: two parts that may not know each other agree."""
+"""Settings of reference clients in plans: the plan's table agrees with the client's, although neither imports the
+other.
+"""
 
 from dataclasses import fields
 
@@ -15,19 +17,18 @@ HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit", "security"}
 
 
 def test_every_allowed_setting_exists() -> None:
-    """A plan that passes the check can't fail for an unknown setting when its client starts."""
+    """A plan that passes validation can't fail for an unknown setting when its client starts."""
     assert set() == {name.replace(".", "_") for name in REFERENCE_SETTINGS} - HAVE
 
 
-def test_every_setting_can_be_said() -> None:
-    """What a reference client has is allowed, has a word of its own in plans, is a switch, or is the harness's."""
+def test_every_setting_can_be_given_in_a_plan() -> None:
+    """Each is allowed as a setting, has its own plan key, is a switch, or is set by the harness."""
     own = {name.replace(".", "_") for name in PLAN_KEY_FOR}
     said = {name.replace(".", "_") for name in REFERENCE_SETTINGS}
     assert set() == HAVE - said - own - SWITCHES - HARNESS
 
 
-def test_the_switches_are_the_plans() -> None:
-    """The names of the switches are fields of an arm."""
+def test_switches_are_fields_of_an_arm() -> None:
     assert SWITCHES <= set(Arm.model_fields)
 
 

@@ -35,7 +35,7 @@ class Container:
         (APIError("gone"), None),
     ],
 )
-def test_cpu_time_in_use(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> None:
+def test_cpu_time_and_network_bytes(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> None:
     """The engine counts nanoseconds; for a stopped container it returns zeros or nothing, which means unknown."""
     assert used == KafkaNode(cast("Any", None), cast("Any", Container(told))).usage()
 

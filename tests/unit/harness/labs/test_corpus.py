@@ -1,4 +1,4 @@
-"""The corpus: plans as files that can be run, and what is skipped with a sentence."""
+"""The corpus: plans as runnable files; unreadable plans are skipped with a message."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ PLAN = find("demo").read_text()
 FOUND = Origin(7, "2026-11-22", ("integrity/lost",), "runs/20261122-020000-demo-0a0a")
 
 
-def test_what_is_kept_is_read_and_can_be_run(tmp_path: Path) -> None:
-    """The file is a plan like any other, and says in its first line where it is from."""
+def test_a_kept_plan_can_be_read_and_run(tmp_path: Path) -> None:
+    """The file is an ordinary plan, and its first line names its origin."""
     path = keep(tmp_path / "corpus", PLAN, FOUND)
     (entry,) = read(tmp_path / "corpus").entries
     assert (path, PLAN, FOUND) == (entry.path, entry.text, entry.origin)
@@ -21,7 +21,7 @@ def test_what_is_kept_is_read_and_can_be_run(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_is_kept_once(tmp_path: Path) -> None:
-    """Under whatever name, with its latest evidence; another plan stands beside it, the newest first."""
+    """Under any name, with its latest evidence; another plan is stored beside it, the newest first."""
     later = Origin(8, "2026-11-23", ("integrity/order",), "elsewhere")
     keep(tmp_path, PLAN, FOUND)
     keep(tmp_path, PLAN.replace("name: demo", "name: other"), later)
@@ -33,22 +33,22 @@ def test_the_same_plan_is_kept_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (PLAN, "its first line must be `# corpus: {…}`"),
+        (PLAN, "the first line must be `# corpus: {…}`"),
         (
             '# corpus: {"schema_version": 0}\n' + PLAN,
-            "it has schema version 0, but this Aftershock reads 1: run it again",
+            "the file has schema version 0, but this Aftershock reads 1: run the plan",
         ),
         (
             '# corpus: {"schema_version": 2}\n' + PLAN,
-            "it has schema version 2, but this Aftershock reads 1: upgrade Aftershock",
+            "the file has schema version 2, but this Aftershock reads 1: upgrade Aftershock",
         ),
         ('# corpus: {"schema_version": 1}\n' + PLAN, "'seed' is missing"),
         ("# corpus: {half\n" + PLAN, "Expecting property name"),
         ('# corpus: {"schema_version": 1, "seed": 1}\nname: [', "the plan is no longer valid: plan.yaml:1:"),
     ],
 )
-def test_what_can_not_be_read_is_skipped(tmp_path: Path, text: str, why: str) -> None:
-    """It says which file and why; the others count."""
+def test_an_unreadable_plan_is_skipped(tmp_path: Path, text: str, why: str) -> None:
+    """The message names the file and the reason; the other plans are read."""
     kept = keep(tmp_path, PLAN, FOUND)
     (tmp_path / "old.yaml").write_text(text)
     found = read(tmp_path)
@@ -59,5 +59,5 @@ def test_what_can_not_be_read_is_skipped(tmp_path: Path, text: str, why: str) ->
 
 
 def test_no_folder_is_an_empty_corpus(tmp_path: Path) -> None:
-    """Before the first failure there is nothing, and nothing is made."""
+    """Before the first failure there is no folder, and reading creates none."""
     assert ((), ()) == (read(tmp_path / "none").entries, read(tmp_path / "none").skipped)

@@ -1,6 +1,6 @@
-"""A suite of chaos tests whose runs are driven by nobody: evidence made up beforehand is copied into their place.
+"""A suite of chaos tests without real runs: prepared evidence is copied into the place of each run.
 
-All else is real: pytest's processes, xdist's workers, the judge and its Spark.
+Everything else is real: pytest's processes, xdist's workers, the judge and its Spark session.
 """
 
 import json
@@ -86,7 +86,7 @@ TRUNCATED = "broken"
 
 
 def project(folder: Path, tests: str, evidence: Collection[str] = (TRUNCATED,)) -> None:
-    """A project of somebody's: a suite, a plan, and evidence for each name that the plan may be given."""
+    """Write a project with a suite, a plan, and evidence for each name that the plan may be given."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "plan.yaml").write_text(PLAN)
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -110,7 +110,7 @@ def _make(folder: Path, names: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """What a session of pytest told in all the ways it has."""
+    """Output of a pytest session on every channel."""
 
     folder: Path
     code: int
@@ -129,7 +129,7 @@ class Told:
 
     @property
     def cases(self) -> dict[str, ET.Element]:
-        """The testcases of the tests themselves, by name; each must be there once."""
+        """Return the testcases by name; each test must occur once."""
         cases = [case for case in self.junit.iter("testcase") if case.get("classname") == "test_suite"]
         named = {str(case.get("name")): case for case in cases}
         assert len(named) == len(cases)
@@ -137,7 +137,7 @@ class Told:
 
     @property
     def last_failed(self) -> set[str]:
-        """What `--lf` would run."""
+        """Return the tests that `--lf` would run."""
         path = self.folder / ".pytest_cache" / "v" / "cache" / "lastfailed"
         return {name.split("::")[1] for name in json.loads(path.read_text())}
 
@@ -147,14 +147,14 @@ class Told:
         return dict(json.loads(path.read_text()))
 
     def section(self, title: str) -> list[str]:
-        """The lines beneath a headline of the terminal's, up to the next."""
+        """Return the lines below a headline of the terminal report, up to the next headline."""
         start = next(i for i, line in enumerate(self.lines) if line.strip("= ") == title and line.startswith("=="))
         rest = self.lines[start + 1 :]
         return rest[: next(i for i, line in enumerate(rest) if line.startswith("=="))]
 
 
 def run_suite(folder: Path, *options: str, deadline_s: float = 500, **environment: str) -> Told:
-    """Run pytest on the suite in ``folder``, in a process of its own, with variables added to our environment."""
+    """Run pytest on the suite in ``folder``, in its own process, with variables added to our environment."""
     command = [sys.executable, "-m", "pytest", "--junitxml=junit.xml", "-ra", *options]
     done = subprocess.run(
         command,

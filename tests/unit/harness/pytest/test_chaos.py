@@ -1,4 +1,4 @@
-"""What the ``chaos`` fixture hands a test: which plan it means, which lease a run needs, what may be expected of it."""
+"""The ``chaos`` fixture: which plan it runs, which lease a run needs, and which expectations it accepts."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ LATENCY = PLAN + 'slo: ["produce.latency p50 < 50ms in steady"]\n'
 
 @pytest.fixture
 def errands(monkeypatch: pytest.MonkeyPatch) -> list[LeasedJob]:
-    """What would have been driven; the run directory is made, and nothing else."""
+    """Return the list of runs that would have been driven; only the run directory is created."""
     asked: list[LeasedJob] = []
 
     def drive(errand: LeasedJob) -> RunDir:
@@ -43,7 +43,7 @@ def errands(monkeypatch: pytest.MonkeyPatch) -> list[LeasedJob]:
 
 
 class Asking:
-    """A test of a project in a folder of its own."""
+    """A test of a project in its own folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -64,7 +64,7 @@ def asking(tmp_path: Path, errands: list[LeasedJob]) -> Asking:  # noqa: ARG001 
 
 
 def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[LeasedJob]) -> None:
-    """Then from pytest's rootdir, then by the name of one that ships."""
+    """Then in pytest's rootdir, then among the shipped plans."""
     (asking.root / "plan.yaml").write_text(COUNTS.replace("leader\n", "at-root\n", 1))
     asking.chaos().run("plan.yaml")
     (asking.tests / "plan.yaml").write_text(COUNTS)
@@ -73,15 +73,15 @@ def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Lea
     assert ["at-root", "leader", "broker-loss"] == [errand.job.timeline.name for errand in errands]
 
 
-def test_a_plan_that_is_nowhere_is_a_sentence(asking: Asking, errands: list[LeasedJob]) -> None:
-    """It says where we looked and what there is, and nothing is driven."""
+def test_a_missing_plan_is_a_clear_error(asking: Asking, errands: list[LeasedJob]) -> None:
+    """The error names the searched places and the existing plans, and no run starts."""
     with pytest.raises(PlanError, match=r"demmo: no such file beside test_a\.py or in .* did you mean `demo`"):
         asking.chaos().run("demmo")
     assert [] == errands
 
 
 def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[LeasedJob]) -> None:
-    """An object becomes the YAML that the evidence keeps, and reads back as the very same plan."""
+    """An object becomes the YAML that the evidence keeps, and reads back as an equal plan."""
     plan = load_plan(LATENCY).plan
     asking.chaos().run(LATENCY)
     asking.chaos().run(plan)
@@ -90,14 +90,14 @@ def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[LeasedJob
 
 
 def test_a_bad_object_names_its_part(asking: Asking) -> None:
-    """A plan built in Python has no lines: the expression that leads to the trouble stands for them."""
+    """A plan built in Python has no lines: the error names the expression that leads to the problem."""
     plan = Plan.model_validate(load_plan(COUNTS).plan.model_copy(update={"slo": ("lost == 0", "lost = 0")}))
     with pytest.raises(PlanError, match=r"plan\.slo\[1\]: invalid SLO at column 6"):
         asking.chaos().run(plan)
 
 
 def test_the_nearest_seed_wins(asking: Asking, errands: list[LeasedJob]) -> None:
-    """The call's, else the mark's, else the session's."""
+    """The call's seed comes first, then the mark's, then the session's."""
     asking.chaos().run(COUNTS)
     asking.chaos(session_seed=5).run(COUNTS)
     asking.chaos(mark=pytest.mark.chaos(seed=9)).run(COUNTS)
@@ -116,15 +116,17 @@ def test_the_nearest_seed_wins(asking: Asking, errands: list[LeasedJob]) -> None
     ],
     ids=["counts", "time", "no SLO", "counts, marked", "no SLO, marked"],
 )
-def test_only_counts_share_the_host(
+def test_only_plans_without_time_slos_share_the_host(
     asking: Asking, errands: list[LeasedJob], plan: str, judged: str | None, kind: str
 ) -> None:
-    """By the plan's SLOs, unless the mark asks for more quiet, or for less where no SLO needs it."""
+    """By the plan's SLOs, unless the mark asks for an exclusive lease, or for a shared lease where no SLO forbids
+    it.
+    """
     asking.chaos(mark=pytest.mark.chaos(judged=judged) if judged else None).run(plan)
     assert kind == errands[0].kind
 
 
-def test_a_mark_can_not_share_what_is_judged_on_time(asking: Asking) -> None:
+def test_a_mark_can_not_share_a_run_with_a_time_slo(asking: Asking) -> None:
     """The plan's SLO would be judged on a busy host."""
     with pytest.raises(PlanError, match="has SLOs on time"):
         asking.chaos(mark=pytest.mark.chaos(judged="integrity")).run(LATENCY)
@@ -140,21 +142,21 @@ def test_a_mark_can_not_share_what_is_judged_on_time(asking: Asking) -> None:
     ],
     ids=lambda mark: str((mark.args, mark.kwargs)),
 )
-def test_a_mark_that_says_what_can_not_be_is_a_sentence(asking: Asking, mark: pytest.MarkDecorator) -> None:
-    """A typing error in a mark must not pass in silence; the sentence shows how it is written."""
+def test_an_invalid_mark_is_a_clear_error(asking: Asking, mark: pytest.MarkDecorator) -> None:
+    """The error shows a valid mark."""
     with pytest.raises(PlanError, match=r"tests/test_a\.py::test_a: .*write @pytest\.mark\.chaos"):
         asking.chaos(mark=mark)
 
 
-async def test_an_async_test_is_told_to_be_plain(asking: Asking, errands: list[LeasedJob]) -> None:
-    """Instead of asyncio's own words from somewhere inside, when a cluster is up already."""
+async def test_an_async_test_is_refused(asking: Asking, errands: list[LeasedJob]) -> None:
+    """Before a cluster is launched, with a clearer error than asyncio's own."""
     with pytest.raises(PlanError, match="make the test a plain function"):
         asking.chaos().run(COUNTS)
     assert [] == errands
 
 
 def test_a_run_is_in_the_ledger_from_its_beginning(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that dies is known by its test; only one that is through counts as finished."""
+    """A run that dies is listed under its test; only a complete run counts as finished."""
 
     def dies(errand: LeasedJob) -> RunDir:
         errand.begin()
@@ -169,8 +171,8 @@ def test_a_run_is_in_the_ledger_from_its_beginning(asking: Asking, monkeypatch: 
     assert "pytest tests/test_a.py::test_a --aftershock-seed=3" == facts["command"]
 
 
-def test_a_finished_run_can_be_looked_at(asking: Asking) -> None:
-    """Its folder, its id and its facts, before there is any verdict."""
+def test_a_finished_run_has_folder_id_and_facts(asking: Asking) -> None:
+    """Before there is any verdict."""
     run = asking.chaos().run(COUNTS)
     assert [run.run_id] == asking.finished == [run.home.name]
     assert [Entry(run.run_id, "tests/test_a.py::test_a")] == asking.suite.entries()
@@ -178,7 +180,7 @@ def test_a_finished_run_can_be_looked_at(asking: Asking) -> None:
 
 
 def test_an_expectation_is_written_with_its_line(asking: Asking, request: pytest.FixtureRequest) -> None:
-    """Beside the evidence, in the words that the judge reads, and named in its manifest."""
+    """Beside the evidence, in the format that the judge reads, and listed in the manifest."""
     origin = Origin("test_chaos.py::test_x", request.path, request.path.parent, None, 3)
     run = Chaos(asking.suite, origin, asking.finished.append).run(LATENCY)
     run.expect("lost == 0")
@@ -201,15 +203,15 @@ def test_an_expectation_is_written_with_its_line(asking: Asking, request: pytest
     ],
 )
 def test_an_expectation_that_can_not_be_judged_is_refused_at_once(asking: Asking, slo: str, sentence: str) -> None:
-    """Grammar, arms, faults and feed are the plan's own rules; the line of the test stands for the plan's."""
+    """Grammar, arms, faults and feed are checked like the plan's; the line of the test replaces the plan's."""
     run = asking.chaos().run(LATENCY)
     with pytest.raises(PlanError, match=rf"^test_chaos\.py:\d+: .*{sentence}"):
         run.expect(slo)
     assert not (run.home / "expectations.jsonl").exists()
 
 
-def test_time_is_not_expected_of_a_run_that_shared_the_host(asking: Asking) -> None:
-    """What was measured beside others proves nothing; the sentence says what to do."""
+def test_a_run_that_shared_the_host_takes_no_time_expectation(asking: Asking) -> None:
+    """A latency measured beside other runs proves nothing; the error names the remedy."""
     run = asking.chaos().run(COUNTS)
     with pytest.raises(PlanError, match=r'shared the host.*@pytest\.mark\.chaos\(judged="latency"\)'):
         run.expect("produce.gap < 5s")

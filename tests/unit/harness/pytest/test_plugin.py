@@ -1,4 +1,4 @@
-"""The plugin in real sessions of pytest where nothing comes to be judged: no chaos tests, crashes, interrupts."""
+"""The plugin in real pytest sessions without judged runs: no chaos tests, crashes, interrupts."""
 
 from pathlib import Path
 
@@ -31,8 +31,8 @@ def suite(folder: Path, tests: str, *options: str) -> Told:
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["alone", "xdist"])
-def test_a_suite_without_chaos_tests_is_left_as_it_is(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """No folder, no section, nothing heavy imported; Python's own warnings as errors find nothing either."""
+def test_a_suite_without_chaos_tests_is_unchanged(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """No folder, no section, no import of Spark or Docker; no warning even if warnings are errors."""
     (tmp_path / "test_light.py").write_text(LIGHT)
     told = run_suite(tmp_path, "-p", "no:asyncio", "-W", "error", *options)
     assert (0, []) == (told.code, [line for line in told.lines if "aftershock" in line and "plugins:" not in line])
@@ -40,14 +40,14 @@ def test_a_suite_without_chaos_tests_is_left_as_it_is(tmp_path: Path, options: t
 
 
 def test_collecting_starts_nothing(folder: Path) -> None:
-    """`--collect-only` lists chaos tests; there is no session then."""
+    """`--collect-only` lists chaos tests and creates no session."""
     told = suite(folder, CHAOS, "--collect-only", "-q")
     assert (0, True) == (told.code, "test_suite.py::test_chaos" in told.lines)
     assert not (folder / "runs").exists()
 
 
-def test_help_and_marks_know_us(folder: Path) -> None:
-    """Our options and our mark are described, and the mark is registered for --strict-markers."""
+def test_options_and_mark_are_documented(folder: Path) -> None:
+    """The mark is registered for --strict-markers."""
     told = suite(folder, "import pytest\n@pytest.mark.chaos(seed=1)\ndef test_a(): pass\n", "--strict-markers")
     assert 0 == told.code
     help_text = run_suite(folder, "--help").output
@@ -63,7 +63,7 @@ def test_help_and_marks_know_us(folder: Path) -> None:
 
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_run_that_could_not_be_driven_fails_its_test_at_once(folder: Path, options: tuple[str, ...]) -> None:
-    """With the error's own text; the run is listed with why it was not judged, and no Spark is started for it."""
+    """With the error's own text; the run is listed with the reason, and Spark doesn't start."""
     told = suite(folder, 'def test_a(chaos): chaos.run("plan.yaml", changes=["name=refused"])\n', *options)
     assert (1, ["test_a"]) == (told.code, list(told.last_failed))
     assert any("ClusterError: k2 did not come back" in line for line in told.section("FAILURES"))
@@ -73,8 +73,8 @@ def test_a_run_that_could_not_be_driven_fails_its_test_at_once(folder: Path, opt
     assert [] == list((folder / "runs").glob("session-*/spark.log"))
 
 
-def test_a_crashed_worker_leaves_a_session_that_ends(folder: Path) -> None:
-    """Its test failed by xdist's word, its run is listed as unjudged, and the tests after it ran."""
+def test_a_session_ends_after_a_worker_crash(folder: Path) -> None:
+    """The test fails as xdist reports it, its run is listed as unjudged, and the following tests run."""
     tests = 'def test_a(chaos): chaos.run("plan.yaml", changes=["name=dying"])\ndef test_b(): pass\n'
     told = suite(folder, tests, "-n", "1")
     assert "1 failed, 1 passed" in told.lines[-1]
@@ -83,8 +83,8 @@ def test_a_crashed_worker_leaves_a_session_that_ends(folder: Path) -> None:
     assert line.endswith("the process that drove the run died")
 
 
-def test_an_interrupt_releases_what_is_held_unjudged(folder: Path) -> None:
-    """A test that was driven but not judged has not passed: an error that says how to judge it."""
+def test_an_interrupt_reports_unjudged_tests_as_errors(folder: Path) -> None:
+    """A test that was driven but not judged has not passed: the error says how to judge it."""
     told = suite(folder, BROKEN + "def test_b(): raise KeyboardInterrupt\n")
     assert 2 == told.code
     assert "1 error" in told.lines[-1]
@@ -95,16 +95,15 @@ def test_an_interrupt_releases_what_is_held_unjudged(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("-n", "1")], ids=["alone", "xdist"])
-def test_a_failure_with_x_still_has_the_others_judged(folder: Path, options: tuple[str, ...]) -> None:
-    """-x stops the loop; the runs that are there are judged, on a line of its own, and what they say counts."""
+def test_finished_runs_are_judged_after_a_failure_with_x(folder: Path, options: tuple[str, ...]) -> None:
+    """-x ends the loop; existing runs are judged, which a separate line announces, and their verdicts count."""
     told = suite(folder, BROKEN + "def test_b(): assert 0\ndef test_never(): pass\n", "-x", *options)
     assert "aftershock: judging 1 run" in told.lines
     assert "1 failed, 1 error" in told.lines[-1]
     assert "truncated" in " ".join(told.section("ERRORS"))
 
 
-def test_runs_go_where_they_are_asked_to(folder: Path) -> None:
-    """`--aftershock-out`, seen from where pytest was started."""
+def test_the_output_option_is_relative_to_the_start_folder(folder: Path) -> None:
     suite(folder, 'def test_a(chaos): chaos.run("plan.yaml", changes=["name=refused"])\n', "--aftershock-out=elsewhere")
     assert not (folder / "runs").exists()
     assert 2 == len(list((folder / "elsewhere").iterdir()))
@@ -129,7 +128,7 @@ suite_summary.pool_of = lambda suite: Pool()
 
 
 def test_the_clusters_of_failed_tests_are_kept_and_named(folder: Path) -> None:
-    """How to look and how to clean up; for a cluster that served a later test, what to do instead."""
+    """How to inspect and remove them; for a cluster that served a later test, what to do instead."""
     tests = BROKEN + 'def test_again(chaos): chaos.run("plan.yaml", changes=["name=broken"])\n'
     project(folder, tests)
     (folder / "conftest.py").write_text((folder / "conftest.py").read_text() + KEEPING)
@@ -140,8 +139,8 @@ def test_the_clusters_of_failed_tests_are_kept_and_named(folder: Path) -> None:
     assert "not kept: the cluster of test_suite.py::test_again: a later test used the cluster; run" in section
 
 
-def test_a_summary_of_ours_that_breaks_leaves_pytest_its_own(folder: Path) -> None:
-    """The traceback is shown in our section; counts and exit status are told as ever."""
+def test_a_broken_summary_does_not_affect_pytests_own(folder: Path) -> None:
+    """Our section has the traceback; counts and exit status are unchanged."""
     project(folder, BROKEN)
     (folder / "conftest.py").write_text((folder / "conftest.py").read_text() + KEEPING.replace("def close", "def shut"))
     told = run_suite(folder)

@@ -1,4 +1,4 @@
-"""Held reports in real sessions of pytest, with xdist and without; the verdicts are scripted by the tests' names."""
+"""Deferred reports in real pytest sessions, with xdist and without; the tests' names determine the verdicts."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -85,7 +85,7 @@ WORKERS = [pytest.param([], id="alone"), WITH_XDIST]
 
 
 class Sessions:
-    """Sessions of pytest in which nothing but ``HOLDING`` holds reports back."""
+    """Pytest sessions in which only ``HOLDING`` defers reports."""
 
     def __init__(self, pytester: pytest.Pytester) -> None:
         self.path = pytester.path
@@ -108,20 +108,20 @@ def last_failed(sessions: Sessions) -> set[str]:
 
 
 def cases(path: Path) -> list[tuple[str, list[str]]]:
-    """Each testcase's name, and the tags in it."""
+    """Return each testcase's name and the tags in it."""
     tree = ET.parse(path)  # noqa: S314 - pytest wrote it
     return [(str(case.get("name")), [part.tag for part in case]) for case in tree.iter("testcase")]
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_everybody_is_told_the_same_once(sessions: Sessions, workers: list[str]) -> None:
+def test_all_channels_report_the_same_outcomes(sessions: Sessions, workers: list[str]) -> None:
     """Counts, exit status, JUnit and --lf agree: each test has one outcome, that of its verdict."""
     result = sessions.run(SUITE, "--junitxml=junit.xml", *workers)
     # failed: fail, own, torn (its call), expected_pass; errors: both inconclusive, error, torn (its teardown)
     result.assert_outcomes(passed=2, failed=4, errors=4, skipped=1, xfailed=2)
     assert 1 == result.ret
     written = cases(sessions.path / "junit.xml")
-    assert 13 == len(written)  # torn is two, as pytest has it
+    assert 13 == len(written)  # The test `torn` counts twice, as in pytest.
     told = dict(written)
     assert [] == told["test_chaos_pass"] == told["test_plain"]
     assert ["failure"] == told["test_chaos_fail"] == told["test_chaos_own_pass"] == told["test_chaos_expected_pass"]
@@ -140,7 +140,7 @@ def test_everybody_is_told_the_same_once(sessions: Sessions, workers: list[str])
 
 @pytest.mark.parametrize("workers", WORKERS)
 def test_the_terminal_shows_the_verdict(sessions: Sessions, workers: list[str]) -> None:
-    """The whole text under the test's name, the sentence in the summary, the word in verbose mode."""
+    """The whole text under the test's name, the message in the summary, the status in verbose mode."""
     result = sessions.run(SUITE, "-v", *workers)
     result.stdout.fnmatch_lines_random(
         [
@@ -158,21 +158,19 @@ def test_the_terminal_shows_the_verdict(sessions: Sessions, workers: list[str]) 
     assert "INCONCLUSIVE" in results[0]
 
 
-def test_what_a_test_printed_stays_with_it(sessions: Sessions) -> None:
-    """The captured output of a held call is shown when the verdict fails it."""
+def test_captured_output_is_shown_with_a_failed_verdict(sessions: Sessions) -> None:
     result = sessions.run(SUITE, "-k", "chaos_fail")
     result.stdout.fnmatch_lines(["*_ test_chaos_fail _*", "*Captured stdout call*", "driven"])
 
 
-def test_a_plain_failure_with_x_releases_what_is_held(sessions: Sessions) -> None:
-    """-x ends the loop at a test's own failure; a verdict can't, and is told all the same."""
+def test_a_plain_failure_with_x_releases_deferred_reports(sessions: Sessions) -> None:
+    """-x ends the loop at a test's own failure, not at a verdict; the verdict is reported nevertheless."""
     result = sessions.run("def test_chaos_fail(): pass\ndef test_own(): assert 0\ndef test_never(): pass\n", "-x")
     result.assert_outcomes(failed=2)
     assert 1 == result.ret
 
 
-def test_stepwise_stops_at_the_verdict_next_time(sessions: Sessions) -> None:
-    """--sw remembers the test that its verdict failed, and begins there."""
+def test_stepwise_starts_at_the_test_that_its_verdict_failed(sessions: Sessions) -> None:
     tests = "def test_chaos_pass(): pass\ndef test_chaos_fail(): pass\n"
     sessions.run(tests, "--sw").assert_outcomes(passed=1, failed=1)
     sessions.run(tests, "--sw").assert_outcomes(failed=1, deselected=1)
@@ -184,8 +182,8 @@ def report(when: str = "call", nodeid: str = "test_a.py::test_a") -> pytest.Test
     return made
 
 
-def test_a_held_report_says_nothing() -> None:
-    """What goes on in its place has no phase, no length and no word; the true one is kept."""
+def test_the_placeholder_of_a_deferred_report_is_empty() -> None:
+    """The placeholder has no phase, duration or status; the real report is kept."""
     deferred, passing = DeferredReports(), report()
     assert deferred.offer(passing)
     assert ("", "", "") == report_status(passing)
@@ -194,8 +192,8 @@ def test_a_held_report_says_nothing() -> None:
     assert ("call", 2.0) == (held.reports[0].when, held.reports[0].duration)
 
 
-def test_only_the_teardown_of_a_held_call_is_held() -> None:
-    """Another test's teardown, a setup, and xdist's report of a crash go on at once."""
+def test_only_the_teardown_of_a_deferred_call_is_deferred() -> None:
+    """Another test's teardown, a setup, and xdist's report of a crash are passed on at once."""
     deferred = DeferredReports()
     deferred.offer(report())
     assert not deferred.offer(report("teardown", "test_a.py::test_b"))
@@ -206,13 +204,12 @@ def test_only_the_teardown_of_a_held_call_is_held() -> None:
 
 
 def test_a_verdict_points_at_the_test() -> None:
-    """`--tb=line` shows file and line of the test, and the sentence."""
+    """`--tb=line` shows file and line of the test, and the message."""
     failed = apply_outcome(report(), Outcome("FAIL", "it was lost", "text"))
     assert "test_a.py:4: it was lost" == str(failed.longrepr.reprcrash)  # type: ignore[union-attr]
     assert "text" == str(failed.longrepr)
 
 
-def test_a_teardown_stays_as_it_was() -> None:
-    """The verdict is of the call alone."""
+def test_the_verdict_does_not_change_the_teardown() -> None:
     ended = report("teardown")
     assert ended is apply_outcome(ended, Outcome("FAIL", "it was lost", "text"))

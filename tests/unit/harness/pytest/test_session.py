@@ -1,4 +1,4 @@
-"""The ledger of a session: written by many processes, read by one."""
+"""The ledger of a session: many processes write it, one process reads it."""
 
 import subprocess
 import sys
@@ -17,14 +17,14 @@ for number in range(200):
 
 
 def test_nothing_is_written_before_the_first_run(tmp_path: Path) -> None:
-    """A suite without chaos tests leaves no trace."""
+    """A suite without chaos tests creates no file."""
     suite = Suite.new(tmp_path, keep_failed=False)
     assert [] == suite.entries()
     assert [] == list(tmp_path.iterdir())
 
 
 def test_lines_of_several_processes_do_not_mix(tmp_path: Path) -> None:
-    """Three workers that enter runs at once: every line is whole, and none is lost."""
+    """Three workers write at once: every line is whole, and none is lost."""
     suite = Suite.new(tmp_path, keep_failed=False)
     workers = [subprocess.Popen([sys.executable, "-c", ENTER, str(suite.folder), name]) for name in "abc"]
     assert [0, 0, 0] == [worker.wait(60) for worker in workers]
@@ -33,8 +33,8 @@ def test_lines_of_several_processes_do_not_mix(tmp_path: Path) -> None:
     assert [f"a-{number}" for number in range(200)] == [run_id for run_id in entered if run_id.startswith("a")]
 
 
-def test_a_worker_knows_what_the_controller_told_it(tmp_path: Path) -> None:
-    """The session survives being carried as text; its runs lie beside its folder."""
+def test_a_worker_gets_the_session_of_the_controller(tmp_path: Path) -> None:
+    """The session survives serialisation; its runs are beside its folder."""
     suite = Suite.new(tmp_path, keep_failed=True)
     told = Suite.from_json(suite.to_json())
     assert suite == told

@@ -1,4 +1,4 @@
-"""Checks beneath their tests in pytest's own JUnit file."""
+"""Checks as additional testcases in pytest's own JUnit file."""
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -46,7 +46,7 @@ def names(path: Path) -> list[tuple[str | None, str | None]]:
 
 
 def test_the_checks_follow_their_test(path: Path) -> None:
-    """Directly beneath it, under a class name of its own; the test itself is there once, as it was."""
+    """Directly after the test, under a separate class name; the test itself occurs once, unchanged."""
     add_checks(path, [ChecksOfTest({"run-1": verdict(Status.PASS, Status.FAIL)}, None)])
     assert [
         ("t.test_a", "test_plain"),
@@ -58,7 +58,7 @@ def test_the_checks_follow_their_test(path: Path) -> None:
 
 
 def test_the_counts_go_up_by_what_was_added(path: Path) -> None:
-    """Tests, failures and errors, on top of what pytest counted in its own way."""
+    """Tests, failures and errors, in addition to pytest's own counts."""
     add_checks(
         path, [ChecksOfTest({"run-1": verdict(Status.PASS, Status.FAIL, Status.INCONCLUSIVE, Status.ERROR)}, None)]
     )
@@ -66,24 +66,23 @@ def test_the_counts_go_up_by_what_was_added(path: Path) -> None:
     assert ("8", "2", "3", "0") == tuple(suite.get(what) for what in ("tests", "failures", "errors", "skipped"))
 
 
-def test_an_error_of_the_verdict_says_so(path: Path) -> None:
-    """pytest words every error that is none of teardown as one of setup; ours is put right, quotes and all."""
+def test_a_verdict_error_is_not_called_a_setup_error(path: Path) -> None:
+    """pytest describes every error outside teardown as one of setup; the text is corrected, quotes included."""
     add_checks(path, [ChecksOfTest({"run-2": verdict(Status.INCONCLUSIVE)}, Outcome("INCONCLUSIVE"))])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
     assert ('INCONCLUSIVE: said "so"', "INCONCLUSIVE", "text") == (error.get("message"), error.get("type"), error.text)
 
 
-def test_an_error_without_a_verdict_says_so_too(path: Path) -> None:
-    """A run that could not be judged has no checks; the test's own error is put right all the same."""
+def test_an_error_without_verdict_is_not_called_a_setup_error(path: Path) -> None:
+    """A run that could not be judged has no checks; the test's own error text is corrected nevertheless."""
     add_checks(path, [ChecksOfTest({"run-2": None}, Outcome("ERROR"))])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
     assert ("ERROR", "4") == (error.get("type"), suite_of(path).get("tests"))
 
 
-def test_a_true_error_of_setup_stays(path: Path) -> None:
-    """A test that was not held back failed as pytest says."""
+def test_a_real_setup_error_is_unchanged(path: Path) -> None:
     add_checks(path, [ChecksOfTest({"run-2": verdict(Status.INCONCLUSIVE)}, None)])
     error = suite_of(path).find("testcase[@name='test_open']/error")
     assert error is not None
@@ -96,8 +95,8 @@ def test_a_test_that_is_there_twice_gets_its_checks_once(path: Path) -> None:
     assert 1 == sum(name == "slo/c0 (arm=a)" for _, name in names(path))
 
 
-def test_several_runs_of_a_test_are_told_apart(path: Path) -> None:
-    """Their checks have the same names, so the run's id goes into the class."""
+def test_checks_of_several_runs_have_distinct_class_names(path: Path) -> None:
+    """The checks have equal names, so the class name contains the run's id."""
     text = FILE.replace(RUN.format("run-1"), RUN.format("run-1")[:-13] + RUN.format("run-4")[12:])
     path.write_text(text)
     add_checks(path, [ChecksOfTest({"run-1": verdict(Status.PASS), "run-4": verdict(Status.PASS)}, None)])
@@ -106,15 +105,15 @@ def test_several_runs_of_a_test_are_told_apart(path: Path) -> None:
     ]
 
 
-def test_a_test_that_was_expected_to_fail_stays_green(path: Path) -> None:
-    """CI counts failures by testcase: those of a test marked xfail are no news."""
+def test_an_xfailed_test_stays_green(path: Path) -> None:
+    """CI counts failures by testcase: failed checks of a test marked xfail are not counted."""
     path.write_text(FILE.replace(RUN.format("run-1"), RUN.format("run-1") + '<skipped type="pytest.xfail" />'))
     add_checks(path, [ChecksOfTest({"run-1": verdict(Status.FAIL)}, Outcome("FAIL"))])
     assert ("4", "1") == (suite_of(path).get("tests"), suite_of(path).get("failures"))
 
 
-def test_what_is_no_junit_file_is_a_sentence(tmp_path: Path) -> None:
-    """A file that another plugin has taken away or half written."""
+def test_a_missing_or_broken_junit_file_is_a_clear_error(tmp_path: Path) -> None:
+    """Another plugin may have removed it or written half of it."""
     with pytest.raises(EvidenceError, match="could not be added"):
         add_checks(tmp_path / "gone.xml", [])
     (tmp_path / "half.xml").write_text("<testsuites><test")
@@ -122,8 +121,8 @@ def test_what_is_no_junit_file_is_a_sentence(tmp_path: Path) -> None:
         add_checks(tmp_path / "half.xml", [])
 
 
-def test_a_repeated_run_brings_the_verdict_that_counts(tmp_path: Path) -> None:
-    """Beneath the id of the first run, which is the one that the test's report names."""
+def test_a_repeated_run_provides_the_verdict(tmp_path: Path) -> None:
+    """Under the id of the first run, which the test's report names."""
     again = RunVerdict(tmp_path / "run-2", verdict(Status.PASS))
     judged = {
         "run-1": RunVerdict(tmp_path / "run-1", verdict(Status.INCONCLUSIVE), repetition=again),

@@ -1,6 +1,6 @@
-"""One session of pytest over every verdict, judged by the real judge, with xdist and without.
+"""One pytest session with every verdict, judged by the real judge, with xdist and without.
 
-Who drives the runs is left out: evidence made up beforehand takes their place (see `foreign_suite`).
+Prepared evidence replaces the runs (see `foreign_suite`).
 """
 
 import xml.etree.ElementTree as ET
@@ -33,7 +33,7 @@ def test_own(chaos):
 
 def test_starved(chaos): chaos.run("plan.yaml", changes=["name=starved"])
 """
-#: each run takes the judge five seconds: once is enough for the one that is repeated
+#: Judging takes five seconds a run, so the repeated run is judged in one session only.
 ALONE, XDIST = ("-p", "no:xdist", "--deselect", "test_suite.py::test_starved"), ("-n", "2")
 
 
@@ -77,8 +77,7 @@ def test_every_test_counts_once(told: Told) -> None:
     assert {"test_losing", "test_own", "test_unwitnessed", "test_broken"} == told.last_failed
 
 
-def test_each_has_its_own_word(told: Told) -> None:
-    """One line of result a test in verbose mode, with the word of its verdict."""
+def test_verbose_mode_shows_the_status_of_each_verdict(told: Told) -> None:
     for test, word in {
         "test_plain": "PASSED",
         "test_passing": "PASSED",
@@ -91,17 +90,17 @@ def test_each_has_its_own_word(told: Told) -> None:
         assert word in line
 
 
-def test_held_results_come_when_all_are_judged(told: Told) -> None:
-    """What needs no verdict is told at once, everything else after the judging, in the order the tests ended."""
+def test_deferred_results_come_when_all_runs_are_judged(told: Told) -> None:
+    """Results without verdict are reported at once, all others after judging, in the order in which the tests ended."""
     results = [line for line in told.lines if "%]" in line or line.startswith("aftershock: judging")]
     judging = next(i for i, line in enumerate(results) if line.startswith("aftershock: judging"))
     assert {"test_plain", "test_own"} == {line.split("::")[1].split()[0] for line in results[:judging]}
 
 
-def test_a_failure_tells_the_verdict(told: Told) -> None:
-    """The sentence, the check that failed and its records, the report's path, and what the test printed."""
+def test_a_failure_shows_the_verdict(told: Told) -> None:
+    """The message, the failed check and its records, the report's path, and the test's output."""
     text = "\n".join(told.section("FAILURES"))
-    assert "FAIL: demo, seed 0: a promise was broken" in text
+    assert "FAIL: demo, seed 0: a requirement was violated" in text
     assert "FAIL integrity/lost (arm=baseline consume)" in text
     (run,) = runs_of(told, "test_losing")
     assert f"{run['run']}/report.html" in text
@@ -109,7 +108,7 @@ def test_a_failure_tells_the_verdict(told: Told) -> None:
 
 
 def test_an_undecided_test_is_an_error_of_its_verdict(told: Told) -> None:
-    """Not of its setup: neither in the terminal nor in JUnit; the type says which verdict it was."""
+    """Not of its setup, in the terminal and in JUnit; the error type is the verdict."""
     errors = "\n".join(told.section("ERRORS"))
     assert "ERROR at verdict of test_unwitnessed" in errors
     assert "INCONCLUSIVE witness/kill-1" in errors
@@ -120,7 +119,7 @@ def test_an_undecided_test_is_an_error_of_its_verdict(told: Told) -> None:
 
 
 def test_evidence_that_can_not_be_judged_is_an_error(told: Told) -> None:
-    """It names the file; the other runs are judged all the same."""
+    """The error names the file; the other runs are judged."""
     error = told.cases["test_broken"].find("error")
     assert error is not None
     assert ("ERROR", True) == (error.get("type"), "produce-0.parquet: truncated" in str(error.get("message")))
@@ -128,7 +127,7 @@ def test_evidence_that_can_not_be_judged_is_an_error(told: Told) -> None:
 
 
 def test_junit_has_each_test_once_and_its_checks_beneath(told: Told) -> None:
-    """Own name and class, statuses true, counters that add up."""
+    """Own name and class, correct statuses, counters that add up."""
     assert ["failure"] == [part.tag for part in told.cases["test_losing"] if part.tag != "properties"]
     assert [] == [part.tag for part in told.cases["test_passing"] if part.tag != "properties"]
     failed = [case.get("name") for case in checks_of(told, "test_losing") if case.find("failure") is not None]
@@ -140,7 +139,7 @@ def test_junit_has_each_test_once_and_its_checks_beneath(told: Told) -> None:
 
 
 def test_an_expectation_is_judged_with_the_plan(told: Told) -> None:
-    """And says which line of the test asked for it."""
+    """Its check names the line of the test."""
     names = [case.get("name") for case in checks_of(told, "test_passing")]
     assert {"slo/lost (all arms)", "slo/duplicate (all arms)"} <= set(names)
     (run,) = runs_of(told, "test_passing")
@@ -149,7 +148,7 @@ def test_an_expectation_is_judged_with_the_plan(told: Told) -> None:
 
 
 def test_a_test_that_fails_by_itself_is_judged_for_the_record(told: Told) -> None:
-    """Its own assertion is the failure; the run's verdict is told beneath."""
+    """Its own assertion is the failure; the run's verdict is shown below."""
     failure = told.cases["test_own"].find("failure")
     assert failure is not None
     assert "assert 1 == 2" in str(failure.get("message"))
@@ -157,7 +156,7 @@ def test_a_test_that_fails_by_itself_is_judged_for_the_record(told: Told) -> Non
 
 
 def test_the_section_lists_every_run(told: Told) -> None:
-    """Status, test and report; the index leads to all of them."""
+    """Status, test and report; the index links to all reports."""
     section = told.section("aftershock")
     for test, status in {"test_losing": "FAIL", "test_passing": "PASS", "test_broken": "not judged"}.items():
         (line,) = [line for line in section if f"::{test} " in line]
@@ -168,8 +167,8 @@ def test_the_section_lists_every_run(told: Told) -> None:
         assert str(run["run"]) in page
 
 
-def test_github_is_told_of_the_verdicts(told: Told) -> None:
-    """An annotation for what did not pass, once for each run, and a summary of the step; nothing for a run without."""
+def test_github_gets_annotations_and_a_summary(told: Told) -> None:
+    """One annotation for each run that did not pass, and a summary of the step; none for a session without runs."""
     errors = [line for line in told.lines if line.startswith("::error ") and "integrity/lost" in line]
     assert 1 == len(errors), told.lines
     assert any(line.startswith("::warning ") and "witness/kill-1" in line for line in told.lines)
@@ -180,7 +179,7 @@ def test_github_is_told_of_the_verdicts(told: Told) -> None:
     assert str(broken["run"]) not in summary
 
 
-def test_a_starved_run_is_driven_once_more_alone(told: Told) -> None:
+def test_a_starved_run_is_repeated_with_an_exclusive_lease(told: Told) -> None:
     """The second verdict is the test's; both runs are kept and named."""
     if "test_starved" not in told.cases:
         pytest.skip("repeated in the session with xdist alone")

@@ -1,4 +1,4 @@
-"""When a run is worth repeating: only where the host, and nothing else, left it undecided."""
+"""Repetition of a run: only if the host, and nothing else, left it undecided."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ DOUBTED = "harness/host: the host was starved; measured: p50 is 30 ms"
     ids=["host", "generator", "what the host left open", "nor did it settle", "what is only watched failed"],
 )
 def test_a_starved_run_is_repeated(checks: tuple[Check, ...]) -> None:
-    """The host, the generator, and what either leaves undecided."""
+    """Host checks, generator checks, and checks that are inconclusive because of them."""
     assert host_starved(verdict(*checks))
 
 
@@ -67,6 +67,6 @@ def test_a_starved_run_is_repeated(checks: tuple[Check, ...]) -> None:
         "unfinished",
     ],
 )
-def test_nothing_else_is_repeated(checks: tuple[Check, ...]) -> None:
-    """A FAIL, an open count, a fault without proof: driving it again would roll the dice for another answer."""
+def test_other_verdicts_are_not_repeated(checks: tuple[Check, ...]) -> None:
+    """For a FAIL, an open count or a fault without witness a repetition would only draw another result."""
     assert not host_starved(verdict(*checks))

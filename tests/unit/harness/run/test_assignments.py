@@ -1,4 +1,4 @@
-"""Assignments of clients: each gets the settings of the plan, and no two send at the same instant."""
+"""Assignments of clients: each gets the settings of the plan, and no two arms send at the same instant."""
 
 import shutil
 from pathlib import Path
@@ -37,7 +37,7 @@ IMAGE = ("image", "client")
 
 
 class Doorways:
-    """A cluster as far as assignments need it: bootstrap addresses and security."""
+    """The part of a cluster that assignments use: bootstrap addresses and security."""
 
     security = SecuritySettings(protocol="SASL_SSL", mechanism="PLAIN", user="alice", password="${PASSWORD}")  # noqa: S106
 
@@ -109,8 +109,8 @@ def test_arms_send_the_same_records_and_never_at_once() -> None:
     assert 10_000 == y.offset_us - x.offset_us
 
 
-def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
-    """The reference client hears of its switches, the Java client of its command; commits are dealt to groups."""
+def test_arms_get_the_settings_of_their_client() -> None:
+    """The reference client gets its switches, the Java client its command; commits are dealt to groups."""
     ours, kafkas = told()["positions-ours-commit"], told()["positions-kafkas-commit"]
     assert isinstance(ours, CommitAssignment)
     assert isinstance(kafkas, CommitAssignment)
@@ -122,7 +122,7 @@ def test_arms_of_other_clients_are_told_what_is_theirs() -> None:
     assert 6 == len({each.producer_id for each in told().values() if not isinstance(each, ConsumeAssignment)})
 
 
-def test_a_closed_loop_is_told_how_many_and_to_whom() -> None:
+def test_a_closed_loop_has_an_in_flight_limit_and_partitions() -> None:
     """No rate, and the number of offsets partitions from the cluster's configuration."""
     busy, plain = told()["busy-ours-commit"], told()["positions-ours-commit"]
     assert isinstance(busy, CommitAssignment)
@@ -131,26 +131,26 @@ def test_a_closed_loop_is_told_how_many_and_to_whom() -> None:
     assert (20, None, None) == (plain.rate_per_s, plain.in_flight, plain.offsets_partitions)
 
 
-def test_names_are_known_before_anything_is_told() -> None:
-    """A fault may only set the quotas of clients that are ours, and their names are theirs from the timeline on."""
+def test_client_names_are_known_before_assignment() -> None:
+    """A fault may set quotas of the run's clients only, and the timeline has their names."""
     checked = load_plan(PLAN)
     timeline = compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
     assert [*told()] == [*worker_names(timeline)]
 
 
-def test_readers_are_told_where_the_run_begins() -> None:
-    """Earlier records of an existing topic are ignored, also if an earlier run wrote them."""
+def test_readers_ignore_records_from_before_the_run() -> None:
+    """Also if an earlier run wrote them to the existing topic."""
     told_readers = [each for each in told().values() if isinstance(each, ConsumeAssignment)]
     assert [{0: 5}, {0: 5}] == [each.begin for each in told_readers]
 
 
-def test_everybody_is_told_how_to_connect() -> None:
-    """The names of the variables, as the cluster has them; no secret."""
+def test_every_assignment_has_security_without_secrets() -> None:
+    """The names of environment variables, as in the cluster's configuration."""
     assert {Doorways.security} == {each.security for each in told().values()}
 
 
 def test_an_image_is_named_for_the_kafka_image_it_is_made_from() -> None:
-    """Kafka's version is in the name; another image of that version, official or ours, makes another name."""
+    """Kafka's version is in the name; another image of that version, official or ours, gives another name."""
     official, ours, older = (
         build.java_client(kafka).name
         for kafka in ("apache/kafka:4.3.1", "aftershock/kafka:4.3.1-0123456789", "k:4.1.2")
@@ -162,7 +162,9 @@ def test_an_image_is_named_for_the_kafka_image_it_is_made_from() -> None:
 
 
 def test_the_command_carries_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container that is left is found by its run; it is removed when it ends, and its output is not logged."""
+    """A container that outlives its run is identified by the run's label; it is removed at its end, and its output
+    is not logged.
+    """
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/docker")
     words = java_command("i:1", {"aftershock.run": "r 1", "aftershock.keep": "false"})
     assert words[:3] == ("docker", "run", "--interactive")
@@ -172,8 +174,8 @@ def test_the_command_carries_the_labels(monkeypatch: pytest.MonkeyPatch) -> None
     assert label_worker(words, "w")[-4:] == ("--label", "aftershock.worker=w", "i:1", "/opt/aftershock/client")
 
 
-def test_without_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the missing command, and what needs it."""
+def test_a_missing_docker_command_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the command and the client that needs it."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(EngineError, match=r"client: java.*not on the PATH"):
         java_command("i:1", {})

@@ -1,4 +1,4 @@
-"""Faults on client processes, with real processes: a client is its worker and all that the worker started."""
+"""Faults on client processes, with real processes: a client is its worker and all processes that the worker started."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def states(crew: ClientProcesses) -> dict[str, str]:
 
 
 async def test_a_kill_takes_the_worker_and_its_program(bench: Bench) -> None:
-    """Both processes of a program's worker are gone, the other worker lives; released, it is there again."""
+    """Both processes of a worker with a program end, the other worker lives; after the release the worker restarts."""
     program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
     async with Fleet([program, bench.produce(worker="other", producer_id=1)], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -75,8 +75,8 @@ async def test_a_kill_takes_the_worker_and_its_program(bench: Bench) -> None:
         await until(lambda: "mine" in fleet.progress() and fleet.progress()["mine"].failed > 0, "what was due")
 
 
-async def test_a_pause_freezes_all_of_it(bench: Bench) -> None:
-    """Worker and program read back as stopped, its pulse stands still, and both go on when they are thawed."""
+async def test_a_pause_freezes_worker_and_program(bench: Bench) -> None:
+    """Both processes read back as stopped, the worker's heartbeat stops, and both continue after the resume."""
     program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
     async with Fleet([program], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -93,8 +93,8 @@ async def test_a_pause_freezes_all_of_it(bench: Bench) -> None:
         await until(lambda: states(crew) == {"mine": "running"} and crew.heartbeat("mine") != frozen, "it goes on")
 
 
-async def test_only_its_own_connections_are_ended(bench: Bench) -> None:
-    """Every connection of one client is gone and it makes new ones; the other keeps all that it had."""
+async def test_only_the_connections_of_one_client_are_closed(bench: Bench) -> None:
+    """Every connection of one client closes and it connects again; the other client keeps all its connections."""
     both = [bench.produce(worker="hit"), bench.produce(worker="spared", producer_id=1)]
     async with Fleet(both, bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -113,7 +113,7 @@ async def test_only_its_own_connections_are_ended(bench: Bench) -> None:
 
 
 async def test_a_frozen_worker_of_a_dead_runner_can_be_ended(bench: Bench) -> None:
-    """``heal`` kills the workers that a dead runner left, also frozen ones and their programs."""
+    """``heal`` kills the workers that a dead runner left, also frozen workers and their programs."""
     program = bench.produce(worker="mine", client="exec", command=(sys.executable, str(PROGRAM)))
     async with Fleet([program], bench.logs) as fleet:
         await fleet.start(READY_S)
@@ -122,16 +122,16 @@ async def test_a_frozen_worker_of_a_dead_runner_can_be_ended(bench: Bench) -> No
         await until(lambda: not client_processes.workers(bench._common["run_id"]), "nothing left of it")
 
 
-def test_where_no_run_is_under_way_there_are_no_clients() -> None:
-    """Without a run in progress there are no clients, and a release is no error."""
+def test_without_a_run_there_are_no_clients() -> None:
+    """A release is no error."""
     crew = ClientProcesses(f"run-{uuid.uuid4()}")
     assert crew.members() == []
     assert crew.heartbeat("x") is None
     crew.release("x")
 
 
-def test_the_spool_of_a_dead_runner_is_nobodys() -> None:
-    """Its rows are for ``heal`` to save; faults find no clients there."""
+def test_the_spool_of_a_dead_runner_has_no_clients() -> None:
+    """Its rows are for ``heal`` to save."""
     run_id = f"run-{uuid.uuid4()}"
     left = TMPFS / f"aftershock-{run_id}.999999999:1"
     left.mkdir()
@@ -150,8 +150,8 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield here, there
 
 
-def test_hung_up_its_next_read_is_the_end(ends: tuple[socket.socket, socket.socket]) -> None:
-    """The connection ends as if its broker had closed it, and no descriptor of the harness stays open."""
+def test_the_next_read_of_a_shut_down_connection_ends(ends: tuple[socket.socket, socket.socket]) -> None:
+    """The connection ends as if its broker had closed it, and the harness leaves no descriptor open."""
     here, there = ends
     (held,) = [held for held in connections(os.getpid()).values() if held.descriptor == here.fileno()]
     before = _open_files()
@@ -162,10 +162,10 @@ def test_hung_up_its_next_read_is_the_end(ends: tuple[socket.socket, socket.sock
 
 
 @pytest.mark.parametrize("into", ["a file", "another connection"])
-def test_one_that_ended_meanwhile_is_left_alone(
+def test_a_reused_descriptor_is_not_shut_down(
     ends: tuple[socket.socket, socket.socket], tmp_path: Path, into: str
 ) -> None:
-    """The descriptor now belongs to a file or to another connection, which must not be shut down."""
+    """The descriptor now belongs to a file or to another connection."""
     here, there = ends
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as doomed:
         (held,) = [held for held in connections(os.getpid()).values() if held.descriptor == doomed.fileno()]

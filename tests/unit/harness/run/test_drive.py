@@ -1,4 +1,4 @@
-"""Calibration: the noise is recorded, and an SLO finer than it is refused before anything is sent."""
+"""The live half of a run: calibration, sampled metrics, and the reads after the load."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ OBJECTIVES = (
 
 
 class LateClock(JumpingClock):
-    """Every timer fires this late."""
+    """A clock whose timers all fire late by the same time."""
 
     late_us = 0
 
@@ -44,15 +44,15 @@ async def calibrated(home: RunDir, late_us: int) -> Noise:
     return Noise(**json.loads((home.path / "run.json").read_text())["calibration"])
 
 
-async def test_a_quiet_host(home: RunDir) -> None:
-    """Punctual timers and a probe through each client link; every SLO may be judged."""
+async def test_every_slo_may_be_judged_on_a_quiet_host(home: RunDir) -> None:
+    """Punctual timers and a probe through each client link."""
     noise = await calibrated(home, 100)
     assert noise.timer_late_ms == pytest.approx(0.1)
     assert (noise.timers, noise.probes) == (100, 27)
     assert noise.probe_ms is not None
 
 
-async def test_a_late_host_refuses_the_fine_slo_alone(home: RunDir) -> None:
+async def test_an_slo_finer_than_the_noise_is_refused(home: RunDir) -> None:
     """With timers 3 ms late, 2 ms can't be judged: the error has position and remedy, and the measurement is kept."""
     with pytest.raises(PlanError) as refused:
         await calibrated(home, 3_000)
@@ -61,8 +61,7 @@ async def test_a_late_host_refuses_the_fine_slo_alone(home: RunDir) -> None:
     assert json.loads((home.path / "run.json").read_text())["calibration"]["timer_late_ms"] == pytest.approx(3.0)
 
 
-def test_no_slo_is_too_coarse() -> None:
-    """Counts and thresholds above the noise are left alone."""
+def test_slos_above_the_noise_are_accepted() -> None:
     assert [] == list(unmeasurable_slos(OBJECTIVES[1:], Noise(19.9, 100, None, 0)))
 
 
@@ -88,10 +87,10 @@ class Unreadable:
     ("cluster", "workload", "asked"),
     [(LAUNCHED, COMMITS, True), (LAUNCHED, {"name": "w", "commit": None}, False), ({"attach": {}}, COMMITS, False)],
 )
-async def test_whose_commits_are_read(
+async def test_commits_are_read_of_launched_clusters_only(
     cluster: dict[str, Any], workload: dict[str, Any], asked: bool, tmp_path: Path
 ) -> None:
-    """Only offsets of a launched cluster whose plan commits are read; an error is logged, and the run goes on."""
+    """And only if the plan commits; an error is logged, and the run continues."""
     said: list[str] = []
     brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
     await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
@@ -111,7 +110,7 @@ async def test_counters_and_the_host_are_recorded(tmp_path: Path) -> None:
     async with Sampler(tmp_path, clock, read) as sampler:
         await asyncio.wait_for(seen.wait(), 10)
         async with asyncio.timeout(10):
-            # polled, since the sampler has no reason to tell anybody
+            # The sampler signals nothing, so its file is polled.
             while not any(s.name == "host.cpu_busy" for s in sampler._samples):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     rows = pq.read_table(tmp_path / "samples.parquet").to_pylist()

@@ -33,7 +33,7 @@ def test_names_are_not_markup() -> None:
 
 
 def test_without_clients_there_is_no_table() -> None:
-    """An injection by hand has no clients: a headline, and no columns of nothing."""
+    """An injection by hand has no clients: a headline without table."""
     status = Status("pause-1 witnessed", 2.0, ["3 s left"], ())
     assert "    2 s  pause-1 witnessed: 3 s left" == status_line(status)
     console = Console(file=io.StringIO(), width=80, force_terminal=False)

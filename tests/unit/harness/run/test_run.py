@@ -34,8 +34,7 @@ def ended(home: RunDir, error: BaseException | None) -> tuple[str, str | None]:
     return facts["status"], facts["why"]
 
 
-def test_a_good_end_is_sealed(home: RunDir) -> None:
-    """Only a run that came to its end has a manifest."""
+def test_a_completed_run_has_a_manifest(home: RunDir) -> None:
     assert ("complete", None) == ended(home, None)
     assert (home.path / "manifest.json").exists()
 
@@ -49,23 +48,23 @@ def test_a_good_end_is_sealed(home: RunDir) -> None:
         (ValueError("a bug"), "failed", "a bug"),
     ],
 )
-def test_a_bad_end_is_told_and_not_sealed(home: RunDir, error: BaseException, status: str, says: str) -> None:
-    """An interrupt, our own errors, a full disk and a bug each leave their reason, and no manifest."""
+def test_a_failed_run_has_a_reason_and_no_manifest(home: RunDir, error: BaseException, status: str, says: str) -> None:
+    """After an interrupt, an error of ours, a full disk or a bug."""
     told, why = ended(home, error)
     assert status == told
     assert says in (why or "")
     assert not (home.path / "manifest.json").exists()
 
 
-def test_a_full_disk_is_a_sentence(home: RunDir) -> None:
+def test_a_full_disk_is_a_clear_error(home: RunDir) -> None:
     """The error names the cause and the remedy."""
     with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
         with record_outcome(home, Progress(Console(file=io.StringIO()))):
             raise OSError(28, "No space left on device")
 
 
-async def test_work_is_given_up_when_a_client_dies() -> None:
-    """The death is raised at once, and the work is cancelled, not left running."""
+async def test_work_is_cancelled_when_a_client_dies() -> None:
+    """The death is raised at once."""
     cancelled = asyncio.Event()
 
     async def work() -> None:
@@ -82,8 +81,8 @@ async def test_work_is_given_up_when_a_client_dies() -> None:
     assert cancelled.is_set()
 
 
-async def test_work_that_ends_is_what_counts() -> None:
-    """A watch that never returns does not keep the result waiting; an error of the work itself is raised."""
+async def test_finished_work_does_not_wait_for_the_watch() -> None:
+    """A watch that never returns does not delay the result; an error of the work itself is raised."""
 
     async def watch() -> NoReturn:
         await asyncio.Event().wait()
@@ -116,8 +115,8 @@ faults: [{fault}]
         ("true", "", True),
     ],
 )
-def test_a_fault_in_the_protocol_brings_the_wire_proxy(*, asked: str, fault: str, has_one: bool) -> None:
-    """A plan with such a fault gets the proxy without asking for it; any other plan only if it asks."""
+def test_a_protocol_fault_starts_the_wire_proxy(*, asked: str, fault: str, has_one: bool) -> None:
+    """A plan with such a fault gets the proxy; any other plan only on request."""
     job = prepare(PLAN.format(asked=asked, fault=fault), (), 1, print)
     assert has_one == job.spec.wire_proxy
 
@@ -135,8 +134,8 @@ class Watched:
         raise AssertionError
 
 
-async def test_the_proxys_end_ends_the_run() -> None:
-    """As a client's does; without a proxy only the clients are watched."""
+async def test_the_end_of_the_wire_proxy_ends_the_run() -> None:
+    """Like a client's end; without a proxy only the clients are watched."""
     quiet, gone = Watched(None), Watched(ClusterError("the wire proxy has ended"))
     with pytest.raises(ClusterError, match="wire proxy"):
         await _watch_processes(cast("Any", quiet), cast("Any", SimpleNamespace(wire_proxy=gone)))

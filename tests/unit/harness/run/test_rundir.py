@@ -38,8 +38,8 @@ def test_the_manifest_lists_tables(tmp_path: Path) -> None:
     assert "outcomes/part-0.parquet" in json.loads((home.path / "manifest.json").read_text())["files"]
 
 
-def test_a_folder_that_cannot_be_written_gets_a_sentence(tmp_path: Path) -> None:
-    """If `--out` is a file, the error advises to choose another."""
+def test_an_output_folder_that_can_not_be_written(tmp_path: Path) -> None:
+    """If `--out` is a file, the error advises to choose another path."""
     (tmp_path / "file").touch()
     with pytest.raises(EvidenceError, match="choose another --out"):
         RunDir.create(tmp_path / "file", "demo", 0, "")

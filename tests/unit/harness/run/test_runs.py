@@ -28,7 +28,7 @@ def run(out: Path, run_id: str, days_ago: int = 0, **facts: Any) -> Path:
 
 
 def stands(run_id: str, home: Path, *, keep: bool = True) -> LabelledCluster:
-    return LabelledCluster(run_id, DEAD, home, keep, here=True)
+    return LabelledCluster(run_id, DEAD, home, keep, is_local=True)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_only_runs_are_runs(out: Path) -> None:
     assert [] == runs_in(out / "nowhere")
 
 
-def test_what_is_said_of_a_run(out: Path) -> None:
+def test_status_and_size_of_a_run(out: Path) -> None:
     """The status is the verdict, else how the run ended, or `died`; the size is that of the files."""
     (out / "new" / "verdict.json").write_text('{"status": "FAIL"}')
     run(out, "lost", 2, status="running")
@@ -95,8 +95,8 @@ def test_criteria(out: Path, keep: int | None, days: int | None, expected: list[
     assert expected == names(pruning(runs_in(out), [], keep, before)[0])
 
 
-def test_what_is_needed_stays(out: Path) -> None:
-    """A run whose process lives, one whose cluster stands by home, by id, or as the last lessee of a pool's."""
+def test_runs_in_use_are_not_removable(out: Path) -> None:
+    """A run whose process lives, or whose cluster stands, by home, by id, or as the last lessee of a pool's cluster."""
     run(out, "driven", 50, owner=ownership.owner())
     run(out, "pooled", 51, cluster="pool-3f-0-1a")
     standing = [
@@ -122,14 +122,12 @@ def test_removal(out: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), [("30d", 30 * 24), ("12h", 12), ("90m", 1.5)])
-def test_ages(text: str, expected: float) -> None:
-    """Days, hours, minutes."""
+def test_ages_in_days_hours_and_minutes(text: str, expected: float) -> None:
     assert timedelta(hours=expected) == parse_age(text)
 
 
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "3w", "1.5d", "9999999d", ""])
-def test_what_is_no_age(text: str) -> None:
-    """Anything else is an error with an example."""
+def test_an_invalid_age_is_an_error_with_an_example(text: str) -> None:
     with pytest.raises(AftershockError, match="is not an age; give a number with its unit, for example 30d"):
         parse_age(text)
 

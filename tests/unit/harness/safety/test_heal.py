@@ -1,4 +1,6 @@
-"""Healing after a death: undos come from the journal, run once, and faults of live processes stay."""
+"""Healing after a death: undos come from the journal and run once, faults of live processes stay, and manual
+commands name the parts that could not be healed.
+"""
 
 import json
 import subprocess
@@ -65,8 +67,8 @@ async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world
     assert [] == await undone(path)
 
 
-async def test_an_undo_that_fails_is_told_after_all_were_tried(tmp_path: Path, world: FakeWorld) -> None:
-    """One unknown verb: the other fault is healed all the same, the first stays open and is named."""
+async def test_a_failed_undo_is_reported_after_all_were_tried(tmp_path: Path, world: FakeWorld) -> None:
+    """One unknown verb: the other fault is healed, the failed one stays open and is named."""
     await world.kill(2)  # type: ignore[arg-type]
     unknown = Undo("unheard_of")  # type: ignore[arg-type]
     path = journal_of(tmp_path / "journal.jsonl", (DEAD, "odd", "intended", unknown), (DEAD, "dead", "intended", START))
@@ -105,8 +107,8 @@ def test_two_journals_on_one_file_keep_their_lines_whole(tmp_path: Path) -> None
     assert {f"{name}-{n}" for name in "ab" for n in range(30)} == written
 
 
-def test_a_journals_lines_say_who_owes_the_undo(tmp_path: Path) -> None:
-    """Every line names this process, by id and start time."""
+def test_every_journal_line_names_its_owner(tmp_path: Path) -> None:
+    """Process id and start time."""
     journal = Journal(tmp_path / "journal.jsonl", RunClock(0))
     journal.record(Entry("a", "k", "intended", Targets(), START))
     journal.close()
@@ -147,8 +149,8 @@ def test_only_the_spools_of_the_dead_are_orphaned(tmp_path: Path, shm: Path) -> 
     assert not mine.path.exists()
 
 
-def test_a_dead_runs_books_are_closed(tmp_path: Path, shm: Path) -> None:
-    """Its spool is gone, its run.json says that it failed; Spark's scratch folder is gone; the evidence stays."""
+def test_files_of_a_dead_run_are_finalised(tmp_path: Path, shm: Path) -> None:
+    """Its spool and Spark's scratch folder are removed, its run.json says that it failed; the evidence stays."""
     home, spool = dead_runs_spool(tmp_path)
     scratch = home.path / "logs" / ".spark-x"
     scratch.mkdir()
@@ -160,8 +162,8 @@ def test_a_dead_runs_books_are_closed(tmp_path: Path, shm: Path) -> None:
     assert [] == list(shm.iterdir())
 
 
-def test_frozen_clients_of_a_dead_run_are_ended() -> None:
-    """A client process that can't see its runner's death is killed by its run's id; another run's is left alone."""
+def test_frozen_clients_of_a_dead_run_are_killed() -> None:
+    """A frozen client can't see its runner's death, so it is killed by its run's id; another run's client lives."""
     sleeper = "import time; time.sleep(60)"
     word = "aftershock.workloads.load.worker"
     mine, other = (
@@ -182,7 +184,7 @@ CONTAINERS = {1: "aftershock-x-k1", 2: "aftershock-x-k2"}
 API = "http://127.0.0.1:8474"
 
 
-def test_each_thing_has_its_command() -> None:
+def test_each_broken_part_has_a_manual_command() -> None:
     """Docker's for nodes, Toxiproxy's for proxies; all parts of a fault in order, without repetition."""
     undo = all_of(
         [
@@ -203,8 +205,8 @@ def test_each_thing_has_its_command() -> None:
     ]
 
 
-def test_what_only_kafka_can_put_back() -> None:
-    """For other undos, and without Toxiproxy, the command is `aftershock heal`."""
+def test_other_undos_are_left_to_aftershock_heal() -> None:
+    """Also all undos of a cluster without Toxiproxy."""
     assert manual_commands(Undo("restore_settings", {}), {}, None, "x") == ["aftershock heal --run x"]
     assert manual_commands(Undo("start", {"broker": 1}), {}, None, "x") == ["aftershock heal --run x"]
     assert manual_commands(Undo("nothing"), CONTAINERS, API, "x") == []

@@ -1,4 +1,4 @@
-"""The journal: on disk before the harm, and enough in it for another process to heal."""
+"""The journal: on disk before the fault is injected, with all that another process needs to heal."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_witness_and_reason_are_kept_when_there_are_any(journal: Journal) -> Non
 def test_open_faults_are_those_not_yet_healed(journal: Journal) -> None:
     """The status line shows the faults in force."""
     told = [("a", "intended"), ("b", "intended"), ("a", "injected"), ("a", "healed")]
-    # c found nothing to hit; d could not be healed
+    # Fault c had no target; fault d could not be healed.
     told += [("c", "failed"), ("d", "intended"), ("d", "healing"), ("d", "failed")]
     for fault, state in told:
         journal.record(Entry(fault, "kill", state, Targets(), START))  # type: ignore[arg-type]  # each is a State

@@ -1,4 +1,4 @@
-"""The host's lease between real processes: which may hold it together, which wait, and what is logged."""
+"""The host's lease between real processes: which processes hold it together, which wait, and what is logged."""
 
 import os
 import signal
@@ -72,8 +72,8 @@ def test_a_latency_run_is_alone(enter: Enter, newcomer: Kind) -> None:
     assert ["left", "inside"] == [first.line(), second.line()]
 
 
-def test_who_waits_is_told_once(enter: Enter, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, however often it retries: here four times before the holder leaves."""
+def test_a_waiting_process_logs_the_holder_once(enter: Enter, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line for four retries."""
     first = enter("latency", "first")
     looks: list[int] = []
     said: list[str] = []
@@ -85,7 +85,9 @@ def test_who_waits_is_told_once(enter: Enter, folder: Path, monkeypatch: pytest.
             first.tell()
             assert "left" == first.line()
 
-    monkeypatch.setattr(lease, "time", SimpleNamespace(**{**vars(time), "sleep": wait}))  # not that of other threads
+    monkeypatch.setattr(
+        lease, "time", SimpleNamespace(**{**vars(time), "sleep": wait})
+    )  # Other threads may sleep as well.
     with host_lease("latency", "second", said.append, folder):
         assert [0, 1, 1, 1] == looks
 
@@ -120,16 +122,16 @@ def test_a_waiting_latency_run_is_next(enter: Enter) -> None:
 
 
 @pytest.mark.parametrize("kind", ["latency", "integrity"])
-def test_a_killed_holder_holds_nothing(enter: Enter, kind: Kind) -> None:
-    """kill -9 leaves its note behind, but no lease."""
+def test_a_killed_holder_releases_the_lease(enter: Enter, kind: Kind) -> None:
+    """SIGKILL leaves the holder's note behind, but no lock."""
     with enter(kind, "victim") as victim:
         assert "inside" == victim.line()
         victim.kill()
     assert "inside" == enter("latency", "heir").line()
 
 
-def test_ctrl_c_ends_the_waiting(enter: Enter) -> None:
-    """A waiting process can be interrupted at once, and then blocks no other."""
+def test_an_interrupt_ends_the_wait(enter: Enter) -> None:
+    """The interrupted process blocks no other."""
     first = enter("latency", "first")
     assert "inside" == first.line()
     second = enter("latency", "second")
@@ -140,8 +142,8 @@ def test_ctrl_c_ends_the_waiting(enter: Enter) -> None:
     assert "inside" == enter("latency", "third").line()
 
 
-def test_the_folder_serves_every_user(folder: Path) -> None:
-    """Whatever the first user's umask: the folder is like /tmp, and all users can write its files."""
+def test_the_lease_folder_is_writable_for_every_user(folder: Path) -> None:
+    """Whatever the first user's umask: the folder has the permissions of /tmp, and all users can write its files."""
     before = os.umask(0o077)
     try:
         with host_lease("integrity", "first", print, folder):
@@ -152,9 +154,9 @@ def test_the_folder_serves_every_user(folder: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_another_user_waits_and_gets_in(folder: Path, enter: Enter) -> None:
-    """The lease of one user is seen and waited for by another, who can take it over in turn."""
-    # pytest's own folders are closed to others; above them lies the temp directory, which isn't
+def test_another_user_waits_and_gets_the_lease(folder: Path, enter: Enter) -> None:
+    """The lease of one user blocks another user, who gets it afterwards."""
+    # Other users can't enter pytest's folders, but they can enter the temporary directory above.
     for parent in takewhile(lambda path: path != Path(tempfile.gettempdir()), folder.parents):
         parent.chmod(0o755)
     first = enter("latency", "root's")
@@ -165,18 +167,18 @@ def test_another_user_waits_and_gets_in(folder: Path, enter: Enter) -> None:
     assert "inside" == second.line()
 
 
-def test_a_stale_note_or_none_is_no_matter(folder: Path, enter: Enter) -> None:
+def test_a_stale_or_unreadable_note_is_ignored(folder: Path, enter: Enter) -> None:
     """The note of a dead holder is not shown; a holder without a readable note still blocks."""
     folder.mkdir()
     (folder / "core-0").write_text('{"holder": "long dead", "pid": 1, "since_s": 0}')
     first = enter("latency", "alive")
     assert "inside" == first.line()
     (folder / "timing").write_text('{"holder": [')
-    assert "waiting for the host's timing lease: held by a process that left no note" == enter("latency", "2").line()
+    assert "waiting for the host's timing lease: held by an unknown process" == enter("latency", "2").line()
 
 
-def test_a_note_can_not_play_with_the_terminal(folder: Path) -> None:
-    """Escape sequences in a holder's name, which a stranger may have written, are not passed on."""
+def test_escape_sequences_in_a_note_are_removed(folder: Path) -> None:
+    """Any user can write a holder's name."""
     folder.mkdir()
     lock = Lock(folder / "timing")
     assert lock.take("\x1b[2Jgone\nnew line")
@@ -208,8 +210,8 @@ def plant_file(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [plant_link, plant_hard_link, plant_pipe, plant_linked_folder, plant_file])
-def test_what_is_no_lock_file_is_refused_and_not_touched(folder: Path, plant: Callable[[Path], None]) -> None:
-    """A planted link would redirect the write: the error names it, and nothing is changed."""
+def test_a_planted_link_or_pipe_is_refused(folder: Path, plant: Callable[[Path], None]) -> None:
+    """A planted link would redirect the write: the error names the file, and the target is unchanged."""
     victim = folder.parent / "victim"
     victim.write_text("precious")
     plant(folder)
@@ -220,8 +222,10 @@ def test_what_is_no_lock_file_is_refused_and_not_touched(folder: Path, plant: Ca
     assert [] == list(folder.parent.glob("elsewhere/*"))
 
 
-def test_a_lock_file_swept_away_is_made_again(folder: Path) -> None:
-    """Cleaners of the temp directory delete old files: the next try works with a new one, its holder unharmed."""
+def test_a_deleted_lock_file_is_created_again(folder: Path) -> None:
+    """Cleaners of the temporary directory delete old files: the next try uses a new file, and the holder is
+    unaffected.
+    """
     with host_lease("integrity", "first", print, folder):
         for file in folder.iterdir():
             file.unlink()

@@ -1,4 +1,4 @@
-"""Probes over a link: each way in which a request can end, and how long a close takes."""
+"""Probes over a link: each way in which a request can end, and the duration of a close."""
 
 import asyncio
 import socket
@@ -17,7 +17,9 @@ LINGER_0 = struct.pack("ii", 1, 0)
 
 @asynccontextmanager
 async def probing(peer: Peer) -> AsyncIterator[LinkProbe]:
-    """A probe of a broker that answers each request as ``peer`` does; requests come without their length."""
+    """Return a probe of a broker that answers each request as ``peer`` does; ``peer`` gets requests without length
+    prefix.
+    """
     done: list[asyncio.Task[None]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +43,7 @@ async def question(reader: asyncio.StreamReader) -> bytes:
 
 
 async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """As many bytes as were asked with, until there is no more."""
+    """Echo the number of requested bytes until the connection ends."""
     while True:
         try:
             asked = await question(reader)
@@ -51,28 +53,28 @@ async def answering(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Half an answer, and an ordinary end."""
+    """Send half an answer, and close."""
     await question(reader)
     writer.write(struct.pack(">i", 100) + bytes(50))
     await writer.drain()
 
 
 async def resetting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """No answer, and a reset."""
+    """Reset the connection without answer."""
     await question(reader)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_0)
     writer.transport.abort()
 
 
 async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
-    """Nothing, until the other side has gone."""
+    """Send nothing until the peer closes."""
     await reader.read(1 << 20)
     await reader.read()
 
 
 @pytest.mark.parametrize("ballast_bytes", [0, 1, 249, 250, 100_000])
-async def test_answered(ballast_bytes: int) -> None:
-    """Question and answer are counted with all that crossed the wire, and the ballast is in both; twice in a row."""
+async def test_an_answered_probe_counts_its_bytes(ballast_bytes: int) -> None:
+    """Request and answer are counted with everything that crossed the wire, ballast included; twice in a row."""
     async with probing(answering) as probe:
         for _ in range(2):
             seen = await probe.ask(ballast_bytes, 5_000)
@@ -80,7 +82,7 @@ async def test_answered(ballast_bytes: int) -> None:
             assert ballast_bytes <= seen.sent_bytes == seen.received_bytes <= 1.1 * ballast_bytes + 100
 
 
-async def test_closed_in_the_middle_of_the_answer() -> None:
+async def test_a_close_in_the_middle_of_the_answer() -> None:
     """The bytes received so far are counted, and further requests fail."""
     async with probing(closing) as probe:
         seen = await probe.ask(0, 5_000)
@@ -88,22 +90,21 @@ async def test_closed_in_the_middle_of_the_answer() -> None:
         assert (await probe.ask(0, 5_000)).end in ("closed", "reset")
 
 
-async def test_reset() -> None:
-    """A reset is told from an ordinary close."""
+async def test_a_reset_differs_from_a_close() -> None:
     async with probing(resetting) as probe:
         assert (await probe.ask(0, 5_000)).end == "reset"
 
 
-async def test_silent() -> None:
-    """Silence is believed when its time is over, and the connection is kept."""
+async def test_silence_ends_at_the_deadline() -> None:
+    """The connection stays open."""
     async with probing(silent) as probe:
         seen = await probe.ask(0, 50)
         assert (seen.end, seen.received_bytes) == ("silent", 0)
         assert seen.ms >= 50
 
 
-async def test_a_close_that_comes_back_and_one_that_does_not() -> None:
-    """The broker's close ends the wait; without one it ends at the limit."""
+async def test_the_wait_for_a_close_is_bounded() -> None:
+    """The broker's close ends the wait; without it the wait ends at the limit."""
     async with probing(answering) as probe:
         assert await probe.close_ms(5_000) < 5_000
 

@@ -1,4 +1,4 @@
-"""Scripts in a node's container, where docker-py may lose the output."""
+"""Scripts in a node's container, whose output docker-py may lose."""
 
 from types import SimpleNamespace
 from typing import cast
@@ -15,7 +15,7 @@ from aftershock.harness.world.nodes import MachineWorld
 
 
 def world(*answers: tuple[int, bytes]) -> MachineWorld:
-    """Access to one running node, whose engine returns these outputs in turn."""
+    """Return access to one running node, whose engine returns these outputs in turn."""
     told = iter(answers)
     container = SimpleNamespace(name="k1", exec_run=lambda _: next(told))
     one = MachineWorld()
@@ -25,22 +25,22 @@ def world(*answers: tuple[int, bytes]) -> MachineWorld:
     return one
 
 
-async def test_an_answer_that_got_lost_is_asked_for_again() -> None:
-    """docker-py sometimes returns an empty text and 0 for a command that printed something."""
+async def test_a_script_without_output_is_repeated() -> None:
+    """docker-py sometimes returns an empty text and exit code 0 for a command that printed output."""
     one = world((0, b""), (0, b""), (0, b"4096 10 4\nyes\n"))
     assert [LogDir(LOG_DIR, 40_960, 16_384, bounded=False, writable=True)] == await one.log_dirs(BrokerId(1))
 
 
-async def test_who_never_says_anything_is_an_error() -> None:
-    """And so is a command that fails."""
+async def test_a_script_that_never_prints_is_an_error() -> None:
+    """A command that fails is an error as well."""
     with pytest.raises(ClusterError, match="k1 answers 0 and `` to `stat"):
         await world(*[(0, b"")] * 9).log_dirs(BrokerId(1))
     with pytest.raises(ClusterError, match="k1 answers 1 and `no such directory` to `stat"):
         await world(*[(1, b"no such directory")] * 9).log_dirs(BrokerId(1))
 
 
-async def test_who_ends_meanwhile_is_looked_at_from_beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine refuses, for the container is no longer running: its volume still is there."""
+async def test_a_stopped_node_is_read_through_its_volume(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine refuses to run a script in a stopped container, but the volume still exists."""
     monkeypatch.setattr(nodes, "run_on_volume", lambda *_, **__: "4096 10 4\nno\n")
     one, states = world(), iter(["running", "exited"])
     node = one._cluster.nodes[BrokerId(1)]

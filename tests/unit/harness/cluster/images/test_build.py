@@ -1,4 +1,4 @@
-"""Names of images, and what a build leaves behind after a failure. No engine is needed; the processes are real."""
+"""Names of images, and remains of a failed build. No engine is needed; the processes are real."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from aftershock.harness.cluster.images.build import Build, Recipe, build_image
 
 
 class FakeApi:
-    """An engine whose builder answers with given events, and tags the image unless one of them is an error."""
+    """An engine whose builder returns the given events, and tags the image unless one of them is an error."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
         self.events = events
@@ -79,7 +79,7 @@ def recipe(download: Callable[[Build], None] = lambda _: None, version: str = "1
 
 
 def test_a_name_changes_with_anything_that_goes_into_the_image(folder: Path) -> None:
-    """A byte in a file, a file's name, a pinned coordinate, the parent and the version each make another image."""
+    """A byte in a file, a file's name, a pinned coordinate, the parent and the version each change the name."""
     names = [recipe(pinned=["base"]).name]
     (folder / "run").write_text("one")
     names += [recipe(pinned=["base"]).name]
@@ -92,7 +92,7 @@ def test_a_name_changes_with_anything_that_goes_into_the_image(folder: Path) -> 
 
 
 def test_a_name_does_not_change_with_the_order_of_writing(folder: Path) -> None:
-    """The same contents written in another order, with Python's caches beside them, are the same image."""
+    """The same files written in another order, with Python's caches beside them, give the same name."""
     (folder / "run").write_text("x")
     (folder / "etc").write_text("y")
     before = recipe().name
@@ -104,7 +104,7 @@ def test_a_name_does_not_change_with_the_order_of_writing(folder: Path) -> None:
 
 
 def test_names_contain_the_version() -> None:
-    """A built image is recognised by repository and version; two versions of Kafka are two images."""
+    """Built images are identified by repository and version."""
     assert build.kafka("4.3.1").name.startswith("aftershock/kafka:4.3.1-")
     assert build.toxiproxy().name.startswith("aftershock/toxiproxy:2.12.0-")
     assert build.kafka("4.3.1").name.split("-")[1] != build.kafka("4.1.2").name.split("-")[1]
@@ -121,7 +121,7 @@ def test_the_table_of_tools_is_well_formed() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_failed_step_is_named_with_its_log_and_its_last_lines(log_lines: list[str]) -> None:
-    """The error names subject, step and log; the log holds the whole output and remains."""
+    """The error names subject, step and log; the log has the whole output and is kept."""
     failing = recipe(lambda it: it.run(["sh", "-c", "echo it began; echo it broke >&2; exit 7"]))
     with pytest.raises(ImageError) as raised:
         build_image(FakeClient(), failing, log_lines.append)
@@ -135,7 +135,7 @@ def test_a_failed_step_is_named_with_its_log_and_its_last_lines(log_lines: list[
 
 @pytest.mark.usefixtures("folder")
 def test_an_image_is_built_once(log_lines: list[str]) -> None:
-    """Its context has the folder's files and the downloaded files; the parent is built first."""
+    """The build context has the folder's files and the downloads; the parent is built first."""
     client, parent = FakeClient(), recipe(version="0")
     thing = recipe(lambda it: it.context.joinpath("jar").touch(), base=parent.name, parent=parent)
     for _ in range(2):
@@ -147,7 +147,7 @@ def test_an_image_is_built_once(log_lines: list[str]) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_an_interrupted_build_leaves_no_folder(log_lines: list[str]) -> None:
-    """Ctrl-C in the middle of a step removes the temporary folder and gives the lock back."""
+    """An interrupt during a step removes the temporary folder and releases the lock."""
     scratch: list[Path] = []
 
     def interrupted(it: Build) -> None:
@@ -181,7 +181,7 @@ def test_ctrl_c_ends_a_command_and_its_children(tmp_path: Path, scratch: Path) -
 
 @pytest.mark.usefixtures("folder")
 def test_a_second_build_of_the_same_image_waits(log_lines: list[str]) -> None:
-    """While a process builds it, another says that it waits; then it uses the first process's image."""
+    """The second process logs that it waits, then uses the image of the first."""
     client, ended = FakeClient(), threading.Event()
 
     def first(_: Build) -> None:
@@ -202,7 +202,7 @@ def test_a_second_build_of_the_same_image_waits(log_lines: list[str]) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_dockerfile_that_fails_leaves_no_image() -> None:
-    """The engine's error ends the step and is in the log; nothing is tagged, and untagged images are removed."""
+    """The engine's error ends the step and is in the log; no image is tagged, and untagged images are removed."""
     client = FakeClient([{"stream": "Step 1/2 : FROM base"}, {"error": "no space left on device"}])
 
     with pytest.raises(ImageError, match="no space left") as raised:
@@ -216,7 +216,7 @@ def test_a_dockerfile_that_fails_leaves_no_image() -> None:
 def test_a_compiler_that_fails_is_an_error_with_its_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
-    """The whole Toxiproxy build with a Go that is new enough but can't reach its modules: a sentence, no tag."""
+    """The whole Toxiproxy build with a Go that can't download its modules: an error, and no tag."""
     stand_in(tmp_path, monkeypatch, "go", '[ "$1" = env ] && echo go1.26.1 || { echo proxy unreachable >&2; exit 1; }')
     client = FakeClient()
 
@@ -227,8 +227,8 @@ def test_a_compiler_that_fails_is_an_error_with_its_step(
     assert client.api.images == set()
 
 
-def test_a_go_that_is_too_old_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[str]) -> None:
-    """Debian 12's Go can't build it: the text says which version is needed, before anything is tried."""
+def test_a_go_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_lines: list[str]) -> None:
+    """Debian 12's Go can't build Toxiproxy: the error names the required version, before the build starts."""
     stand_in(tmp_path, monkeypatch, "go", "echo go1.19.8")
 
     with pytest.raises(ImageError, match=r"Go 1\.21 or later is required"):
@@ -236,7 +236,7 @@ def test_a_go_that_is_too_old_is_said_so(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_kafka_before_4_can_not_be_built(log_lines: list[str]) -> None:
-    """The recipe does not fit 3.x, and says so before anything is downloaded."""
+    """The recipe does not fit 3.x: the error comes before any download."""
     with pytest.raises(
         ImageError, match=r"building kafka 3\.9\.1 failed .*: the recipe supports Kafka 4\.0\.0 and later"
     ):
@@ -244,7 +244,7 @@ def test_kafka_before_4_can_not_be_built(log_lines: list[str]) -> None:
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, script: str) -> None:
-    """Put a script of that name first on the PATH."""
+    """Put a script with the name of the command first on the PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / command).write_text(f"#!/bin/sh\n{script}\n")
@@ -261,7 +261,7 @@ def wait_for_file(path: Path) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether the process is no more, or only a zombie that its parent has not looked at yet; given a moment."""
+    """Wait a moment; return True if the process has ended or is a zombie."""
     poll = threading.Event()
     for _ in range(40):
         try:

@@ -1,4 +1,4 @@
-"""The search, on a stage where every fault takes hold at its planned time, unless it is told otherwise."""
+"""The search with fake runs, in which every fault takes effect at its planned time unless the test says otherwise."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,9 @@ def passes(_: Job) -> tuple[Status, ...]:
 
 
 class Stage:
-    """Writes what a judged run leaves. ``verdicts``: of its integrity; ``unmet``: kinds that nobody meets."""
+    """Writes the files of a judged run. ``verdicts``: results of the integrity check; ``unmet``: kinds without
+    exposure.
+    """
 
     def __init__(self, out: Path, verdicts: Verdicts = passes, unmet: tuple[str, ...] = ()) -> None:
         self.out, self.verdicts, self.unmet = out, verdicts, unmet
@@ -103,8 +105,8 @@ def read(out: Path) -> Ledger:
     return ledger.read(out / ledger.NAME)
 
 
-def test_it_runs_until_nothing_fits(tmp_path: Path) -> None:
-    """No run is begun that may end after the budget; what is left is said. All that was run is in the ledger."""
+def test_the_search_stops_when_no_run_fits_the_budget(tmp_path: Path) -> None:
+    """No run starts that may end after the budget; the remaining time is reported. The ledger has all runs."""
     stage, said = Stage(tmp_path), []
     one = search(stage, 1_000, said)
     found = one.go(Ledger(), Corpus())
@@ -121,8 +123,8 @@ def test_it_runs_until_nothing_fits(tmp_path: Path) -> None:
     assert goals <= {line.cell for line in found.lines if line.exercised}
 
 
-def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Two searches of half the time run the very plans that one would have run."""
+def test_a_search_continues_an_earlier_search(tmp_path: Path) -> None:
+    """Two searches of half the time run the same plans as one search of the whole time."""
     whole, halves = Stage(tmp_path / "whole"), Stage(tmp_path / "halves")
     search(whole, 700, []).go(Ledger(), Corpus())
     while len(halves.jobs) < len(whole.jobs):
@@ -131,8 +133,8 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     assert both[0] == both[1][: len(both[0])]
 
 
-def test_what_fails_goes_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
-    """With its seed and its evidence; the next search begins with it, whatever its own seed is."""
+def test_a_failing_plan_is_added_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
+    """The corpus has the plan's seed and evidence; the next search starts with the plan, whatever its own seed is."""
     stage, said = Stage(tmp_path, lambda job: (Status.FAIL if "-7-1" in job.timeline.name else Status.PASS,)), []
     one = search(stage, 700, said)
     found = one.go(Ledger(), Corpus())
@@ -150,8 +152,8 @@ def test_what_fails_goes_to_the_corpus_and_runs_first(tmp_path: Path) -> None:
     assert len(later.runs) - 1 == after.drawn(9)
 
 
-def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
-    """The newest first; what doesn't fit waits, and new plans still get their time."""
+def test_the_corpus_gets_half_of_the_budget(tmp_path: Path) -> None:
+    """The newest plans run first; plans that don't fit wait, and new plans still get their time."""
     for number in range(8):
         drawn = draw_plan(frame(), {}, 3, number)
         corpus.keep(tmp_path / corpus.NAME, drawn.text, Origin(3, f"2026-11-0{number + 1}", ("x",), "run"))
@@ -162,11 +164,11 @@ def test_the_corpus_has_half_of_the_budget(tmp_path: Path) -> None:
     assert first == [f"explore-3-{number}" for number in range(7, 7 - len(first), -1)]
     assert 1 <= len(first) < 8
     assert any(ran.name.startswith("explore-7-") for ran in one.runs)
-    assert any("has used its half of the budget" in line for line in said)
+    assert any("has used half of the budget" in line for line in said)
 
 
-def test_the_newest_of_the_corpus_runs_in_a_short_search(tmp_path: Path) -> None:
-    """Also where it takes more than half of the time there is; the next ones wait."""
+def test_the_newest_corpus_plan_runs_in_a_short_search(tmp_path: Path) -> None:
+    """Also if it takes more than half of the budget; the next plans wait."""
     for number in range(2):
         drawn = draw_plan(frame(), {}, 3, number)
         corpus.keep(tmp_path / corpus.NAME, drawn.text, Origin(3, f"2026-11-0{number + 1}", ("x",), "run"))
@@ -176,8 +178,8 @@ def test_the_newest_of_the_corpus_runs_in_a_short_search(tmp_path: Path) -> None
     assert "explore-3-0" not in {ran.name for ran in one.runs}
 
 
-def test_a_cell_that_nobody_met_was_not_exercised(tmp_path: Path) -> None:
-    """It is written down with the reason, and the search turns to others."""
+def test_a_cell_without_exposure_is_not_exercised(tmp_path: Path) -> None:
+    """The ledger has the reason, and the search draws other plans."""
     everything = tuple({cell.fault for cell in frame().cells})
     stage = Stage(tmp_path, unmet=everything)
     one = search(stage, 700, [])
@@ -187,8 +189,8 @@ def test_a_cell_that_nobody_met_was_not_exercised(tmp_path: Path) -> None:
     assert len(frame().cells) == len(document(one.request, found, one.runs)["never"])
 
 
-def test_errors_are_tried_and_three_in_a_row_end_it(tmp_path: Path) -> None:
-    """Each is in the ledger as tried, so no plan is run twice; then it is the host, and exit code 3 says so."""
+def test_three_errors_in_a_row_end_the_search(tmp_path: Path) -> None:
+    """Each is in the ledger as tried, so no plan runs twice; the host is at fault, and the exit code is 3."""
 
     def breaks(_: Job) -> tuple[Status, ...]:
         raise ClusterError("node 2 did not come up\nand more")
@@ -201,7 +203,7 @@ def test_errors_are_tried_and_three_in_a_row_end_it(tmp_path: Path) -> None:
 
 
 def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
-    """Unless that is allowed; it says which, and the rest goes on."""
+    """Unless programs are allowed; the plan is named, and the search continues."""
     own = (
         find("explore").read_text().replace("reference: {client: reference}", "reference: {client: exec, command: [x]}")
     )
@@ -214,8 +216,8 @@ def test_a_corpus_plan_that_starts_programs_is_skipped(tmp_path: Path) -> None:
     assert one.runs
 
 
-def test_a_budget_too_small_is_a_sentence(tmp_path: Path) -> None:
-    """It says what the first run may take, and what to give."""
+def test_a_budget_too_small_is_refused(tmp_path: Path) -> None:
+    """The error says what the first run may take, and which budget would do."""
     asked = SearchRequest(frame(), 7, tmp_path, TODAY, allow_exec=False)
     with pytest.raises(AftershockError, match=r"a budget of 40 s is too small for the first run.*use --budget .m"):
         require_budget_for_first_run(asked, Ledger(), Budget(40, lambda: 0.0))
@@ -236,7 +238,9 @@ def test_a_budget_too_small_is_a_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_exit_codes(tmp_path: Path, statuses: list[str], code: int) -> None:
-    """A failure wins; a search that was given up is an error; nothing decided is inconclusive."""
+    """A failure comes before everything else; an abandoned search is an error; a search without decided run is
+    inconclusive.
+    """
     one = search(Stage(tmp_path), 400, [])
     one.go(Ledger(), Corpus())
     assert code == exit_code([replace(one.runs[0], status=Status(status)) for status in statuses])

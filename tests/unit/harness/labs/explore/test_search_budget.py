@@ -1,4 +1,4 @@
-"""What fits into a budget, by a clock that only moves when it is told to."""
+"""Time budget of a search, with a clock that only the test moves."""
 
 import pytest
 
@@ -31,13 +31,13 @@ def timeline() -> Timeline:
     return compile_plan(checked.plan, 7, checked.source, checked.slo_positions)
 
 
-def test_what_a_plan_may_take() -> None:
-    """The longest warm-up, all that the plan says, and the last deadline: no run is longer."""
+def test_the_time_limit_of_a_plan() -> None:
+    """The longest warm-up, the plan's own times, and the last deadline: no run takes longer."""
     assert LOAD_S == load_s(timeline())
 
 
-def test_a_first_run_pays_for_the_cluster() -> None:
-    """It fits to the second, with what it takes to put the cluster away, and no more a second later."""
+def test_the_first_run_includes_launch_and_removal_of_the_cluster() -> None:
+    """The run fits to the second, the cluster's removal included; one second less is too short."""
     clock = Clock()
     budget = Budget(LOAD_S + OVERHEAD_S + LAUNCH_S + CLOSING_S + 10, clock)
     clock.now_s += 10
@@ -47,8 +47,8 @@ def test_a_first_run_pays_for_the_cluster() -> None:
     assert LOAD_S + OVERHEAD_S + LAUNCH_S - 1 == budget.left_s
 
 
-def test_what_was_seen_takes_the_place_of_the_guess() -> None:
-    """The worst of what lay beside a load, with a margin; the first run's, with the launch in it, is none."""
+def test_measured_overhead_replaces_the_estimate() -> None:
+    """The largest measured overhead with a margin; the first run, which includes the launch, doesn't count."""
     budget = Budget(1_000, Clock())
     budget.record(300, 50)
     assert LOAD_S + OVERHEAD_S == budget.needs_s(timeline())
@@ -59,15 +59,15 @@ def test_what_was_seen_takes_the_place_of_the_guess() -> None:
     assert LOAD_S + 40 * 1.25 == budget.needs_s(timeline())
 
 
-def test_a_run_without_a_verdict_says_nothing_of_the_others() -> None:
-    """It took its time, and that is all."""
+def test_a_run_without_verdict_does_not_change_the_estimate() -> None:
+    """Its time is spent, but its overhead is not measured."""
     budget = Budget(300 + CLOSING_S, Clock())
     budget.record(10, None)
     assert (LOAD_S + OVERHEAD_S, 30) == (budget.needs_s(timeline()), budget.more())
 
 
-def test_how_many_more() -> None:
-    """As many as fit if they take what those before did on average; nobody knows before the first."""
+def test_the_number_of_remaining_runs() -> None:
+    """Estimated from the mean duration of earlier runs; unknown before the first run."""
     budget = Budget(300 + CLOSING_S, Clock())
     assert 0 == budget.more()
     budget.record(80, 50)
@@ -76,6 +76,5 @@ def test_how_many_more() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (61, "1 m 01 s"), (-3, "0 s")])
-def test_how_time_is_told(seconds: float, text: str) -> None:
-    """Minutes and seconds."""
+def test_durations_are_formatted_in_minutes_and_seconds(seconds: float, text: str) -> None:
     assert text == format_duration(seconds)

@@ -1,4 +1,6 @@
-"""What a run says to have exercised: only what was proven, met and sent to, in the phase that it really was."""
+"""Coverage of a run: cells count only if the fault was witnessed, met traffic, and hit the phase that the journal
+gives.
+"""
 
 from datetime import date
 from pathlib import Path
@@ -40,7 +42,7 @@ def check(name: str, status: Status = Status.PASS, subject: str = "run") -> Chec
 
 
 def lines(*checks: Check, **analysis: Any) -> dict[tuple[str, str], CoverageLine]:
-    """By kind and workload. By default all records were due, and nobody's recovery was measured."""
+    """Return coverage lines by kind and workload. By default all records were due, and no recovery was measured."""
     due = [
         {"metric": f"{op}.latency", "client": f"w/{arm}", "window": f"fault/{fault}", "n": 5}
         for op in ("produce", "consume")
@@ -54,7 +56,7 @@ def lines(*checks: Check, **analysis: Any) -> dict[tuple[str, str], CoverageLine
 
 
 def test_the_cells_of_a_run() -> None:
-    """Each fault with the clients that it can meet, in the phase that the journal's times make it."""
+    """Each fault with the clients that can meet it, in the phase given by the journal's times."""
     found = lines()
     assert 4 + 2 == len(found)
     assert {line.exercised for line in found.values()} == {True}
@@ -64,24 +66,24 @@ def test_the_cells_of_a_run() -> None:
     assert {(date(2026, 11, 22), "r1", 7, 3)} == {(x.night, x.run_id, x.seed, x.number) for x in found.values()}
 
 
-def test_what_was_not_proven_was_not_exercised() -> None:
-    """Neither without a witness nor without exposure; the reason is the judge's, and other faults' cells stand."""
+def test_a_fault_without_witness_or_exposure_is_not_exercised() -> None:
+    """The reason is the check's; other faults' cells are unchanged."""
     for name in ("witness/kill-1", "exposure/kill-1"):
         found = lines(check(name, Status.INCONCLUSIVE))
         assert {(False, "so")} == {(line.exercised, line.why) for (kind, _), line in found.items() if kind == "kill"}
         assert found["latency", "reference produce acks=all idempotent"].exercised
 
 
-def test_a_client_that_sent_nothing_has_exercised_nothing() -> None:
-    """Only who had records due while the fault was in force."""
+def test_a_client_without_due_records_exercises_nothing() -> None:
+    """Only clients with records due while the fault was in force count."""
     one = {"metric": "produce.latency", "client": "w/one", "window": "fault/kill-1", "n": 5}
     found = lines(distributions=[one, one | {"client": "w/other", "n": 0}])
     assert [("kill", "confluent produce acks=all idempotent")] == [key for key, line in found.items() if line.exercised]
     assert "no record of the workload was due" in found["kill", "reference produce acks=all idempotent"].why
 
 
-def test_whose_failure_it_is() -> None:
-    """A check of an arm, or of one operation of it, fails that one; one of the log fails everybody."""
+def test_a_failure_belongs_to_the_arm_of_its_check() -> None:
+    """A check of an arm, or of one operation of an arm, fails that arm; a check of the log fails every arm."""
     arm = lines(check("slo/lost", Status.FAIL, "arm=one"))
     assert {"FAIL"} == {line.verdict for (_, label), line in arm.items() if label.startswith("confluent")}
     assert {"PASS"} == {line.verdict for (_, label), line in arm.items() if label.startswith("reference")}
@@ -93,8 +95,8 @@ def test_whose_failure_it_is() -> None:
     assert {"FAIL"} == {line.verdict for line in log.values()}
 
 
-def test_recovery_is_the_clients_own() -> None:
-    """In seconds; None where it never came, or nobody looked."""
+def test_recovery_is_measured_by_client() -> None:
+    """In seconds; None if the client never recovered or recovery was not measured."""
     rows = [
         {"fault": "kill-1", "client": "w/one", "recovered_us": 3_500_000},
         {"fault": "kill-1", "client": "w/other", "recovered_us": None},
@@ -105,8 +107,8 @@ def test_recovery_is_the_clients_own() -> None:
     assert None is found["latency", "confluent produce acks=all idempotent"].recovered_s
 
 
-def test_a_run_without_a_verdict_has_tried() -> None:
-    """All that its plan would have exercised, by the plan's own times."""
+def test_a_run_without_verdict_counts_as_tried() -> None:
+    """All cells that its plan would have exercised, by the plan's own times."""
     found = lines_without_verdict(PLAN, TIMELINE, 3, "none-7-3", date(2026, 11, 22), "a node died")
     assert 6 == len(found)
     assert {("ERROR", False, "a node died")} == {(line.verdict, line.exercised, line.why) for line in found}

@@ -1,4 +1,4 @@
-"""The coverage ledger: what is written is read, what can't be read is named, and a seed goes on where it was."""
+"""The coverage ledger: lines are read back, unreadable lines are named, and a seed continues after its last run."""
 
 import json
 from dataclasses import replace
@@ -16,8 +16,8 @@ CUT = Cell("cut", "rack", "recovering", "reference commit")
 LINE = CoverageLine(TODAY, "r1", 7, 0, KILL, exercised=True, why="", verdict="PASS", recovered_s=3.5)
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    """Also when it is added to later, and by somebody whose last line has no end."""
+def test_written_lines_are_read_back(tmp_path: Path) -> None:
+    """Also after a later append, and after a last line without newline."""
     path = tmp_path / "deep" / NAME
     other = CoverageLine(TODAY, "r2", 7, None, CUT, exercised=False, why="nobody met it", verdict="ERROR")
     append(path, [LINE])
@@ -40,7 +40,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_line_is_named_and_the_others_count(tmp_path: Path, broken: str, why: str) -> None:
-    """Its number, what is wrong and what to do; the ones around it are there."""
+    """The error has line number, problem and remedy; the lines around it are read."""
     path = tmp_path / NAME
     path.write_text(f"{LINE.to_json()}\n{broken}\n{LINE.to_json()}\n")
     found = read(path)
@@ -51,8 +51,8 @@ def test_a_broken_line_is_named_and_the_others_count(tmp_path: Path, broken: str
     assert sentence.endswith("correct the line or remove it")
 
 
-def test_a_seed_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Runs count once, those of other seeds and those that were not drawn not at all."""
+def test_a_seed_continues_after_its_last_run(tmp_path: Path) -> None:
+    """Each run counts once; runs of other seeds and runs that were not drawn don't count."""
     path = tmp_path / NAME
     append(
         path, [LINE, replace(LINE, cell=CUT), replace(LINE, run_id="r2", number=1), replace(LINE, run_id="r3", seed=8)]

@@ -1,4 +1,4 @@
-"""A trial is run part by part, and goes on where it stopped."""
+"""Run of a trial part by part, with resumption after an interrupt."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ TRIAL = Trial(951, "made up", (claim("a"), claim("b")), (ONE, OTHER), lambda _: 
 
 
 class Fake:
-    """Performs by writing the documents of a judged run; ``troubles`` are raised instead, one a call."""
+    """Writes the documents of a judged run; raises each of ``troubles`` once instead."""
 
     def __init__(self, *troubles: BaseException | None, ratio: float = 0.5) -> None:
         self.requests: list[Request] = []
@@ -61,7 +61,7 @@ def go(tmp_path: Path) -> Callable[..., runner.Record]:
 
 
 def test_all_parts_are_run_once(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """Each in its order, with its changes and blocks; asked again, nothing is run, and the answer is the same."""
+    """Parts run in order with their changes and blocks; a second call runs nothing and has the same result."""
     first, again = Fake(), Fake()
     go(first)
     before = output.text(read_result(TRIAL, home_of(TRIAL, tmp_path)))
@@ -72,8 +72,8 @@ def test_all_parts_are_run_once(go: Callable[..., runner.Record], tmp_path: Path
     assert "CONFIRMED" in before
 
 
-def test_interrupted(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """What was judged is kept, the part in hand isn't recorded, and the trial goes on with it."""
+def test_an_interrupted_trial_continues_with_the_open_part(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """Judged parts are kept, and the part that was interrupted isn't recorded."""
     with pytest.raises(KeyboardInterrupt):
         go(Fake(None, KeyboardInterrupt()))
     assert ["a"] == list(runner.read(home_of(TRIAL, tmp_path), 951).parts)
@@ -82,8 +82,8 @@ def test_interrupted(go: Callable[..., runner.Record], tmp_path: Path) -> None:
     assert [("timing.steady=6s", "blocks=8")] == [request.changes for request in then.requests]
 
 
-def test_a_part_that_fails(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """The others go on, its claim says why it is open, and it has another chance the next time."""
+def test_a_failed_part_is_tried_again_the_next_time(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """The other parts run, and the failed part's claim has the reason why it is open."""
     go(Fake(ClusterError("broker 2 did not come up\nsee its log")))
     told = read_result(TRIAL, home_of(TRIAL, tmp_path))
     assert ("inconclusive", "confirmed") == tuple(each.word for each in told.statements)
@@ -93,26 +93,25 @@ def test_a_part_that_fails(go: Callable[..., runner.Record], tmp_path: Path) -> 
     assert 1 == len(then.requests)
 
 
-def test_without_an_engine(go: Callable[..., runner.Record]) -> None:
-    """What no part can do without ends the trial."""
+def test_a_missing_engine_ends_the_trial(go: Callable[..., runner.Record]) -> None:
     with pytest.raises(EngineError):
         go(Fake(EngineError("no engine")))
 
 
-def test_another_plan_is_another_part(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """A run of other settings doesn't count; neither does one whose folder was taken away."""
+def test_a_run_with_other_settings_does_not_count(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """Neither does a run whose folder was removed."""
     go(Fake())
     changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 8, 6.0, 60.0)), TRIAL.plots)
     told = read_result(changed, home_of(TRIAL, tmp_path))
-    assert {"b": "its plan or seed has changed since"} == told.left_out
+    assert {"b": "its plan or seed has changed since its run"} == told.left_out
     (home_of(TRIAL, tmp_path) / told.parts["a"].run.run_id / "verdict.json").unlink()
     then = Fake()
     run_missing(changed, plan_within_budget([changed], None), tmp_path, 1, then, lambda _: None)
     assert 2 == len(then.requests)
 
 
-def test_another_seed_is_another_trial(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """All is run again, and the record is of the new runs; the old ones are left to ``runs prune``."""
+def test_another_seed_runs_all_parts_again(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """The record has the new runs; the old runs are left to ``runs prune``."""
     go(Fake())
     then = Fake()
     go(then, seed=2)
@@ -122,8 +121,8 @@ def test_another_seed_is_another_trial(go: Callable[..., runner.Record], tmp_pat
     }
 
 
-def test_budget(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """Shorter parts are said to be, left-out ones too; more time later runs what is short, and less runs nothing."""
+def test_a_larger_budget_runs_shortened_and_omitted_parts(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """Shortened and omitted parts are reported; a smaller budget runs nothing."""
     go(Fake(), 100)
     told = read_result(TRIAL, home_of(TRIAL, tmp_path))
     assert ("a: 6 of 8 blocks",) == told.shortened
@@ -137,8 +136,8 @@ def test_budget(go: Callable[..., runner.Record], tmp_path: Path) -> None:
     assert (2, 0) == (len(later.requests), len(less.requests))
 
 
-def test_a_record_that_is_none(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """It is named, with what to do, and nothing is run."""
+def test_a_broken_record_is_an_error(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """The error names the file and the remedy, and no part runs."""
     home = home_of(TRIAL, tmp_path)
     home.mkdir(parents=True)
     (home / runner.NAME).write_text("{")
@@ -148,8 +147,8 @@ def test_a_record_that_is_none(go: Callable[..., runner.Record], tmp_path: Path)
     assert [] == fake.requests
 
 
-def test_what_is_shown(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """80 columns, one document with every figure, a page without a script, a row a statement in the table."""
+def test_the_result_in_every_format(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """Text of 80 columns, JSON with every figure, HTML without script, and one table row for each claim."""
     go(Fake(ratio=1.5))
     home = home_of(TRIAL, tmp_path)
     told = read_result(TRIAL, home)
@@ -164,7 +163,6 @@ def test_what_is_shown(go: Callable[..., runner.Record], tmp_path: Path) -> None
     assert "| contradicted: 0 of 2 claims confirmed |" in output.digest([told])
 
 
-def test_put() -> None:
-    """Only what stands between the marks is replaced."""
+def test_only_the_text_between_the_markers_is_replaced() -> None:
     page = f"before\n{output.BEGIN}\nold\n{output.END}\nafter"
     assert f"before\n{output.BEGIN}\n\nnew\n\n{output.END}\nafter" == output.replace_results(page, "new")

@@ -1,4 +1,4 @@
-"""What the trials are made of: plans that check, claims on parts that there are, times that a budget can trust."""
+"""The trials' parts: valid plans, claims on existing parts, and durations that a budget can rely on."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ NAMES = [f"{trial.kip}-{part.name}" for trial, part in PARTS]
 
 
 @pytest.mark.parametrize(("trial", "part"), PARTS, ids=NAMES)
-def test_parts(trial: Trial, part: Planned) -> None:
-    """Each is a good plan at its shortest, is read by a claim, and lasts about as long as a budget believes."""
+def test_every_part_is_valid_and_used(trial: Trial, part: Planned) -> None:
+    """Each part is a valid plan at its shortest, is read by a claim, and lasts about as long as the budget assumes."""
     shortest = None if part.blocks is None else min(part.blocks, BLOCKS_MIN)
     checked = load_plan(find(part.plan), part.settings(shortest))
     assert checked.warnings == ()
@@ -31,8 +31,8 @@ def test_parts(trial: Trial, part: Planned) -> None:
 
 
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
-def test_trials(trial: Trial) -> None:
-    """Claims are on parts that there are, named once; each trial has a control, and something that it claims."""
+def test_every_trial_has_a_control_and_claims(trial: Trial) -> None:
+    """Claims refer to existing parts; part names are unique."""
     assert {name for claim in trial.claims for name in claim.needs} <= {part.name for part in trial.parts}
     for names in ([claim.id for claim in trial.claims], [part.name for part in trial.parts]):
         assert len(names) == len(set(names))
@@ -40,8 +40,8 @@ def test_trials(trial: Trial) -> None:
     assert trial.plots({}) == ()
 
 
-def test_chosen() -> None:
-    """By number, however it is written, or all of them; anything else is a sentence."""
+def test_trials_are_selected_by_number() -> None:
+    """A KIP number in any spelling, or all trials; anything else is an error."""
     assert [951] == [trial.kip for trial in select_trials("KIP-951")] == [trial.kip for trial in select_trials("951")]
     assert list(TRIALS) == [trial.kip for trial in select_trials("all")]
     with pytest.raises(AftershockError, match="no trial of `95`: use one of"):
@@ -55,8 +55,8 @@ def brokers(part: Planned) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("names", [IDLE, SHARE])
-def test_a_latin_square(names: tuple[str, ...]) -> None:
-    """In three runs each broker has each linger once, and each run has all three."""
+def test_lingers_form_a_latin_square(names: tuple[str, ...]) -> None:
+    """In three runs each broker has each linger once, and each run has all three lingers."""
     runs = [brokers(part) for part in KIP_1224.parts if part.name in names]
     assert [{"-1", "5", "0"}] * 3 == [set(run.values()) for run in runs]
     assert [{"-1", "5", "0"}] * 3 == [{run[broker] for run in runs} for broker in (1, 2, 3)]
@@ -75,8 +75,8 @@ def sessions_on(part: Planned) -> set[bool | None]:
 
 
 @pytest.mark.parametrize("part", KIP_227.parts, ids=lambda part: part.name)
-def test_sessions(part: Planned) -> None:
-    """Where both kinds are compared side by side both are there; the CPU's parts have one each; followers take none."""
+def test_parts_switch_fetch_sessions(part: Planned) -> None:
+    """Side-by-side parts have arms with and without sessions; CPU parts have one kind each; followers open none."""
     followers: dict[str, set[bool | None]] = {FOLLOWERS_SESSION: set(), FOLLOWERS_FULL: set()}
     alone = {CPU_SESSION: {True}, CPU_FULL: {False}, "sessions": {True}, "evicted": {None}, **followers}
     assert alone.get(part.name, {True, False}) == sessions_on(part)

@@ -1,4 +1,4 @@
-"""A cluster that is a rule: which plans fail, what a run takes, and a clock that only runs take time on."""
+"""Fake cluster for minimisation: a rule decides which plans fail, and only runs take time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,14 +22,14 @@ BEYOND_S = 20.0
 
 
 class Killed(Exception):  # noqa: N818 -- what a kill -9 is to a test
-    """The process is gone."""
+    """The process is killed."""
 
 
 @dataclass
 class Pretend:
-    """``rule`` says what becomes of a plan; ``kill_at``: the run in whose midst the process dies.
+    """``rule`` decides the result of a plan; ``kill_at`` is the number of the run during which the process dies.
 
-    A run takes ``BEYOND_S`` more than its load.
+    A run takes ``BEYOND_S`` longer than its load.
     """
 
     rule: Callable[[Mapping[str, Any]], Word]
@@ -46,7 +46,7 @@ class Pretend:
 
 
 def culprit(*names: str) -> Callable[[Mapping[str, Any]], Word]:
-    """Plans fail that have all of these faults."""
+    """Return a rule by which plans fail that have all of these faults."""
     return lambda document: "fails" if set(names) <= ids(document) else "passes"
 
 
@@ -56,7 +56,7 @@ def source(**more: Any) -> Source:
 
 
 def search(folder: Path, pretend: Pretend, budget_s: float = 3600.0) -> tuple[Minimised, list[str], list[Minimised]]:
-    """One `aftershock minimise` in a folder: what came of it, what was said, and each time it got smaller."""
+    """Run `aftershock minimise` in a folder; return the result, the log lines, and the plans at each reduction."""
     said: list[str] = []
     improved: list[Minimised] = []
     cache = Cache(folder / "cache.jsonl", said.append)

@@ -1,4 +1,4 @@
-"""What the performer makes of a run, with no engine and no Spark: `leased_run` and the judge are stood in for."""
+"""Runs and results of minimisation: the performer with fakes for `leased_run` and the judge, and the written files."""
 
 import json
 from contextlib import AbstractContextManager
@@ -23,7 +23,9 @@ from aftershock.tests.unit.harness.labs.minimise.pretend import CHECK, Pretend, 
 
 
 class Stage:
-    """In the place of `leased_run`: drives nothing. ``broken``: what it raises, ``kinds``: the leases asked for."""
+    """Replaces `leased_run` and runs nothing. ``broken`` is the error to raise; ``kinds`` lists the requested
+    leases.
+    """
 
     def __init__(self) -> None:
         self.broken: Exception | None = None
@@ -74,7 +76,9 @@ def clusters(folder: Path) -> AbstractContextManager[Performer]:
 
 
 def test_a_run_is_driven_and_judged(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder is under `runs`, and says what it is for; what the dead left is removed once, before the first."""
+    """The run's folder is under `runs` and names its purpose; remains of dead processes are removed once, before the
+    first run.
+    """
     judge(monkeypatch, verdict(Status.FAIL))
     with clusters(tmp_path) as perform:
         ran = [perform(source().document) for _ in range(2)]
@@ -84,8 +88,8 @@ def test_a_run_is_driven_and_judged(stage: Stage, tmp_path: Path, monkeypatch: p
     assert (["integrity"] * 2, 1) == (stage.kinds, stage.swept)
 
 
-def test_a_run_that_breaks_down_is_told(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cluster that did not come up, or one run whose evidence is bad, ends no search."""
+def test_a_broken_run_does_not_end_the_search(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a cluster that did not come up nor a run with bad evidence ends the search."""
     judge(monkeypatch, EvidenceError("part-0.parquet: truncated"))
     with clusters(tmp_path) as perform:
         assert ("broke", "part-0.parquet: truncated") == _said(perform(source().document))
@@ -93,8 +97,8 @@ def test_a_run_that_breaks_down_is_told(stage: Stage, tmp_path: Path, monkeypatc
         assert ("broke", "k2 did not come up") == _said(perform(source().document))
 
 
-def test_no_engine_ends_it(stage: Stage, tmp_path: Path) -> None:
-    """No other candidate would fare better."""
+def test_a_missing_engine_ends_the_search(stage: Stage, tmp_path: Path) -> None:
+    """No other candidate could run either."""
     stage.broken = EngineError("no engine")
     with clusters(tmp_path) as perform, pytest.raises(EngineError):
         perform(source().document)
@@ -104,8 +108,8 @@ def _said(ran: CandidateRun) -> tuple[str, str]:
     return ran.word, ran.why
 
 
-def test_a_small_plan_with_its_evidence(tmp_path: Path) -> None:
-    """It is valid, says how it is run, what it was made of, how often it failed and where that is seen."""
+def test_the_small_plan_names_its_evidence(tmp_path: Path) -> None:
+    """The plan is valid, and says how to run it, where it came from, how often it failed and where the evidence is."""
     found, _, _ = search(tmp_path, Pretend(culprit("f7")))
     write(found, tmp_path)
     checked = load_plan(tmp_path / "plan.yaml")
@@ -126,7 +130,7 @@ def test_a_small_plan_with_its_evidence(tmp_path: Path) -> None:
 
 
 def test_a_flake_leaves_no_plan(tmp_path: Path) -> None:
-    """Only the log, and a sentence with how often it came back."""
+    """Only the log, and a message with the number of failures."""
     found, _, _ = search(tmp_path, Pretend(lambda _: "passes"))
     write(found, tmp_path)
     assert not (tmp_path / "plan.yaml").exists()
@@ -135,7 +139,6 @@ def test_a_flake_leaves_no_plan(tmp_path: Path) -> None:
     assert to_json(found, tmp_path)["plan"] is None
 
 
-def test_no_fault_is_to_blame(tmp_path: Path) -> None:
-    """What fails with no fault at all says so."""
+def test_a_plan_that_fails_without_faults_says_so(tmp_path: Path) -> None:
     found, _, _ = search(tmp_path, Pretend(lambda _: "fails"))
     assert "faults: 12 -> 0; the plan fails without faults, so the faults are not the cause" in text(found, tmp_path)

@@ -1,4 +1,4 @@
-"""The command's own rules on a pretended cluster: flakes, budgets, kills and what is known already."""
+"""Minimisation with fake runs: flaky failures, budgets, kills and the cache."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,10 @@ from aftershock.tests.unit.faults.search.following import ids
 from aftershock.tests.unit.harness.labs.minimise.pretend import STEPS, Killed, Pretend, culprit, search
 
 
-def test_one_culprit_of_twelve(tmp_path: Path) -> None:
-    """It is repeated first, then found, then repeated again; each step down is told, so that a kill loses nothing."""
+def test_one_fault_of_twelve_is_isolated(tmp_path: Path) -> None:
+    """The failure is repeated first, then reduced, then repeated; each reduction is written, so that a kill loses
+    nothing.
+    """
     pretend = Pretend(culprit("f7"))
     found, _, improved = search(tmp_path, pretend)
     assert ("minimal", 0, (STEPS, 1)) == (found.ending, found.exit_code, found.faults)
@@ -29,8 +31,8 @@ def test_one_culprit_of_twelve(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("outcomes", "runs"), [(["passes"], 2), (["fails", "passes"], RUNS_MAX)])
-def test_a_flake_is_told_and_left(outcomes: list[Word], runs: int, tmp_path: Path) -> None:
-    """What does not come back, or only as often as not: no smaller plan could be trusted, so none is looked for."""
+def test_a_flaky_failure_is_not_minimised(outcomes: list[Word], runs: int, tmp_path: Path) -> None:
+    """A failure that doesn't recur, or in half of the runs, is reported: no smaller plan could be trusted."""
     turn = cycle(outcomes)
     pretend = Pretend(lambda _: next(turn))
     found, _, improved = search(tmp_path, pretend)
@@ -38,14 +40,13 @@ def test_a_flake_is_told_and_left(outcomes: list[Word], runs: int, tmp_path: Pat
     assert (runs, []) == (len(pretend.ran), improved)
 
 
-def test_repetitions_that_say_nothing_are_given_up(tmp_path: Path) -> None:
-    """A host that is starved each time, or a cluster that never comes up: three runs, and the advice to mend it."""
+def test_undecided_repetitions_are_abandoned(tmp_path: Path) -> None:
+    """The host is starved each time, or the cluster never comes up: three runs, then advice to fix the host."""
     found, _, _ = search(tmp_path, Pretend(lambda _: "undecided"))
     assert ("undecided", 2, 3) == (found.ending, found.exit_code, len(found.tried))
 
 
-def test_what_is_left_may_be_unsteady(tmp_path: Path) -> None:
-    """A small plan that failed once, by chance, is not sold as a small failing plan."""
+def test_a_small_plan_that_failed_by_chance_is_not_reported_as_failing(tmp_path: Path) -> None:
     once: Iterator[Word] = iter(["fails"])
 
     def rule(document: Mapping[str, Any]) -> Word:
@@ -55,8 +56,8 @@ def test_what_is_left_may_be_unsteady(tmp_path: Path) -> None:
     assert ("unsteady", 2, Repeats(0, 2)) == (found.ending, found.exit_code, found.after)
 
 
-def test_a_failure_that_comes_back_seldom_is_tried_more_often(tmp_path: Path) -> None:
-    """At 3 of 4, a candidate is let go after three passes, not after one: the culprit is found all the same."""
+def test_a_rarer_failure_gets_more_runs_per_candidate(tmp_path: Path) -> None:
+    """At a rate of 3 in 4, a candidate is dropped after three passes, not after one; the culprit is isolated."""
     words: list[Word] = ["fails", "passes", "fails"]
     turns = cycle(words)
 
@@ -69,7 +70,7 @@ def test_a_failure_that_comes_back_seldom_is_tried_more_often(tmp_path: Path) ->
 
 
 def test_an_undecided_candidate_gets_a_second_run(tmp_path: Path) -> None:
-    """The first candidate is left undecided once, and then fails: it counts."""
+    """The first candidate is undecided once, and then fails: the failure counts."""
     words: list[Word] = ["fails", "fails", "undecided", "fails"]
     found, _, _ = search(tmp_path, Pretend(lambda _: words.pop(0) if words else "fails"))
     assert ["undecided", "fails"] == [each.word for each in found.tried if each.change == "without any fault"]
@@ -80,7 +81,7 @@ def test_an_undecided_candidate_gets_a_second_run(tmp_path: Path) -> None:
     ("budget_s", "ending", "code"), [(80, "unchanged", 2), (300, "unchanged", 2), (400, "smaller", 0)]
 )
 def test_the_budget_is_kept(budget_s: float, ending: str, code: int, tmp_path: Path) -> None:
-    """No run is begun that would end after it, and there is time left to repeat the best plan; what is done is said."""
+    """No run starts that would end after the budget; time remains to repeat the best plan; the result is reported."""
     pretend = Pretend(culprit("f7"))
     found, _, _ = search(tmp_path, pretend, budget_s)
     assert pretend.now_s <= budget_s
@@ -89,13 +90,13 @@ def test_the_budget_is_kept(budget_s: float, ending: str, code: int, tmp_path: P
 
 
 def test_a_budget_for_no_run_at_all_is_refused(tmp_path: Path) -> None:
-    """With what one would take."""
+    """The error names the time of one run."""
     with pytest.raises(AftershockError, match=r"a budget of 20 s is too small: one run of this plan takes \d+ s"):
         search(tmp_path, Pretend(culprit("f7")), 20.0)
 
 
-def test_a_killed_search_goes_on(tmp_path: Path) -> None:
-    """Whichever run it dies in: the next search repeats none of those before, and comes to the same plan."""
+def test_a_killed_search_continues(tmp_path: Path) -> None:
+    """Whichever run the process dies in: the next search repeats no finished run, and gets the same plan."""
     (tmp_path / "whole").mkdir()
     whole = Pretend(culprit("f2", "f9"))
     expected, _, _ = search(tmp_path / "whole", whole)
@@ -113,8 +114,8 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     assert (expected.document, 0) == (found.document, len(third.ran))
 
 
-def test_a_broken_line_of_the_cache_is_told_and_skipped(tmp_path: Path) -> None:
-    """Garbage, another program's line and a torn end cost the runs they stood for, and nothing else."""
+def test_a_broken_line_of_the_cache_is_reported_and_skipped(tmp_path: Path) -> None:
+    """Garbage, another program's line and a torn last line cost the runs of these lines and nothing else."""
     whole = Pretend(culprit("f7"))
     expected, _, _ = search(tmp_path, whole)
     path = tmp_path / "cache.jsonl"
@@ -140,8 +141,8 @@ def test_the_keys_of_the_cache_stay_the_same(tmp_path: Path) -> None:
     assert "as it is" == first["said"]
 
 
-def test_a_broken_run_is_no_pass_for_ever(tmp_path: Path) -> None:
-    """It counts against its candidate now; a later search tries it again."""
+def test_a_broken_run_is_repeated_by_a_later_search(tmp_path: Path) -> None:
+    """The run counts against its candidate in this search only."""
     broken: list[Word] = ["fails", "fails", "passes", "broke"]
     first = Pretend(lambda document: broken.pop(0) if broken else culprit("f1")(document))
     search(tmp_path, first)

@@ -1,4 +1,4 @@
-"""Which runs can be made small, and what is said of the others."""
+"""Runs that can be minimised, and the errors for all other runs."""
 
 import json
 from pathlib import Path
@@ -45,15 +45,15 @@ def facts(home: Path, **more: Any) -> None:
     (home / "run.json").write_text(json.dumps(said | more))
 
 
-def test_a_failed_run(home: Path) -> None:
-    """Its plan and seed, and the checks that failed it; what is only watched fails nothing."""
+def test_the_source_has_plan_seed_and_failed_checks(home: Path) -> None:
+    """A check that is only reported doesn't fail a run."""
     found = source_of(home)
     assert ("run-0", 7, (GAP,), False) == (found.run_id, found.seed, found.checks, found.rehearse)
     assert PLAN == found.document
 
 
-def test_what_a_test_expected_and_another_kafka_belong_to_it(home: Path) -> None:
-    """So that candidates are judged, and run, as it was."""
+def test_expectations_and_the_kafka_version_belong_to_the_source(home: Path) -> None:
+    """So that candidates are run and judged like the original."""
     (home / "expectations.jsonl").write_text('{"text": "duplicate == 0", "at": "t.py:1", "gate": "verdict"}\n')
     facts(home, versions={"kafka": "4.1.2"})
     found = source_of(home).document
@@ -69,15 +69,15 @@ def test_what_a_test_expected_and_another_kafka_belong_to_it(home: Path) -> None
         (Status.ERROR, "run-0 could not be judged; fix the causes in its checks"),
     ],
 )
-def test_another_verdict_is_refused(status: Status, says: str, home: Path) -> None:
-    """With what to do."""
+def test_a_run_that_did_not_fail_is_refused(status: Status, says: str, home: Path) -> None:
+    """The error has a remedy."""
     judged(home, check(GAP, status))
     with pytest.raises(AftershockError, match=says):
         source_of(home)
 
 
-def test_what_can_not_be_made_small_is_refused(home: Path) -> None:
-    """No such check, no verdict, a plan of other times, a cluster that isn't ours: a sentence each."""
+def test_unusable_runs_are_refused(home: Path) -> None:
+    """No such check, no verdict, a plan with other times, a foreign cluster: each has its own message."""
     with pytest.raises(AftershockError, match=f"--check {LOST}: did not FAIL in this run; failed checks: {GAP}"):
         source_of(home, [LOST])
     (home / "plan.yaml").write_text(dump_yaml({**PLAN, "fautls": []}))
@@ -107,6 +107,6 @@ def test_what_can_not_be_made_small_is_refused(home: Path) -> None:
         ([check("integrity/lost", Status.FAIL)], "passes"),
     ],
 )
-def test_what_fails_the_same_way(checks: list[Check], word: str) -> None:
-    """All of the checks at stake, each for any arm; one that passed, or that nobody is judged by, decides."""
+def test_same_failure(checks: list[Check], word: str) -> None:
+    """All checks at stake fail, each for any arm; a check that passed, or that isn't judged, decides."""
     assert word == same_failure(verdict(*checks), (GAP, LOST))[0]

@@ -1,4 +1,6 @@
-"""The night's story, its commands told apart by a stand-in that notes them."""
+"""The nightly run with a fake for its commands, the time allotted to its steps, and the patch offered after a
+failure.
+"""
 
 import json
 import signal
@@ -39,7 +41,7 @@ ALL = allot(STEPS, None)
 
 
 class Commands:
-    """Notes what is run; ``codes``: exit codes by the word that tells a command."""
+    """Records the commands; ``codes`` maps a word of a command to its exit code."""
 
     def __init__(self, codes: Mapping[str, int]) -> None:
         self.codes, self.seen = codes, list[str]()
@@ -56,8 +58,10 @@ def night(out: Path) -> Night:
     return Night(out, TODAY, 7)
 
 
-def test_a_step_that_fails_ends_nothing(tmp_path: Path) -> None:
-    """All are run, then trend and pruning; the worst is the night's. The trend's 2 is no concern of a young ledger."""
+def test_a_failed_step_does_not_end_the_night(tmp_path: Path) -> None:
+    """All steps run, then trend and pruning; the worst exit code is the night's. The trend's 2 doesn't count while
+    the ledger is young.
+    """
     (tmp_path / "kips" / "951").mkdir(parents=True)
     run, said = Commands({"explore": 1, "kip": 2, "trend": 2}), []
     assert 1 == run_night(night(tmp_path), ALL, run, said.append)
@@ -66,8 +70,8 @@ def test_a_step_that_fails_ends_nothing(tmp_path: Path) -> None:
     assert said[0].startswith("explore: about 20 m 00 s of ")
 
 
-def test_an_interrupted_night_goes_on(tmp_path: Path) -> None:
-    """What was done is not done again, and its exit code still counts; another seed begins anew."""
+def test_an_interrupted_night_continues(tmp_path: Path) -> None:
+    """Finished steps are not repeated, and their exit codes count; another seed starts anew."""
     with pytest.raises(KeyboardInterrupt):
         run_night(night(tmp_path), ALL, Commands({"explore": 1, "kip": 130}), print)
     assert {"explore": 1, "leader-rotation": 0, "demo": 0} == record.read_finished(night(tmp_path))
@@ -97,8 +101,8 @@ except KeyboardInterrupt:
 """
 
 
-def test_an_interrupted_step_tidies_up() -> None:
-    """However long that takes, and though the signal was for us alone."""
+def test_an_interrupted_step_may_clean_up() -> None:
+    """However long the clean-up takes, and although the signal reached this process only."""
     with subprocess.Popen([sys.executable, "-c", NIGHT, STEP], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert "begun\n" == process.stdout.readline()
@@ -106,14 +110,13 @@ def test_an_interrupted_step_tidies_up() -> None:
         assert "tidied up\nnight over\n" == process.stdout.read()
 
 
-def test_a_broken_record_begins_anew(tmp_path: Path) -> None:
-    """Nothing of tonight is known then, so all is done."""
+def test_a_broken_record_starts_the_night_anew(tmp_path: Path) -> None:
     (tmp_path / record.NAME).write_text("[]")
     assert {} == record.read_finished(night(tmp_path))
 
 
 def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
-    """Steps with the line that repeats each; fault by client with verdict and recovery; what was never seen."""
+    """Steps with the command that repeats each; faults by clients with verdict and recovery; cells never covered."""
     cell = Cell("kill", "leader", "steady", "confluent produce acks=all")
     line = CoverageLine(TODAY, "r1", 7, 0, cell, exercised=True, why="", verdict="PASS", recovered_s=3.25)
     search.append(tmp_path / search.NAME, [line])
@@ -126,7 +129,7 @@ def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
 
 
 def run_of(out: Path, number: int, seed: int, blocks: int = 8, **more: object) -> Path:
-    """A judged run of the plan that nights are compared by."""
+    """Write a judged run of the plan that the nights are compared by."""
     home = out / f"r{number}"
     home.mkdir(parents=True)
     started = datetime(TODAY.year, TODAY.month, TODAY.day, number, tzinfo=UTC).isoformat()
@@ -146,8 +149,12 @@ def run_of(out: Path, number: int, seed: int, blocks: int = 8, **more: object) -
         (2, (), "only 2 earlier nights", 0),
     ],
 )
-def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: str, code: int, tmp_path: Path) -> None:
-    """Worse than each of three is an alarm. No night is what was rehearsed, ran in other blocks, or comes later."""
+def test_the_trend_compares_tonight_with_earlier_nights(
+    nights: int, codes: tuple[int, ...], word: str, code: int, tmp_path: Path
+) -> None:
+    """Worse than each of three nights is an alarm. A rehearsal, a night with other blocks, and a later night don't
+    count.
+    """
     before = [run_of(tmp_path, number, number) for number in range(1, 1 + nights)]
     run_of(tmp_path, 8, 8, rehearse=True)
     run_of(tmp_path, 9, 9, blocks=1)
@@ -169,8 +176,7 @@ def test_tonight_beside_other_nights(nights: int, codes: tuple[int, ...], word: 
     assert f"* of {nights + 4} runs in {tmp_path}: {nights + 4} PASS\n" in told
 
 
-def test_github_is_told_where_it_asks(tmp_path: Path) -> None:
-    """And nobody else."""
+def test_the_github_summary_is_written_if_requested(tmp_path: Path) -> None:
     page = tmp_path / "page"
     write_summary("night\n", tmp_path, {"GITHUB_STEP_SUMMARY": str(page)})
     assert not page.exists()
@@ -178,8 +184,8 @@ def test_github_is_told_where_it_asks(tmp_path: Path) -> None:
     assert "night\n" == page.read_text()
 
 
-def test_a_red_night_offers_a_patch(tmp_path: Path) -> None:
-    """Of what failed tonight, and of no other night; a green one leaves none."""
+def test_a_failed_night_offers_a_patch(tmp_path: Path) -> None:
+    """The patch has tonight's failures only; a night without failure leaves no patch."""
     folder, said = tmp_path / corpus.NAME, list[str]()
     corpus.keep(folder, find("broker-loss").read_text(), Origin(1, "2026-11-01", ("integrity/lost",), "run"))
     (tmp_path / regression.REGRESSION_PATCH).write_text("of another night")
@@ -196,15 +202,14 @@ def test_a_red_night_offers_a_patch(tmp_path: Path) -> None:
 FOUND = Origin(7, "2026-11-22", ("integrity/lost", "obligation/produce"), "runs/x")
 
 
-def test_nothing_failed_is_no_patch() -> None:
-    """An empty text, so nothing is offered."""
+def test_no_failure_gives_an_empty_patch() -> None:
     assert "" == patch([])
 
 
-def test_git_applies_it_and_its_test_runs(tmp_path: Path) -> None:
-    """In a repository of its own: the plan as it failed, and a test that holds it to the timeline that it had.
+def test_git_applies_the_patch_and_its_test_runs(tmp_path: Path) -> None:
+    """The patch adds the failing plan, and a test that compares its timeline with the original.
 
-    A plan that strikes somebody else makes that test fail.
+    A plan that hits another target makes that test fail.
     """
     drawn = draw_plan(frame_of(load_plan(find("explore"))), {}, 7, 3)
     keep(tmp_path / "corpus", drawn.text, FOUND)
@@ -230,52 +235,49 @@ SHORT, LONG, FIXED = (
 )
 
 
-def test_without_a_budget_all_is_done() -> None:
-    """Each as long as it wants."""
+def test_without_budget_every_step_runs_in_full() -> None:
     found = allot(STEPS, None)
     assert list(STEPS) == list(found.seconds)
     assert {step: step.most_s for step in STEPS} == found.seconds
     assert not found.left_out
 
 
-def test_what_is_left_over_lengthens_those_that_can_use_it() -> None:
-    """In proportion to what they want, so that nobody waits for the last one; never past it."""
+def test_spare_time_lengthens_steps() -> None:
+    """In proportion to the wanted time, and never beyond it."""
     found = allot([SHORT, LONG, FIXED], 650 + 350 + CLOSING_S)
     assert {SHORT: 150, LONG: 600, FIXED: 250} == found.seconds
     assert 650 + 350 + CLOSING_S == found.takes_s
     assert {SHORT: 200, LONG: 900, FIXED: 250} == allot([SHORT, LONG, FIXED], 9_000).seconds
 
 
-def test_what_does_not_fit_is_left_out_with_its_reason() -> None:
-    """And those after it are still tried."""
+def test_a_step_that_does_not_fit_is_left_out_with_its_reason() -> None:
+    """The steps after it are still considered."""
     found = allot([SHORT, LONG, FIXED], 350 + CLOSING_S)
     assert [SHORT, FIXED] == list(found.seconds)
     assert {LONG: "a budget of 7 m 50 s"} == found.left_out
 
 
-def test_half_an_hour_is_worth_its_while() -> None:
-    """It searches, runs what the trend is made of, and puts the KIPs on trial, within the half hour."""
+def test_half_an_hour_pays_for_search_trend_and_trials() -> None:
     found = allot(STEPS, 1_800)
     assert {"explore", "leader-rotation", "demo", "trials"} <= {step.name for step in found.seconds}
     assert found.takes_s <= 1_800
 
 
-def test_a_budget_too_small_is_a_sentence() -> None:
-    """It says what to give."""
+def test_a_budget_too_small_is_refused() -> None:
+    """The error names a budget that would do."""
     with pytest.raises(
         AftershockError, match="a budget of 1 m 00 s is too small for any step of a night: use --budget 5m or more"
     ):
         allot(STEPS, 60)
 
 
-def test_words() -> None:
-    """A step's command with the night's folder, seed and time."""
+def test_a_step_command_has_folder_seed_and_time() -> None:
     explore = STEPS[0]
     words = explore.words("runs", 7, 300.9)
     assert ["explore", "--budget", "300s", "--seed", "7", "--out", "runs"] == words[2:]
 
 
 @pytest.mark.parametrize(("codes", "code"), [([], 0), ([0, 2], 2), ([2, 1, 0], 1), ([1, 3], 3), ([0, 137], 3)])
-def test_the_worst(codes: list[int], code: int) -> None:
-    """ERROR over FAIL over INCONCLUSIVE; what nobody knows is an ERROR."""
+def test_the_worst_exit_code(codes: list[int], code: int) -> None:
+    """ERROR comes before FAIL, FAIL before INCONCLUSIVE; an unknown code is an ERROR."""
     assert code == worst(codes)
