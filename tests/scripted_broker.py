@@ -1,8 +1,9 @@
-"""A Kafka cluster that does what a test tells it to, in a process of its own: ``ScriptedBroker`` is the test's side.
+"""A Kafka cluster in a process of its own that behaves as a test scripts it; ``ScriptedBroker`` is the test's
+interface.
 
-It keeps topics and logs in memory and speaks the APIs that clients need, to ours and to librdkafka. What it does wrong
-is scripted: the n-th request of an API, on one node or any, for one partition or any, is answered late, never, with an
-error, cut off, garbled or after the next one. Every request is in its journal.
+The cluster keeps topics and logs in memory and implements the APIs that the reference clients and librdkafka need. Its
+misbehaviour is scripted: the n-th request of an API, on one node or any, for one partition or any, is answered late,
+never, with an error, truncated, garbled or after the next response. Every request is recorded in the journal.
 
 ::
 
@@ -13,7 +14,7 @@ error, cut off, garbled or after the next one. Every request is in its journal.
         ...
         assert 2 == len(cluster.journal("Produce", topic="t"))
 
-Methods block for about a millisecond; ``until`` is for tests that share a loop with the client under test.
+Methods block for about a millisecond; ``until`` is for tests that share an event loop with the client under test.
 """
 
 import asyncio
@@ -29,11 +30,11 @@ from uuid import UUID
 
 from aftershock.workloads.kafka.wire.connection import Address
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 
 
-class Seen(NamedTuple):
-    """One request that a node received, in the order in which nodes received them."""
+class ReceivedRequest(NamedTuple):
+    """A request that a node received; requests are in the order of arrival at any node."""
 
     number: int
     time_ms: float
@@ -46,10 +47,10 @@ class Seen(NamedTuple):
     connection: int
     size_bytes: int
     partitions: tuple[tuple[str, int], ...]
-    """Those that it names; by topic id where the version has ids, resolved to the name."""
+    """The partitions in the request; topic ids are resolved to names."""
     fields: dict[str, Any]
-    """Its other plain top-level fields under kio's names: ``session_id``, ``rack_id``, ``acks``, ``group_id``…, with
-    ``partition_fields``: per "topic/partition" what it says of it (``fetch_offset``, ``base_sequence``…)."""
+    """Other plain top-level fields with kio's names (``session_id``, ``rack_id``, ``acks``, ``group_id``…), and
+    ``partition_fields``: fields per "topic/partition" (``fetch_offset``, ``base_sequence``…)."""
 
 
 class ScriptedBroker:
@@ -87,14 +88,14 @@ class ScriptedBroker:
             "sessions": sessions,
             "auto_create": auto_create,
         }
-        self._seen: list[Seen] = []
+        self._seen: list[ReceivedRequest] = []
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "aftershock.tests.scripted.server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self._say(self._told)
-        ports = self._hear()
+        self._send(self._told)
+        ports = self._receive()
         self.addresses = {int(node): Address("127.0.0.1", port) for node, port in ports.items()}
         self.bootstrap = ",".join(map(str, self.addresses.values()))
         return self
@@ -106,9 +107,9 @@ class ScriptedBroker:
         self._process.communicate()
 
     def reset(self) -> None:
-        """As it was when it was started: nothing known, nothing scripted, nothing seen, nobody connected.
+        """Return to the state after the start: no topics, scripts, requests and connections.
 
-        For a broker that several tests share: starting one takes longer than most tests.
+        For a broker that several tests share, because starting a broker takes longer than most tests.
         """
         self._ask("reset")
         self._seen.clear()
@@ -123,35 +124,35 @@ class ScriptedBroker:
         leaders: Sequence[int] | None = None,
         replicas: Sequence[Sequence[int]] | None = None,
     ) -> UUID:
-        """Make a topic and return its id.
+        """Create a topic and return its id.
 
-        Partition p is led by ``leaders[p]``, else by the nodes in turn, in epoch 0; its replicas, all in sync, are
-        ``replicas[p]``, else all nodes.
+        ``leaders[p]`` leads partition p in epoch 0, by default the nodes in turn. Its replicas are ``replicas[p]``, by
+        default all nodes, and all are in sync.
         """
         return UUID(self._ask("create", topic=topic, partitions=partitions, leaders=leaders, replicas=replicas))
 
     def delete(self, topic: str) -> None:
-        """Forget a topic with its logs; created again it has another id."""
+        """Delete a topic with its logs; a topic created again has another id."""
         self._ask("delete", topic=topic)
 
     def move_leader(
         self, topic: str, partition: int, to: int, *, epoch: int | None = None, unaware: Sequence[int] = ()
     ) -> int:
-        """Another leader, of the next epoch (or ``epoch``), which is returned.
+        """Move a partition's leader and return the new epoch: ``epoch``, or the next.
 
-        Nodes that are ``unaware`` go on answering Metadata and giving hints from what they knew, until ``publish``. The
-        new leader, when unaware, refuses as well.
+        Nodes in ``unaware`` answer Metadata and give hints with the old leader until ``publish``. An unaware new leader
+        refuses requests.
         """
         return int(
             self._ask("move_leader", topic=topic, partition=partition, to=to, epoch=epoch, unaware=list(unaware))
         )
 
     def publish(self, *nodes: int) -> None:
-        """Let these nodes (all by default) know what is true."""
+        """Let these nodes (all by default) learn the current leaders."""
         self._ask("publish", nodes=nodes)
 
     def prefer_replica(self, topic: str, partition: int, replica: int, *, rack: str | None = None) -> None:
-        """Have the leader send consumers (of one rack, or all) to a replica; -1 takes it back."""
+        """Make the leader send consumers (of one rack, or all) to a replica; -1 ends it."""
         self._ask("prefer_replica", topic=topic, partition=partition, replica=replica, rack=rack)
 
     def set_log(
@@ -163,9 +164,9 @@ class ScriptedBroker:
         high_watermark: int | None = None,
         lagging: dict[int, int] | None = None,
     ) -> None:
-        """Move a log's start, hold its high watermark back, let replicas lag (node → where its copy ends).
+        """Set a log's start, its high watermark and the end of lagging replicas (node → end of its copy).
 
-        What isn't given is as in a healthy log again, but for the start.
+        Arguments that are not given are reset to those of a healthy log, except the start.
         """
         self._ask(
             "set_log",
@@ -177,18 +178,18 @@ class ScriptedBroker:
         )
 
     def append(self, topic: str, partition: int, batch: bytes) -> int:
-        """Put a batch into a log as its leader would, and return its base offset."""
+        """Append a batch to a log as its leader would, and return its base offset."""
         return int(self._ask("append", topic=topic, partition=partition, batch=base64.b64encode(batch).decode()))
 
     def truncate(self, topic: str, partition: int, end: int) -> None:
-        """Cut a log off at ``end``, as an unclean election does."""
+        """Truncate a log at ``end``, as an unclean election does."""
         self._ask("truncate", topic=topic, partition=partition, end=end)
 
     def log(self, topic: str, partition: int = 0) -> bytes:
-        """The whole log: batches, as ``wire.records.parse`` reads them."""
+        """Return the whole log: batches as ``wire.records.parse`` reads them."""
         return base64.b64decode(self._ask("log", topic=topic, partition=partition))
 
-    # ---- what goes wrong
+    # ---- scripted errors
 
     def script(
         self,
@@ -209,22 +210,22 @@ class ScriptedBroker:
         garble: dict[int, int] | None = None,
         throttle_ms: int = 0,
     ) -> int:
-        """Let ``times`` requests from the ``nth`` on, counted from now, go wrong; returns the script's number.
+        """Make ``times`` requests fail, from the ``nth`` request on, counted from now; return the script's number.
 
-        Only requests of that API count, and of that node and that partition where they are given. A request that meets
-        several scripts is treated as the first of them says.
+        Only requests of that API count, and of that node and partition if given. If several scripts match a request,
+        the first script applies.
 
-        * ``delay_ms``: answer so much later; later answers on the connection wait, as with a real broker.
-        * ``error``: the error code of ``partition``, or of every partition, or of the response if it has none below its
-          top; what it hits isn't done, unless ``applied``. ``hint`` = (leader id, epoch) goes along as CurrentLeader
-          (with 6 and 74 only), and with it that node's endpoint if ``endpoints``.
-        * ``top_error``: the error code at the top of the response (Fetch sessions, Metadata 13).
-        * ``answer``: ``sent``; ``none`` (done, and never answered); ``lost`` (neither done nor answered); ``close``
-          (done, then the connection is closed unanswered); ``refuse`` (closed, not done); ``swapped`` (sent after the
-          connection's next answer).
-        * ``cut_bytes``: only so many bytes of the answer, then the connection is closed.
-        * ``garble``: position in the answer's bytes, its length prefix included → the byte to put there.
-        * ``throttle_ms``: the response's throttle time; nothing is delayed by it.
+        * ``delay_ms``: answer this much later; later responses on the connection wait, as with a real broker.
+        * ``error``: the error code of ``partition``, of every partition, or of the response if it has no error code per
+          partition. A request with an error is not applied, unless ``applied``. ``hint`` = (leader id, epoch) is sent
+          as CurrentLeader (with errors 6 and 74 only), with that node's endpoint if ``endpoints``.
+        * ``top_error``: the error code of the whole response (Fetch sessions, Metadata 13).
+        * ``answer``: ``sent``; ``none`` (applied and never answered); ``lost`` (neither applied nor answered);
+          ``close`` (applied, then the connection is closed without a response); ``refuse`` (closed, not applied);
+          ``swapped`` (sent after the connection's next response).
+        * ``cut_bytes``: send only this many bytes of the response, then close the connection.
+        * ``garble``: position in the response's bytes, including its length prefix → the byte to write there.
+        * ``throttle_ms``: the response's throttle time; the response is not delayed.
         """
         said = {name: value for name, value in locals().items() if name != "self"}
         return int(self._ask("script", **said))
@@ -234,15 +235,15 @@ class ScriptedBroker:
         self._ask("clear")
 
     def down(self, node: int) -> None:
-        """Close a node's listener and all its connections; no node's Metadata has it any more."""
+        """Close a node's listener and all its connections, and remove the node from all Metadata responses."""
         self._ask("down", node=node)
 
     def up(self, node: int) -> None:
-        """Listen again, on the same port."""
+        """Listen again on the same port."""
         self._ask("up", node=node)
 
     def advertise(self, ports: dict[int, int]) -> None:
-        """Send clients elsewhere: node → a port of this host, behind which the node is to be found."""
+        """Advertise other ports of this host, behind which the nodes are reachable: node → port."""
         self._ask("advertise", ports=ports)
 
     def close_connections(self, node: int) -> None:
@@ -250,40 +251,42 @@ class ScriptedBroker:
         self._ask("close_connections", node=node)
 
     def forget_sessions(self, node: int | None = None) -> None:
-        """Forget all fetch sessions of one node or all, as a restart does."""
+        """Drop all fetch sessions of one node or all, as a restart does."""
         self._ask("forget_sessions", node=node)
 
     def forget_producers(self) -> None:
-        """Forget all producers' sequences: as with Kafka 4, any sequence is then a producer's first."""
+        """Drop the sequences of all producers: as in Kafka 4, any sequence is then accepted as the first."""
         self._ask("forget_producers")
 
     def rebalance(self, group: str) -> None:
-        """Ask all members of a group to join again."""
+        """Request all members of a group to join again."""
         self._ask("rebalance", group=group)
 
     def move_coordinator(self, key: str, to: int) -> None:
-        """Let another node coordinate a group; by default that is the lowest node that is up."""
+        """Move the coordinator of a group to another node, by default to the lowest node that is up."""
         self._ask("move_coordinator", key=key, to=to)
 
-    # ---- what happened
+    # ---- recorded requests and state
 
-    def journal(self, api: str | None = None, *, node: int | None = None, topic: str | None = None) -> list[Seen]:
-        """The requests received so far, or those of one API, node or topic."""
+    def journal(
+        self, api: str | None = None, *, node: int | None = None, topic: str | None = None
+    ) -> list[ReceivedRequest]:
+        """Return the received requests, or those of one API, node or topic."""
         for entry in self._ask("journal", since=len(self._seen)):
             places = tuple((name, number) for name, number in entry.pop("partitions"))
-            self._seen.append(Seen(partitions=places, **entry))
-        return [seen for seen in self._seen if _is_chosen(seen, api, node, topic)]
+            self._seen.append(ReceivedRequest(partitions=places, **entry))
+        return [seen for seen in self._seen if _matches(seen, api, node, topic)]
 
     def fired(self, script: int) -> int:
-        """How many requests a script has met."""
+        """Return how many requests a script has affected."""
         return int(self._ask("fired", script=script))
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """The offsets that a group has committed."""
+        """Return the committed offsets of a group."""
         return {(topic, partition): offset for topic, partition, offset in self._ask("committed", group=group)}
 
     def members(self, group: str) -> list[str]:
-        """The member ids of a group."""
+        """Return the member ids of a group."""
         return list(self._ask("members", group=group))
 
     async def until(
@@ -294,36 +297,36 @@ class ScriptedBroker:
         node: int | None = None,
         topic: str | None = None,
         timeout_s: float = 10,
-    ) -> list[Seen]:
-        """Wait until ``count`` requests like this were received, and return them all; the loop runs on meanwhile.
+    ) -> list[ReceivedRequest]:
+        """Wait until ``count`` matching requests were received, without blocking the loop, and return all of them.
 
-        AssertionError with what was received, when that takes longer than ``timeout_s``.
+        Raise AssertionError with the received requests after ``timeout_s``.
         """
         deadline_s = time.monotonic() + timeout_s
         while len(seen := self.journal(api, node=node, topic=topic)) < count:
             assert time.monotonic() < deadline_s, f"{len(seen)} of {count} {api} requests: {seen}"
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return seen
 
     def _ask(self, do: str, **arguments: Any) -> Any:
-        self._say({"do": do, **arguments})
-        answer = self._hear()
+        self._send({"do": do, **arguments})
+        answer = self._receive()
         if "error" in answer:
             raise ValueError(f"{do}: {answer['error']}")
         return answer["is"]
 
-    def _say(self, order: dict[str, Any]) -> None:
+    def _send(self, order: dict[str, Any]) -> None:
         assert self._process.stdin
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         self._process.stdin.flush()
 
-    def _hear(self) -> Any:
+    def _receive(self) -> Any:
         assert self._process.stdout
         line = self._process.stdout.readline()
         assert line, "the scripted broker's process has ended; its traceback is on stderr"
         return json.loads(line)
 
 
-def _is_chosen(seen: Seen, api: str | None, node: int | None, topic: str | None) -> bool:
+def _matches(seen: ReceivedRequest, api: str | None, node: int | None, topic: str | None) -> bool:
     topics = {name for name, _ in seen.partitions} | set(seen.fields.get("topics") or ())
     return api in {None, seen.api} and node in {None, seen.node} and (topic is None or topic in topics)

@@ -1,18 +1,19 @@
-"""A model of the broker's half of KIP-227: the sharded cache of fetch sessions, its eviction, and what is answered.
+"""A model of the broker's half of KIP-227: the sharded cache of fetch sessions, its eviction, and its responses.
 
-1. A full request closes the session that it names, whoever opened it. Epoch 0 then asks for a new session, which is
-   made when the response is, and may be refused; epoch -1 asks for none.
-2. An incremental request: unknown id, 70; another epoch than expected, 71; topic ids where the session has names or
-   the reverse, 106. Else what it adds, changes and forgets is applied, in that order, and the epoch rises. A session
-   left without partitions is closed (id 0). When the response is made the epoch is checked once more.
-3. An incremental response holds a partition if it has records, an error, a preferred replica, or another high
-   watermark or log start than was last told. An error un-tells the high watermark. One with records goes to the end of
-   the session's order, so that the next is served first when bytes are short.
-4. The slots are split evenly over 8 shards (fewer slots than shards: no sessions at all); new sessions go round-robin.
-   A full shard evicts its least recently used session if that is idle for over 120 s; else its least in the order
-   (privileged, size, id), provided that one may be evicted and the newcomer, with id 0, is not below it. A follower is
-   privileged. An ordinary newcomer may evict what was over 120 s old when last used; a follower may evict that, and
-   every ordinary session.
+1. A full request closes the session that it names, whichever client opened it. Epoch 0 then requests a new session,
+   which is created with the response and may be refused; epoch -1 requests none.
+2. An incremental request fails with 70 for an unknown id, with 71 for an unexpected epoch, and with 106 if it has topic
+   ids where the session has names, or the reverse. Otherwise its additions, changes and removals are applied in that
+   order, and the epoch rises. A session without partitions is closed (id 0). The epoch is checked again for the
+   response.
+3. An incremental response has a partition if it has records, an error, a preferred replica, or another high watermark
+   or log start than the last one sent. An error resets the last high watermark. A partition with records moves to the
+   end of the session's order, so that other partitions are served first when bytes are limited.
+4. The slots are split evenly over 8 shards (no sessions at all with fewer slots than shards); new sessions are assigned
+   round-robin. A full shard evicts its least recently used session if that is idle for over 120 s; else its lowest in
+   the order (privileged, size, id), if that may be evicted and the new session, with id 0, does not rank lower. A
+   follower is privileged. A normal new session may evict sessions that were over 120 s old at their last use; a
+   follower's session may also evict every normal session.
 
 Source: ``FetchManager``, ``FetchContext``, ``FetchSession``, ``FetchSessionCacheShard`` of Kafka 4.3.
 """
@@ -40,7 +41,7 @@ Key = tuple[UUID | str, int]
 
 
 class Read(NamedTuple):
-    """What the log gave for one partition; ``size`` in bytes."""
+    """The log's answer for one partition; ``size`` in bytes."""
 
     size: int = 0
     high_watermark: int = -1
@@ -50,7 +51,7 @@ class Read(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A response's session part: which partitions it holds, in order."""
+    """The session part of a response: the partitions in the response, in order."""
 
     error: int
     session_id: int
@@ -58,15 +59,15 @@ class Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class Cached:
-    """A partition of a session: what is asked of it, and what was last told of it."""
+class CachedPartition:
+    """A partition of a session: the client's request, and the last values sent to the client."""
 
     asked: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def tell(self, read: Read) -> bool:
-        """Whether ``read`` belongs in an incremental response (rule 3)."""
+        """Return whether ``read`` belongs in an incremental response (rule 3), and record its values as sent."""
         news = (read.high_watermark, read.log_start_offset) != (self.high_watermark, self.log_start_offset)
         self.high_watermark = -1 if read.error else read.high_watermark
         self.log_start_offset = read.log_start_offset
@@ -75,13 +76,13 @@ class Cached:
 
 @dataclass(slots=True)
 class Session:
-    """One client's session, as the broker has it."""
+    """The broker's state of one client's session."""
 
     session_id: int
     privileged: bool
     by_id: bool
     created_ms: float
-    partitions: dict[Key, Cached]
+    partitions: dict[Key, CachedPartition]
     epoch: int = next_epoch(INITIAL_EPOCH)
     last_used_ms: float = 0.0
     size: int = 0
@@ -101,7 +102,7 @@ class Session:
             if key in self.partitions:
                 self.partitions[key].asked = partition
             else:
-                self.partitions[key] = Cached(partition)
+                self.partitions[key] = CachedPartition(partition)
         for key in forgotten:
             self.partitions.pop(key, None)
 
@@ -115,7 +116,7 @@ class Session:
 
 @dataclass(slots=True)
 class Shard:
-    """A part of the cache, with an eviction of its own."""
+    """A part of the cache with evictions of its own."""
 
     number: int
     slots: int
@@ -148,7 +149,7 @@ class Shard:
 
 
 class SessionCache:
-    """All sessions of one broker. ``begin`` with each request, then ``answer`` what it returns."""
+    """All sessions of one broker. Call ``begin`` for each request, then ``answer`` on its result."""
 
     def __init__(self, seed: int, slots: int = 1000) -> None:
         self.shards = [Shard(number, slots // SHARDS) for number in range(SHARDS)]
@@ -179,7 +180,7 @@ class SessionCache:
         by_id: bool = True,
         follower: bool = False,
     ) -> "Exchange":
-        """Take a request in. The exchange says what to read, in order of service."""
+        """Process a request and return the exchange, which lists the partitions to read in order."""
         if epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
             self.close(session_id)
             wants_session = epoch == INITIAL_EPOCH
@@ -197,8 +198,8 @@ class SessionCache:
         wanted = {key: cached.asked for key, cached in session.partitions.items()}
         return Exchange(self, wanted, session=session, epoch=session.epoch)
 
-    def create(self, cached: dict[Key, Cached], now_ms: float, *, by_id: bool, follower: bool) -> int:
-        """A new session's id; 0 if its shard is full of better ones."""
+    def create(self, cached: dict[Key, CachedPartition], now_ms: float, *, by_id: bool, follower: bool) -> int:
+        """Return the id of a new session, or 0 if all sessions of its shard rank higher."""
         shard = self.shards[self._made % SHARDS]
         self._made += 1
         if not shard.make_room((follower, len(cached), 0), now_ms):
@@ -215,7 +216,7 @@ class SessionCache:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request being served: read ``wanted`` (whole, in this order), then ``answer``."""
+    """A request in progress: read ``wanted`` (whole, in this order), then call ``answer``."""
 
     cache: SessionCache
     wanted: dict[Key, FetchPartition]
@@ -227,7 +228,7 @@ class Exchange:
     epoch: int = FINAL_EPOCH
 
     def answer(self, reads: Mapping[Key, Read], now_ms: float) -> Answer:
-        """What of ``reads``, one for each of ``wanted`` and in that order, the response holds."""
+        """Return the response; ``reads`` has an entry for each of ``wanted``, in that order."""
         if self.error:
             return Answer(self.error, NO_SESSION)
         if self.session is None:
@@ -237,7 +238,7 @@ class Exchange:
         return Answer(0, self.session.session_id, self.session.tell(reads))
 
     def throttle(self) -> Answer:
-        """The empty response of a broker whose quota is used up (KIP-219)."""
+        """Return the empty response of a broker whose quota is exhausted (KIP-219)."""
         if self.error or self.session is None:
             return Answer(self.error, NO_SESSION)
         return Answer(0 if self.session.epoch == self.epoch else 71, self.session.session_id)
@@ -246,13 +247,14 @@ class Exchange:
         if not self.wants_session:
             return NO_SESSION
         cached = {
-            key: Cached(self.wanted[key], read.high_watermark, read.log_start_offset) for key, read in reads.items()
+            key: CachedPartition(self.wanted[key], read.high_watermark, read.log_start_offset)
+            for key, read in reads.items()
         }
         return self.cache.create(cached, now_ms, by_id=self.by_id, follower=self.follower)
 
 
 def _refusal(session: Session | None, epoch: int, *, by_id: bool) -> int:
-    """The error code of rule 2, 0 if the request is in order."""
+    """Return the error code of rule 2, or 0 if the request is valid."""
     if session is None:
         return 70
     if session.epoch != epoch:

@@ -1,18 +1,18 @@
-"""A committer under test against a scripted cluster: what it reported, what it told, and what groups have committed."""
+"""A committer under test against a scripted cluster, with its outcomes, events and the groups' committed offsets."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aftershock.tests.scripted_broker import ScriptedBroker, Seen
+from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
 from aftershock.workloads.kafka.client.settings import parse
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
 from aftershock.workloads.kafka.committer.committer import Committer
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
 
-#: quick, so that a test waits for what happens and not for a default
+#: Short times, so that no test waits for a default.
 QUICK = {
     "retry.backoff.ms": 5,
     "retry.backoff.max.ms": 20,
@@ -23,7 +23,7 @@ DEADLINE_S = 15
 
 
 class Keeper:
-    """One committer of ``groups`` groups, each with a partition of its own; group n is ``<topic>-<n>``."""
+    """One committer of ``groups`` groups, each with its own partition; group n is ``<topic>-<n>``."""
 
     def __init__(self, cluster: ScriptedBroker, groups: int, **changes: object) -> None:
         self.cluster, self.topic = cluster, fresh_topic(cluster, groups)
@@ -44,37 +44,37 @@ class Keeper:
         self.ended.append(outcome.token)
 
     def offer(self, group: int = 0, count: int = 1) -> None:
-        """Each commit's offset is its token."""
+        """Offer ``count`` commits; each commit's offset is its token."""
         for _ in range(count):
             self.committer.offer(self.targets[group], self.offered, token=self.offered)
             self.offered += 1
 
     async def settle(self) -> list[Outcome]:
-        """All outcomes in the order of tokens, once they are there."""
+        """Wait for all outcomes; return them by token."""
         await self.until(lambda: len(self.outcomes) == self.offered, "not every commit came to an end")
         return [self.outcomes[token] for token in range(self.offered)]
 
     async def until(self, reached: Callable[[], object], reason: str) -> None:
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while not reached():  # noqa: ASYNC110  # what is waited for is many things
+                while not reached():  # noqa: ASYNC110  # The condition depends on several objects.
                     await asyncio.sleep(0.005)
         except TimeoutError:
             raise AssertionError(f"{reason}; told {self.told[-20:]}, reported {self.outcomes}") from None
 
     def committed(self, group: int = 0) -> int | None:
-        """What the cluster has for a group."""
+        """Return the cluster's offset of a group."""
         target = self.targets[group]
         return self.cluster.committed(target.group).get((target.topic, target.partition))
 
-    def asked(self, api: str) -> list[Seen]:
-        """The requests of this committer."""
+    def asked(self, api: str) -> list[ReceivedRequest]:
+        """Return the requests of this committer."""
         return [seen for seen in self.cluster.journal(api) if seen.client_id == self.topic]
 
 
 @asynccontextmanager
 async def committing(cluster: ScriptedBroker, groups: int = 1, **changes: Any) -> AsyncIterator[Keeper]:
-    """A committer that has started; settings have ``_`` for ``.``. At the end every commit must have an outcome."""
+    """Yield a started committer; settings have ``_`` for ``.``. At the end every commit must have an outcome."""
     keeper = Keeper(cluster, groups, **changes)
     try:
         async with asyncio.timeout(DEADLINE_S):

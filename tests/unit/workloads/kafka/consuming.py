@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aftershock.tests.scripted_broker import ScriptedBroker, Seen
+from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
 from aftershock.workloads.kafka.client.settings import parse
 from aftershock.workloads.kafka.consumer.consumer import Consumer, Start
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
@@ -94,7 +94,7 @@ async def reading(
         await reader.consumer.close(5_000)
 
 
-def asked(cluster: ScriptedBroker, topic: str, api: str = "Fetch", node: int | None = None) -> list[Seen]:
+def asked(cluster: ScriptedBroker, topic: str, api: str = "Fetch", node: int | None = None) -> list[ReceivedRequest]:
     """The requests of one test's consumer, without those that end sessions."""
     seen = [seen for seen in cluster.journal(api, node=node) if seen.client_id == topic]
     return [each for each in seen if each.fields.get("session_epoch", 0) >= 0]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aftershock.tests.scripted_broker import ScriptedBroker, Seen
+from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
 from aftershock.workloads.kafka.producer.produce_request import Delivery
@@ -113,6 +113,6 @@ def _numbers(log: bytes) -> Iterator[int]:
             yield int(record.value)
 
 
-def produced(cluster: ScriptedBroker, topic: str, node: int | None = None) -> list[Seen]:
+def produced(cluster: ScriptedBroker, topic: str, node: int | None = None) -> list[ReceivedRequest]:
     """The Produce requests of one test's producer."""
     return [seen for seen in cluster.journal("Produce", node=node) if seen.client_id == topic]

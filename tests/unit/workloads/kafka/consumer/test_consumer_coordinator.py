@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aftershock.errors import BrokerError, UnsupportedError
-from aftershock.tests.scripted_broker import ScriptedBroker, Seen
+from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import Reader, append, fresh_topic, reading
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
@@ -70,7 +70,7 @@ def committed(cluster: ScriptedBroker, group: str) -> dict[int, int]:
     return {partition: offset for (_, partition), offset in cluster.committed(group).items()}
 
 
-def heartbeats(cluster: ScriptedBroker, group: str) -> list[Seen]:
+def heartbeats(cluster: ScriptedBroker, group: str) -> list[ReceivedRequest]:
     return [seen for seen in cluster.journal(HEARTBEAT) if seen.fields["group_id"] == group]
 
 

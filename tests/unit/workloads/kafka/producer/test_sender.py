@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from aftershock.tests.scripted_broker import ScriptedBroker, Seen
+from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
 from aftershock.tests.unit.workloads.kafka.consuming import fresh_topic
 from aftershock.tests.unit.workloads.kafka.producing import Writer, produced, writing, written
+from aftershock.workloads.kafka.producer.produce_request import InFlight
 
 OK = (0, False)
 
@@ -31,7 +34,7 @@ def ends(writer: Writer) -> list[tuple[int, bool]]:
     return [(delivery.error, delivery.in_doubt) for _, delivery in sorted(writer.outcomes.items())]
 
 
-def sequences(requests: list[Seen], topic: str, partition: int = 0) -> list[int]:
+def sequences(requests: list[ReceivedRequest], topic: str, partition: int = 0) -> list[int]:
     return [seen.fields["partition_fields"][f"{topic}/{partition}"]["base_sequence"] for seen in requests]
 
 
@@ -366,14 +369,16 @@ async def test_a_batch_too_large_for_the_broker_is_split(cluster: ScriptedBroker
 async def test_a_partition_that_an_answer_leaves_out_is_tried_again(cluster: ScriptedBroker) -> None:
     """An answer without our partition is no answer: the batch is not forgotten."""
     async with writing(cluster) as writer:
-        answered = writer.producer._sender.exchange._complete
-        left_out = []
+        requester = writer.producer._sender.requester
+        answered = requester.on_response
+        responses = []
 
-        def leave_out_once(batch: object, part: object, now_ms: float) -> None:
-            left_out.append(part)
-            answered(batch, None if len(left_out) == 1 else part, now_ms)  # type: ignore[arg-type]
+        def leave_out_once(batches: InFlight, response: Any, now_ms: float) -> float:
+            responses.append(response)
+            without_partitions = replace(response, responses=())
+            return answered(batches, without_partitions if len(responses) == 1 else response, now_ms)
 
-        writer.producer._sender.exchange._complete = leave_out_once  # type: ignore[method-assign]
+        requester.on_response = leave_out_once  # type: ignore[method-assign]
         await writer.send()
         assert [OK] == ends(writer)
         assert [0] == written(cluster, writer.topic)
@@ -385,8 +390,9 @@ async def test_waiting_costs_nothing(cluster: ScriptedBroker) -> None:
     async with writing(cluster, linger_ms=200) as writer:
         await writer.send()
         turns = []
-        due = writer.producer._sender._run_once
-        writer.producer._sender._run_once = lambda now_ms: turns.append(now_ms) or due(now_ms)  # type: ignore[func-returns-value,method-assign]
+        sender = writer.producer._sender
+        on_turn = sender._on_turn
+        sender._on_turn = lambda: turns.append(None) or on_turn()
         writer.offer()
         await writer.until(lambda: len(writer.outcomes) == 2, "not sent")
         assert len(turns) <= 6
