@@ -38,7 +38,7 @@ def nights_apart(
     runs = np.exp(rng.normal(0, between, 2))
     machines = [run * np.exp(rng.normal(0, _MACHINE if not steady else _OWN, blocks)) for run in runs]
     q = 0.5 if steady else Q
-    ours, theirs = (np.quantile(_records(rng, each), q, axis=1, method="inverted_cdf") for each in machines)
+    ours, theirs = (np.quantile(_records(rng, machine), q, axis=1, method="inverted_cdf") for machine in machines)
     return (ours * ratio).tolist(), theirs.tolist()
 
 

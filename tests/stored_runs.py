@@ -68,8 +68,8 @@ def write(home: Path, made: Mapping[str, Any]) -> Path:
 def spoilt(made: Mapping[str, Any], check: str, why: str) -> dict[str, Any]:
     """Return the run with one INCONCLUSIVE check."""
     other = deepcopy(dict(made))
-    (found,) = (each for each in other["verdict"]["checks"] if each["id"] == check)
-    found |= {"status": "INCONCLUSIVE", "why": why}
+    (result,) = (each for each in other["verdict"]["checks"] if each["id"] == check)
+    result |= {"status": "INCONCLUSIVE", "why": why}
     return other
 
 

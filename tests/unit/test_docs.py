@@ -26,8 +26,8 @@ QUIET = {"NO_MKDOCS_2_WARNING": "1"}
 
 def blocks(language: str) -> Iterator[tuple[Path, str]]:
     for page in PAGES:
-        for found, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-            if found == language:
+        for result, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if result == language:
                 yield page, text
 
 

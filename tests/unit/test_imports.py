@@ -52,14 +52,14 @@ def imports_of(source: str, *, top: bool = False) -> set[str]:
     """Return the project's modules that ``source`` imports; `from a import b` counts as a and a.b. ``top``:
     only imports of the module's top level.
     """
-    found = set()
+    result = set()
     tree = ast.parse(source)
     for node in tree.body if top else ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in found if name.startswith("aftershock.")}
+            result |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in result if name.startswith("aftershock.")}
 
 
 def within(name: str, part: str) -> bool:

@@ -21,15 +21,17 @@ def analysed(outcomes: Sequence[Row], phases: Sequence[Row]) -> dict[str, Any]:
     windows = {name: [row for row in told if _within(row, spans)] for name, spans in _windows(phases).items()}
     return {
         "schema_version": 2,
-        "distributions": [one for name, rows in windows.items() for one in _distributions(name, rows)],
-        "gaps": [one for name, rows in windows.items() for one in _gaps(name, rows)],
+        "distributions": [
+            distribution for name, rows in windows.items() for distribution in _distributions(name, rows)
+        ],
+        "gaps": [gap for name, rows in windows.items() for gap in _gaps(name, rows)],
         "recoveries": _recoveries(told, phases),
         "bin_us": S,
         "bins": _bins(told),
         "crossed": {},
         "host": {},
         "spectra": [one for name, rows in windows.items() for one in _spectra(name, rows)],
-        "racks": [one for name, rows in windows.items() for one in _racks(name, rows)],
+        "racks": [rack for name, rows in windows.items() for rack in _racks(name, rows)],
         "slowest": _slowest(windows["run"]),
         "stalls": _stalls(told),
         "failures": [],
@@ -48,16 +50,16 @@ def _judged_rows(outcomes: Iterable[Row]) -> Iterable[dict[str, Any]]:
 
 
 def _windows(phases: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
-    found = defaultdict(list)
+    result = defaultdict(list)
     for phase in phases:
         span = (phase["start_us"], phase["end_us"])
-        found[phase["name"]].append(span)
+        result[phase["name"]].append(span)
         if phase["fault"]:
-            found[f"fault/{phase['fault']}"].append(span)
-    found["run"] = [
+            result[f"fault/{phase['fault']}"].append(span)
+    result["run"] = [
         (min(one["start_us"] for one in phases if one["name"] != "warmup"), max(one["end_us"] for one in phases))
     ]
-    return dict(found)
+    return dict(result)
 
 
 def _within(row: Row, spans: Sequence[tuple[int, int]]) -> bool:
@@ -65,10 +67,10 @@ def _within(row: Row, spans: Sequence[tuple[int, int]]) -> bool:
 
 
 def _by(rows: Iterable[Row], *names: str) -> dict[tuple[Any, ...], list[Any]]:
-    found = defaultdict(list)
+    result = defaultdict(list)
     for row in rows:
-        found[tuple(row.get(name) for name in names)].append(row)
-    return dict(sorted(found.items(), key=str))
+        result[tuple(row.get(name) for name in names)].append(row)
+    return dict(sorted(result.items(), key=str))
 
 
 def _ranked(rows: Iterable[Row]) -> list[int | None]:
@@ -108,8 +110,8 @@ def _gaps(window: str, rows: Iterable[Row]) -> Iterable[Row]:
 
 def _recoveries(told: Sequence[Row], phases: Sequence[Row]) -> list[Row]:
     clients = sorted({row["key"] for row in told if row["op"] == "produce"})
-    begun = [(one["fault"], one["start_us"]) for one in phases if one["fault"]]
-    observed = max(one["end_us"] for one in phases)
+    begun = [(phase["fault"], phase["start_us"]) for phase in phases if phase["fault"]]
+    observed = max(phase["end_us"] for phase in phases)
     rows = []
     for fault, at in begun:
         for index, client in enumerate(clients):
@@ -149,12 +151,12 @@ def _racks(window: str, rows: Iterable[Row]) -> Iterable[Row]:
 def _slowest(told: Iterable[Row]) -> list[Row]:
     names = ("producer_id", "seq", "topic", "partition", "offset", "intended_us", "sent_us", "done_us", "status")
     names += ("error", "broker_id", "leader_epoch", "attempts")
-    found = []
+    result = []
     for (op, client), group in _by(told, "op", "key").items():
         worst = sorted(group, key=lambda row: (row["us"] is not None, -(row["us"] or 0)))[:10]
         records = [{name: row.get(name) for name in names} for row in worst]
-        found.append({"op": op, "client": client, "records": records})
-    return found
+        result.append({"op": op, "client": client, "records": records})
+    return result
 
 
 def _stalls(told: Iterable[Row]) -> list[Row]:
@@ -181,7 +183,7 @@ def _unavailable(stalls: Sequence[Row]) -> list[Row]:
 
 def _lag(told: Sequence[Row]) -> list[Row]:
     acked = {(row["producer_id"], row["seq"]): row for row in told if row["op"] == "produce" and row["us"] is not None}
-    found = []
+    result = []
     for (client,), group in _by((row for row in told if row["op"] == "consume"), "key").items():
         read = {(row["producer_id"], row["seq"]): row["done_us"] for row in group}
         open_ = [(row["done_us"], read.get(key, 1 << 62), row["intended_us"]) for key, row in acked.items()]
@@ -189,8 +191,8 @@ def _lag(told: Sequence[Row]) -> list[Row]:
         for at in range(S, max(row["done_us"] for row in group) + S, S):
             late = [at - wanted for done, got, wanted in open_ if done <= at < got]
             seconds.append([at, len(late), max(late, default=0)])
-        found.append({"client": client, "seconds": seconds})
-    return found
+        result.append({"client": client, "seconds": seconds})
+    return result
 
 
 def _perf(told: Iterable[Row]) -> list[Row]:

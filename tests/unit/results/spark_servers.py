@@ -78,7 +78,7 @@ def _running(log: Path, program: str, arguments: list[str]) -> Iterator[Callable
 def _told(server: "subprocess.Popen[bytes]", log: Path, pattern: str) -> str:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline and server.poll() is None:
-        if found := re.search(pattern, log.read_text(errors="replace")):
-            return found[1]
+        if result := re.search(pattern, log.read_text(errors="replace")):
+            return result[1]
         time.sleep(0.1)
     raise AssertionError(f"no {pattern!r} within {DEADLINE_S} s in:\n{log.read_text(errors='replace')[-2000:]}")

@@ -110,7 +110,7 @@ def test_the_longest_time_without_an_acknowledged_commit(facts_: Facts) -> None:
 
 def test_records_are_judged_as_if_there_were_no_commits(facts: Facts, facts_: Facts) -> None:
     """Commits in the same table change no integrity rule, latency or recovery of records."""
-    assert facts.findings == {key: found for key, found in facts_.findings.items() if found.side != "commit"}
+    assert facts.findings == {key: result for key, result in facts_.findings.items() if result.side != "commit"}
     assert facts.recoveries == facts_.recoveries
     assert facts.produced == facts_.produced
     for key, distribution in facts.distributions.items():
@@ -141,8 +141,8 @@ def test_every_slo_of_commits_is_judged_for_the_arms_that_commit(evidence_: Evid
 )
 def test_tighter_slos_of_commits_fail(evidence_: Evidence, facts_: Facts, text: str) -> None:
     asked = replace(evidence_, objectives=(Objective(text, None),))
-    found = [check.status for check in evaluate(asked, facts_).checks if check.kind == "slo"]
-    assert [Status.FAIL, Status.FAIL] == found
+    result = [check.status for check in evaluate(asked, facts_).checks if check.kind == "slo"]
+    assert [Status.FAIL, Status.FAIL] == result
 
 
 def test_a_lagging_committer_is_inconclusive(evidence_: Evidence, facts_: Facts) -> None:
@@ -188,7 +188,7 @@ def test_the_report_has_a_plot_of_commits(evidence_: Evidence, facts_: Facts) ->
     """The plot has a panel for each arm that commits."""
     labels = {client.key: f"arm={client.arm}" for client in evidence_.clients}
     told = json.loads(json.dumps(analysis_document(facts_)))
-    drawn = {one.title: one.over_time.svg for one in metrics(evidence_, (), told, labels)}
+    drawn = {metric.title: metric.over_time.svg for metric in metrics(evidence_, (), told, labels)}
     assert ["Produce latency", "End-to-end latency", "Commit latency"] == list(drawn)
     assert "arm=ours, committer in rack a" in drawn["Commit latency"]
     assert "kill-1" in drawn["Commit latency"]

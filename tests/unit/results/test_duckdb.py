@@ -136,8 +136,8 @@ def compare(facts: Facts, evidence: Evidence) -> None:
 
 def counted(facts: Facts) -> Iterator[tuple[str, int]]:
     """Return the violations found by the integrity rules, summed over all clients."""
-    for rule, side in {(one.rule, one.side) for one in facts.findings.values()}:
-        same = (one.broken for one in facts.findings.values() if (one.rule, one.side) == (rule, side))
+    for rule, side in {(finding.rule, finding.side) for finding in facts.findings.values()}:
+        same = (finding.broken for finding in facts.findings.values() if (finding.rule, finding.side) == (rule, side))
         yield f"{rule}/{side}", sum(same)
 
 

@@ -29,14 +29,14 @@ DEADLINE_S = 60
 def jvms_of(run: Path) -> list[str]:
     """Return the processes that have the run's Spark log open, whatever their parent process is."""
     log = run / "logs" / "spark.log"
-    found = []
+    result = []
     for process in Path("/proc").iterdir():
         try:
             holds = process.name.isdigit() and any(link.resolve() == log for link in (process / "fd").iterdir())
         except OSError:
             continue
-        found += [process.name] if holds else []
-    return found
+        result += [process.name] if holds else []
+    return result
 
 
 def test_a_lost_and_a_repeated_record_fail_the_run(made: Made, tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ class FakeMachine:
         }
 
     def _usable(self, broker: BrokerId, log_dir: str) -> None:
-        found = next(each for each in self.disks[broker] if each.path == log_dir)
-        if found.writable and found.free_bytes:
+        result = next(disk for disk in self.disks[broker] if disk.path == log_dir)
+        if result.writable and result.free_bytes:
             self.unusable_us.pop((broker, log_dir), None)
 
     def _change(self, broker: BrokerId, log_dir: str, **changes: int | bool) -> None:
-        self.disks[broker] = [replace(each, **changes) if each.path == log_dir else each for each in self.disks[broker]]  # type: ignore[arg-type]
+        self.disks[broker] = [replace(disk, **changes) if disk.path == log_dir else disk for disk in self.disks[broker]]  # type: ignore[arg-type]

@@ -64,8 +64,8 @@ class Entry:
 
 def test_a_whole_kind_is_used() -> None:
     """The kind has its name and its package."""
-    found = load_external_kinds([Entry("smite", Smite)], BUILT_IN)  # type: ignore[list-item]
-    assert ({"smite": Smite}, {"smite": "theirs 1.2"}, {}) == (found.kinds, found.packages, found.refused)
+    result = load_external_kinds([Entry("smite", Smite)], BUILT_IN)  # type: ignore[list-item]
+    assert ({"smite": Smite}, {"smite": "theirs 1.2"}, {}) == (result.kinds, result.packages, result.refused)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_a_whole_kind_is_used() -> None:
 )
 def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
     """The refusal names the package, the defect, and a remedy."""
-    found = load_external_kinds([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], BUILT_IN)  # type: ignore[list-item]
-    assert {entry.name, "zap"} == set(found.refused)
-    sentence = found.refused[entry.name]
+    result = load_external_kinds([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], BUILT_IN)  # type: ignore[list-item]
+    assert {entry.name, "zap"} == set(result.refused)
+    sentence = result.refused[entry.name]
     assert sentence.startswith(f"the package theirs 1.2 has a kind `{entry.name}` that can't be used: ")
     assert why in sentence
     assert sentence.endswith("; fix or uninstall it")
@@ -91,17 +91,17 @@ def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
 
 def test_a_built_in_name_is_refused() -> None:
     """A package with a kind `kill` is refused, and the built-in kind stays."""
-    found = load_external_kinds([Entry("kill", Smite)], BUILT_IN)  # type: ignore[list-item]
-    assert {} == found.kinds
-    assert "`kill` is a kind of Aftershock itself: it needs another name" in found.refused["kill of theirs 1.2"]
+    result = load_external_kinds([Entry("kill", Smite)], BUILT_IN)  # type: ignore[list-item]
+    assert {} == result.kinds
+    assert "`kill` is a kind of Aftershock itself: it needs another name" in result.refused["kill of theirs 1.2"]
 
 
 def test_two_packages_of_one_name() -> None:
     """The first package in alphabetical order provides the kind; the refusal of the other names it."""
     entries = [Entry("smite", Smite, "bbb"), Entry("smite", Smite, "aaa")]
-    found = load_external_kinds(entries, BUILT_IN)  # type: ignore[arg-type]
-    assert {"smite": "aaa 1.2"} == found.packages
-    assert "is a kind of the package aaa 1.2" in found.refused["smite of bbb 1.2"]
+    result = load_external_kinds(entries, BUILT_IN)  # type: ignore[arg-type]
+    assert {"smite": "aaa 1.2"} == result.packages
+    assert "is a kind of the package aaa 1.2" in result.refused["smite of bbb 1.2"]
 
 
 def no_engine() -> None:

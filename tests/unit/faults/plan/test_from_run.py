@@ -148,7 +148,9 @@ def test_a_group_gets_a_consumer(group: str, named: str) -> None:
     evidence = Evidence().injected({**EVERY_KIND[6], "broker": f"any broker except coordinator of {group}"}, 1.0, 6.0)
     plan = evidence.plan().plan
     assert f"any broker except coordinator of {named}" == plan.faults[0].parameters()["broker"]
-    assert [named.removesuffix("-baseline")] == [each.consume.group for each in plan.workloads[1:] if each.consume]
+    assert [named.removesuffix("-baseline")] == [
+        workload.consume.group for workload in plan.workloads[1:] if workload.consume
+    ]
 
 
 def test_into_a_plan() -> None:

@@ -81,8 +81,8 @@ def test_the_role_of_a_faults_target(role: str, one: Fault) -> None:
 
 def worker(name: str) -> Worker:
     crew = workers_of(load_plan(find("explore")).plan)
-    (found,) = [each for each in crew if f"{each.workload}/{each.arm} {each.op}" == name]
-    return found
+    (result,) = [each for each in crew if f"{each.workload}/{each.arm} {each.op}" == name]
+    return result
 
 
 def test_the_clients_of_a_plan() -> None:
@@ -135,9 +135,9 @@ def test_cells_are_never_exercised_stale_or_counted() -> None:
     """Fourteen nights are fresh, fifteen are stale; a failed attempt doesn't exercise the cell."""
     old, edge = TODAY - STALE_AFTER - timedelta(days=1), TODAY - STALE_AFTER
     lines = [replace(LINE, night=old), replace(LINE, cell=CUT, exercised=False)]
-    found = tally_cells(lines, TODAY)
-    assert "STALE, 15 d" == found[KILL].word(TODAY)
-    assert ("NEVER", 1) == (found[CUT].word(TODAY), found[CUT].tried)
+    result = tally_cells(lines, TODAY)
+    assert "STALE, 15 d" == result[KILL].word(TODAY)
+    assert ("NEVER", 1) == (result[CUT].word(TODAY), result[CUT].tried)
     fresh = tally_cells([*lines, replace(LINE, night=edge)], TODAY)[KILL]
     assert ("2x, 14 d", 1) == (fresh.word(TODAY), fresh.fresh)
 
@@ -145,6 +145,6 @@ def test_cells_are_never_exercised_stale_or_counted() -> None:
 def test_the_matrix() -> None:
     """The matrix has a line for each kind, with all its roles; phases and workloads are summed."""
     late = KILL._replace(phase="recovering")
-    cells, found = [KILL, late, CUT], tally_cells([LINE], TODAY)
-    assert "cut   rack NEVER\nkill  leader 1x, 0 d" == matrix(cells, found, TODAY)
-    assert {"NEVER": [CUT, late], "STALE": []} == uncovered_cells(cells, found, TODAY)
+    cells, result = [KILL, late, CUT], tally_cells([LINE], TODAY)
+    assert "cut   rack NEVER\nkill  leader 1x, 0 d" == matrix(cells, result, TODAY)
+    assert {"NEVER": [CUT, late], "STALE": []} == uncovered_cells(cells, result, TODAY)

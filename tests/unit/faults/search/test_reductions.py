@@ -28,43 +28,43 @@ def test_rounds() -> None:
     """One block or half of them, one round or half of them; `until` becomes one round."""
     repeated = {"repeat": 4, "every": "5s", "fault": slow("f0", 0)}
     until = {"every": "5s", "until": "20s", "fault": slow("f1", 0)}
-    found = offered(reduce_rounds, plan(repeated, until, blocks=8))
-    assert ["1 of 8 blocks", "4 of 8 blocks"] == [*found][:2]
-    assert 1 == found["entry 1: 1 of 4 rounds"]["faults"][0]["repeat"]
-    assert {"every": "5s", "repeat": 1, "fault": slow("f1", 0)} == found["entry 2: one round, not until 20s"]["faults"][
-        1
-    ]
+    result = offered(reduce_rounds, plan(repeated, until, blocks=8))
+    assert ["1 of 8 blocks", "4 of 8 blocks"] == [*result][:2]
+    assert 1 == result["entry 1: 1 of 4 rounds"]["faults"][0]["repeat"]
+    assert {"every": "5s", "repeat": 1, "fault": slow("f1", 0)} == result["entry 2: one round, not until 20s"][
+        "faults"
+    ][1]
     assert {} == offered(reduce_rounds, plan(slow("f0", 0)))
 
 
 def test_a_choice_is_settled() -> None:
     """Each alternative replaces the choice."""
     choice = {"at": "4s", "choose": [{"weight": 3, "fault": slow("f0", 0)}, {"fault": slow("f1", 0)}]}
-    found = offered(resolve_choices, plan(choice))
-    assert [slow("f0", 4), slow("f1", 4)] == [each["faults"][0] for each in found.values()]
+    result = offered(resolve_choices, plan(choice))
+    assert [slow("f0", 4), slow("f1", 4)] == [each["faults"][0] for each in result.values()]
 
 
 def test_equal_faults_are_merged() -> None:
     """The merged fault lasts from the first start to the second end; different faults are not merged."""
-    found = offered(merge_faults, plan(slow("f0", 1), slow("f1", 6), slow("f2", 9, delay="80ms")))
+    result = offered(merge_faults, plan(slow("f0", 1), slow("f1", 6), slow("f2", 9, delay="80ms")))
     assert [[{**slow("f0", 1), "for": "7s"}, slow("f2", 9, delay="80ms")]] == [
-        each["faults"] for each in found.values()
+        each["faults"] for each in result.values()
     ]
 
 
 def test_gaps_are_closed() -> None:
     """Overlaps are kept; without gaps there is no candidate."""
-    (found,) = offered(close_gaps, plan(slow("f0", 1), slow("f1", 2), slow("f2", 20))).values()
-    assert ["1s", "2s", "4s"] == [each["at"] for each in found["faults"]]
-    assert {} == offered(close_gaps, found)
+    (result,) = offered(close_gaps, plan(slow("f0", 1), slow("f1", 2), slow("f2", 20))).values()
+    assert ["1s", "2s", "4s"] == [each["at"] for each in result["faults"]]
+    assert {} == offered(close_gaps, result)
 
 
 def test_shorter() -> None:
     """Phases, then all faults, then each fault; not below the visible minimum."""
     document = plan(slow("f0", 0), slow("f1", 3), timing={"steady": "10s", "recovery": "3s", "fault": "2s"})
-    found = offered(shorten, document)
-    assert ["phases: steady 5s", "every fault half as long: 0 1s, 1 1s"] == [*found][:2]
-    assert ["f0 for 1s, not 2s", "f1 for 1s, not 2s"] == [*found][2:]
+    result = offered(shorten, document)
+    assert ["phases: steady 5s", "every fault half as long: 0 1s, 1 1s"] == [*result][:2]
+    assert ["f0 for 1s, not 2s", "f1 for 1s, not 2s"] == [*result][2:]
     least = plan({**slow("f0", 0), "for": "900ms"}, timing={"steady": "2s", "recovery": "3s", "fault": "2s"})
     assert {} == offered(shorten, least)
 
@@ -94,30 +94,30 @@ def test_less_load() -> None:
          "arms": {"a": {}, "b": {}}},
         {"name": "v", "commit": {"rate": "9/s"}},
     ]  # fmt: skip
-    found = offered(reduce_load, plan(workloads=workloads))
-    assert ["without workload w", "without workload v", "only arm a", "only arm b"] == [*found][:4]
+    result = offered(reduce_load, plan(workloads=workloads))
+    assert ["without workload w", "without workload v", "only arm a", "only arm b"] == [*result][:4]
     assert ["workload w without consume", "workload w without produce", "workload w: produce at 20/s, not 40/s"] == [
-        *found
+        *result
     ][4:]
-    assert {"b": {}} == found["only arm b"]["workloads"][0]["arms"]
+    assert {"b": {}} == result["only arm b"]["workloads"][0]["arms"]
 
 
 def test_a_smaller_cluster() -> None:
     """Without a rack there are fewer replicas; settings go one by one; the wire proxy only if no fault needs it."""
     topics = [{"name": "orders", "partitions": 6, "replication": 3, "config": {"min.insync.replicas": 2}}]
-    found = offered(
+    result = offered(
         shrink_cluster, plan(topics=topics, cluster={"wire_proxy": True, "controllers": 3, "racks": {"a": 2, "b": 1}})
     )
     assert [
         "topic orders: 1 of 6 partitions",
         "topic orders: 3 of 6 partitions",
         "topic orders without min.insync.replicas",
-    ] == [*found][:3]
-    assert ["cluster without controllers", "cluster without wire_proxy"] == [*found][3:5]
-    alone = found["without rack b"]
+    ] == [*result][:3]
+    assert ["cluster without controllers", "cluster without wire_proxy"] == [*result][3:5]
+    alone = result["without rack b"]
     assert ({"a": 2}, 2) == (alone["cluster"]["racks"], alone["topics"][0]["replication"])
-    assert "rack a with 1 of 2 brokers" in found
-    assert "config" not in found["topic orders without min.insync.replicas"]["topics"][0]
+    assert "rack a with 1 of 2 brokers" in result
+    assert "config" not in result["topic orders without min.insync.replicas"]["topics"][0]
     needed = plan({"for": "2s", "kind": "drop_response", "api": "Produce"}, cluster={"wire_proxy": True})
     assert not any("wire_proxy" in said for said in offered(shrink_cluster, needed))
 

@@ -53,8 +53,8 @@ def chance_by_word(rate: float) -> dict[str, float]:
 
 def played(runs: tuple[bool, ...]) -> str | None:
     so_far = Repeats()
-    for one in runs:
-        so_far = so_far.after(failed=one)
+    for run in runs:
+        so_far = so_far.after(failed=run)
         if so_far.word:
             break
     return so_far.word

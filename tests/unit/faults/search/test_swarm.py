@@ -125,8 +125,8 @@ def test_what_is_stale_is_drawn_again() -> None:
 def test_all_reachable_cells_are_exercised() -> None:
     """Half as many runs as cells exercise all cells of a small frame."""
     frame = frame_of(load_plan(SMALL))
-    found = covered(frame, len(frame.cells) // 2)
-    assert set(frame.cells) == set(found)
+    result = covered(frame, len(frame.cells) // 2)
+    assert set(frame.cells) == set(result)
 
 
 def test_runs_have_different_arms() -> None:

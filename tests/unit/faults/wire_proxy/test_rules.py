@@ -51,7 +51,7 @@ async def test_by_topic_id(broker: ScriptedBroker, hop: Hop) -> None:
         answer = await asker.ask(
             "Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], max_wait=0, session_epoch=-1
         )
-        told[topic] = [int(each.error_code) for topic in answer.responses for each in topic.partitions]
+        told[topic] = [int(partition.error_code) for topic in answer.responses for partition in topic.partitions]
     assert {"t": [1], "u": [0]} == {topic: codes or [0] for topic, codes in told.items()}
 
 

@@ -52,13 +52,13 @@ def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, fact
     not.
     """
     disorder = Finding("order", "produce", BASELINE, 2_400, 1, ((0, 7),))
-    found = replace(facts, findings={**facts.findings, ("order", "produce", BASELINE): disorder})
+    result = replace(facts, findings={**facts.findings, ("order", "produce", BASELINE): disorder})
 
     def status(verb: str) -> str:
         told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
         checks = [
             check
-            for check in integrity_checks(told, found, NO_DOUBTS)
+            for check in integrity_checks(told, result, NO_DOUBTS)
             if check.id == "integrity/order" and check.arm == "baseline"
         ]
         return next(check.status for check in checks if "produce" in check.subject)

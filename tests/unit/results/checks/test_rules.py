@@ -54,8 +54,8 @@ def test_a_row_adds_a_rule_that_is_counted_in_events(monkeypatch: pytest.MonkeyP
     assert parse("split == 0") == Count("split", "==", 0)
     event = {"event": "batch_split", "arm": "patient", "workload": "orders", "op": "produce", "t_us": 1, "token": 7}
     others = [event | {"arm": "unknown"}, event | {"op": "consume"}]
-    found = replace(evidence, events=(*evidence.events, event, *others))
-    (check,) = [check for check in integrity_checks(found, Facts(), NO_DOUBTS) if check.id == "integrity/split"]
+    result = replace(evidence, events=(*evidence.events, event, *others))
+    (check,) = [check for check in integrity_checks(result, Facts(), NO_DOUBTS) if check.id == "integrity/split"]
     assert (check.status, check.subject, check.arm) == (Status.FAIL, "arm=patient produce", "patient")
     assert (check.why, check.next) == ("1 of 1 batches; a note", "send smaller batches")
     assert [seq for _, seq in check.samples] == [7]

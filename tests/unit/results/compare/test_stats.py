@@ -42,7 +42,7 @@ def test_paired_equals_scipy(both: tuple[list[float], list[float]]) -> None:
 @given(st.lists(st.integers(-9, 9), min_size=3, max_size=9))
 def test_sign_flips_equal_scipy_permutations(differences: list[int]) -> None:
     """All 2^B assignments of signs give the p of SciPy's exact permutation test."""
-    p, flips = sign_flip([float(each) for each in differences], 0)
+    p, flips = sign_flip([float(difference) for difference in differences], 0)
     oracle = scipy_stats.permutation_test(
         (np.array(differences),), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=False
     )
@@ -166,22 +166,22 @@ def test_false_alarms_where_blocks_are_censored() -> None:
 def test_false_equivalence(sigma: float) -> None:
     """A difference at the end of the margin is called equivalent in at most 5 % of 1000 trials."""
     rng, trials = np.random.default_rng(5), 1000
-    found = 0
+    result = 0
     for _ in range(trials):
         ours = MARGIN * np.exp(rng.normal(0, sigma, 8))
-        found += (paired(ours.tolist(), np.exp(rng.normal(0, sigma, 8)).tolist(), MARGIN).p_equivalent or 0) <= 0.05
-    assert found / trials <= count_max(0.05, trials)
+        result += (paired(ours.tolist(), np.exp(rng.normal(0, sigma, 8)).tolist(), MARGIN).p_equivalent or 0) <= 0.05
+    assert result / trials <= count_max(0.05, trials)
 
 
 def test_power() -> None:
     """Eight blocks detect an arm that takes an eighth of the time in at least nine of ten cases."""
     rng = np.random.default_rng(8)
-    found = [paired(*pairs(rng, 8, 0.12), MARGIN) for _ in range(100)]
-    assert sum(one.p <= 0.05 and one.direction < 0 for one in found) >= 90
+    result = [paired(*pairs(rng, 8, 0.12), MARGIN) for _ in range(100)]
+    assert sum(one.p <= 0.05 and one.direction < 0 for one in result) >= 90
 
 
 def test_a_slow_night_is_reported_as_a_change() -> None:
     """Two runs are compared with a caution, because a night that is 25 % slower counts as a change."""
     rng = np.random.default_rng(6)
     alarms = [welch(*nights_apart(rng, 8, 0.25, steady=True), MARGIN) for _ in range(60)]
-    assert sum(one is not None and one.p <= 0.05 for one in alarms) > 30
+    assert sum(alarm is not None and alarm.p <= 0.05 for alarm in alarms) > 30

@@ -31,8 +31,8 @@ def series(values: Sequence[float | None], line: Line = LINE) -> list[Line]:
 
 
 def judged(values: Sequence[float | None], *issues: Issue) -> Trend:
-    (found,) = trends(series(values), issues)
-    return found
+    (result,) = trends(series(values), issues)
+    return result
 
 
 def made(seed: int, length: int = 90, ratio: float = 1.0, at: int | None = SHIFT_AT) -> list[float]:
@@ -49,12 +49,12 @@ def test_a_shift_is_found_at_its_night(ratio: float, rate: float) -> None:
     """30 nights later, a shift of x1.5 is always found, x1.2 in three of four series, within 3 nights and 15 %
     of its size.
     """
-    found = [judged(made(seed, ratio=ratio)) for seed in range(20)]
+    result = [judged(made(seed, ratio=ratio)) for seed in range(20)]
     shift = FIRST + timedelta(days=SHIFT_AT)
-    near = [one.change for one in found if one.change and abs((one.change.night - shift).days) <= 3]
-    assert len(near) / len(found) >= rate
+    near = [one.change for one in result if one.change and abs((one.change.night - shift).days) <= 3]
+    assert len(near) / len(result) >= rate
     assert all(abs(change.ratio / ratio - 1) < 0.15 for change in near)
-    assert {"regressed" if ratio > 1 else "improved"} == {one.status for one in found if one.change}
+    assert {"regressed" if ratio > 1 else "improved"} == {one.status for one in result if one.change}
 
 
 def test_a_shift_of_half_is_found_within_eight_nights() -> None:
@@ -68,13 +68,13 @@ def test_the_report_of_a_shift() -> None:
     """
     lines = series([40.0, 41.0, 39.5] * 20 + [80.0, 81.0, 79.0] * 5)
     lines = [replace(one, kafka="4.4.0", host="ci-2") if index >= 60 else one for index, one in enumerate(lines)]
-    (found,) = trends(lines)
-    assert found.change is not None
-    assert (date(2026, 7, 31), "run-2026-07-30", "run-2026-07-31") == (found.change.night, found.change.run_before, found.change.run_after)  # fmt: skip # noqa: E501
-    assert ("host ci-1 to ci-2", "Kafka 4.3.0 to 4.4.0") == found.change.besides
-    assert "aftershock compare run-2026-07-30 run-2026-07-31" == found.next
-    assert 2.0 == found.change.ratio
-    assert "2.00 times the earlier value, since 2026-07-31 (host ci-1 to ci-2, Kafka 4.3.0 to 4.4.0)" == found.why
+    (result,) = trends(lines)
+    assert result.change is not None
+    assert (date(2026, 7, 31), "run-2026-07-30", "run-2026-07-31") == (result.change.night, result.change.run_before, result.change.run_after)  # fmt: skip # noqa: E501
+    assert ("host ci-1 to ci-2", "Kafka 4.3.0 to 4.4.0") == result.change.besides
+    assert "aftershock compare run-2026-07-30 run-2026-07-31" == result.next
+    assert 2.0 == result.change.ratio
+    assert "2.00 times the earlier value, since 2026-07-31 (host ci-1 to ci-2, Kafka 4.3.0 to 4.4.0)" == result.why
 
 
 def test_shifts_below_the_floor_are_steady() -> None:
@@ -107,8 +107,8 @@ def test_too_few_nights() -> None:
     """Fewer than 24 nights decide nothing, and the output reports the number that is missing; so does an empty
     ledger.
     """
-    found = judged([1.0] * (NIGHTS_MIN - 5))
-    assert ("inconclusive", "too few nights: 19 of 24", "run 5 more nights") == (found.status, found.why, found.next)
+    result = judged([1.0] * (NIGHTS_MIN - 5))
+    assert ("inconclusive", "too few nights: 19 of 24", "run 5 more nights") == (result.status, result.why, result.next)
     assert "steady" == judged([1.0, 1.1] * (NIGHTS_MIN // 2)).status
     assert (2, ()) == (trend.exit_code((), ()), trends([]))
 
@@ -125,8 +125,8 @@ def test_censored_nights_are_counted() -> None:
 def test_runs_of_one_night_are_averaged() -> None:
     """The value is the geometric mean; a censored run makes the night censored."""
     twice = [one for line in series([1.0] * 30) for one in (replace(line, value=2.0), replace(line, value=8.0))]
-    (found,) = trends(twice)
-    assert (30, "steady") == (found.nights, found.status)
+    (result,) = trends(twice)
+    assert (30, "steady") == (result.nights, result.status)
 
 
 ISSUE = Issue("produce.latency p9*", "KAFKA-1", date(2026, 7, 1), date(2026, 12, 1))
@@ -146,10 +146,10 @@ SHIFTED = [1.0, 1.01, 0.99] * 20 + [2.0, 2.01, 1.99] * 5
 )
 def test_known_issues(issue: Issue, status: str, says: str) -> None:
     """A known issue excuses its metric, arm and nights; an expired issue excuses nothing and is named."""
-    found = judged(SHIFTED, issue)
-    assert status == found.status
-    assert says in found.why
-    assert (1 if status == "regressed" else 0) == trend.exit_code((found,), ())
+    result = judged(SHIFTED, issue)
+    assert status == result.status
+    assert says in result.why
+    assert (1 if status == "regressed" else 0) == trend.exit_code((result,), ())
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_a_broken_line_is_reported_and_skipped(tmp_path: Path, broken: str, says
     (sentence,) = ledger.broken
     assert sentence.startswith(f"{path}:11: not a line of a ledger (")
     assert says in sentence
-    found = trends(ledger.lines)
-    assert ("steady", 2) == (found[0].status, trend.exit_code(found, ledger.broken))
-    assert "correct the line or remove it" in " ".join(trend.text(found, ledger.broken).split())
+    result = trends(ledger.lines)
+    assert ("steady", 2) == (result[0].status, trend.exit_code(result, ledger.broken))
+    assert "correct the line or remove it" in " ".join(trend.text(result, ledger.broken).split())
 
 
 def test_a_line_reads_back(tmp_path: Path) -> None:
@@ -241,12 +241,12 @@ def test_text_and_document() -> None:
         series([1.0] * 40, replace(LINE, arm="a")),
         series([1.0], replace(LINE, arm="b")),
     )
-    found = trends([*shifted, *quiet, *short, *series([1.0], replace(LINE, arm="c"))])
-    text = trend.text(found, ())
+    result = trends([*shifted, *quiet, *short, *series([1.0], replace(LINE, arm="c"))])
+    text = trend.text(result, ())
     assert "4 series: 1 regressed, 2 inconclusive, 1 steady" == text.splitlines()[0]
     told = " ".join(text.split())
     assert "regressed: nightly orders/kip951 produce.latency p99 in fault: 2.00 times the earlier value" in told
     assert "inconclusive: 2 series: too few nights: 1 of 24; next: run 23 more nights" in told
     assert all(len(line) <= 80 for line in text.splitlines())
-    row = next(row for row in json.loads(json.dumps(trend.document(found, ())))["series"] if row["change"])
+    row = next(row for row in json.loads(json.dumps(trend.document(result, ())))["series"] if row["change"])
     assert ("2026-07-31", 2.0) == (row["change"]["night"], row["change"]["ratio"])

@@ -41,7 +41,7 @@ def test_every_measurement_is_a_row_with_its_key() -> None:
         calms={(RecoveryCriterion("kill-1", q=0.99), "w/a"): Recovered(9, None, 8)},
     )
     told = json.loads(json.dumps(analysis_document(facts), allow_nan=False))
-    assert {one.name for one in fields(Facts)} - UNSAID <= told.keys()
+    assert {field.name for field in fields(Facts)} - UNSAID <= told.keys()
     assert {"0.99": 50, "1.0": None} == told["distributions"][0]["at"]
     assert [{"q": 0.99, "confidence": 0.95, "low_us": 45, "high_us": None}] == told["distributions"][0]["bands"]
     assert [[0.5, 40], [0.99, None]] == told["spectra"][0]["points"]

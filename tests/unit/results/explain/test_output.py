@@ -121,7 +121,7 @@ def test_manual_faults_and_skipped_steps_are_chapters(made: Made, tmp_path: Path
     odd.events.append({"t_us": 1, "event": "injected_by_hand", "fault": {"id": "mine", "kind": "kill"}})
     odd.journal = [line for line in odd.journal if line["fault"] != "reassign-1"] + lines
     odd.phases = [phase for phase in odd.phases if phase["fault"] != "reassign-1"]
-    chapters = {one.fault: one for one in story(judged(odd, tmp_path / "run")).chapters}
+    chapters = {chapter.fault: chapter for chapter in story(judged(odd, tmp_path / "run")).chapters}
     assert "by hand" in chapters["mine"].what
     assert ("the fault never began",) == chapters["reassign-1"].notes
 
@@ -147,15 +147,15 @@ def test_one_record_is_followed_through_every_attempt(made: Made, tmp_path: Path
     record = next(
         row for row in told.produce if row["arm"] == "baseline" and row["attempts"] == 2 and not row["partition"]
     )
-    found = record_history(told.write(tmp_path / "run"), 0, record["seq"])
-    text = record_text(found)
+    result = record_history(told.write(tmp_path / "run"), 0, record["seq"])
+    text = record_text(result)
     steps = ["due by the schedule", "handed to the client from rack a", "accepted the hint", "sent a batch of orders/0"]
     steps += ["acknowledged by broker 2 as orders/0", "delivered in rack b"]
     flat = " ".join(text.split())
     assert sorted(flat.index(step) for step in steps) == [flat.index(step) for step in steps]
     assert f"in the log at the end of the run: orders/0 offset {record['offset']}" in flat
     assert "kill-1 overlapped the record" in text
-    assert "### Record" in record_markdown(found)
+    assert "### Record" in record_markdown(result)
 
 
 def test_lost_and_phantom_records_are_explained(made: Made, tmp_path: Path) -> None:
@@ -177,9 +177,9 @@ def test_lost_and_phantom_records_are_explained(made: Made, tmp_path: Path) -> N
 
 def test_an_unknown_record_lists_the_known_producers(made: Made, tmp_path: Path) -> None:
     """The message names the producers and their last records; the run need not be judged."""
-    found = record_history(made.write(tmp_path / "run"), 5, 1)
-    assert "There is no record 5:1." in record_text(found)
-    assert "0 (arm=baseline) sent 0 to 2999" in record_text(found).replace("\n", " ")
+    result = record_history(made.write(tmp_path / "run"), 5, 1)
+    assert "There is no record 5:1." in record_text(result)
+    assert "0 (arm=baseline) sent 0 to 2999" in record_text(result).replace("\n", " ")
 
 
 @pytest.fixture(scope="module")

@@ -104,6 +104,6 @@ def test_a_delivery_has_a_part_until_the_acknowledgement() -> None:
 def test_the_parts_always_add_up(told: list[tuple[str, int, int]], attempts: int | None) -> None:
     """For any attempts in any order, the parts sum to the latency and none is negative."""
     events = [event(kind, at, node_id=2, throttle_ms=ms) for kind, at, ms in sorted(told, key=lambda one: one[1])]
-    found = budget(record(attempts=attempts), events)
-    assert 102_000 == sum(part.us for part in found)
-    assert all(part.us >= 0 for part in found)
+    result = budget(record(attempts=attempts), events)
+    assert 102_000 == sum(part.us for part in result)
+    assert all(part.us >= 0 for part in result)

@@ -156,9 +156,9 @@ def test_facts_are_the_same_without_the_gate(spark: "SparkSession", runs: Runs) 
     """Facts of every spoiled run are equal with and without the gate."""
     gated, exhaustive = together(spark, runs), together(spark, runs, exhaustive=True)
     unlike = {
-        (name, one.name)
+        (name, field.name)
         for name in runs
-        for one in fields(Facts)
-        if getattr(gated[name], one.name) != getattr(exhaustive[name], one.name)
+        for field in fields(Facts)
+        if getattr(gated[name], field.name) != getattr(exhaustive[name], field.name)
     }
     assert set() == unlike

@@ -14,19 +14,19 @@ SPAN = st.tuples(st.none() | AT, st.none() | AT)
 @given(st.lists(SPAN, min_size=1, max_size=12))
 def test_hulls_contain_every_span(spans: list[Span]) -> None:
     """This holds for any number of spans with any bounds."""
-    found = hulls(spans)
-    assert len(found) <= HULLS_MAX
+    result = hulls(spans)
+    assert len(result) <= HULLS_MAX
     for moment in range(-60, 60):
         wanted = any((since is None or since <= moment) and (until is None or moment < until) for since, until in spans)
-        assert any(start <= moment < end for start, end in found) or not wanted
+        assert any(start <= moment < end for start, end in result) or not wanted
 
 
 @given(st.lists(st.tuples(AT, AT), max_size=HULLS_MAX))
 def test_few_spans_are_their_own_hulls(spans: list[Span]) -> None:
     """Hulls of few spans are the spans themselves, sorted and disjoint."""
-    found = hulls(spans)
-    assert all(end < start for (_, end), (start, _) in pairwise(found))
-    for start, end in found:
+    result = hulls(spans)
+    assert all(end < start for (_, end), (start, _) in pairwise(result))
+    for start, end in result:
         assert all(any(since <= moment < until for since, until in spans) for moment in range(start, end))
 
 

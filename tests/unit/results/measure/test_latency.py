@@ -88,8 +88,8 @@ ROW = st.tuples(
 @given(rows=st.lists(ROW, max_size=60))
 def test_a_window_is_the_sum_of_its_segments(rows: list[tuple[object, ...]]) -> None:
     """Metrics and clients are separate; samples outside all segments are in no window; empty windows have no row."""
-    found = silver_of(pa.Table.from_pylist([dict(zip(SILVER.names, row, strict=True)) for row in rows], SILVER))
-    seen = found.by_window(SCENE)
+    result = silver_of(pa.Table.from_pylist([dict(zip(SILVER.names, row, strict=True)) for row in rows], SILVER))
+    seen = result.by_window(SCENE)
     for client in ("w/a", "w/b"):
         for metric in ("produce.latency", "produce.service"):
             for window, segments in SEGMENTS.items():
@@ -101,8 +101,11 @@ def test_a_window_is_the_sum_of_its_segments(rows: list[tuple[object, ...]]) -> 
                     expected = [_rank(cast("list[int | None]", values), round(100 * q)) for q in QS]
                     assert [one.at(q) for q in QS] == expected
     flows = {
-        (each.client, each.window, each.client_rack, each.broker_rack): (each.n, each.bytes)
-        for each in found.rack_flows(SCENE)
+        (rack_flow.client, rack_flow.window, rack_flow.client_rack, rack_flow.broker_rack): (
+            rack_flow.n,
+            rack_flow.bytes,
+        )
+        for rack_flow in result.rack_flows(SCENE)
     }
     expected_flows: dict[tuple[object, ...], tuple[int, int]] = {}
     for client, metric, segment, near, far, _, n, size in rows:
@@ -125,10 +128,10 @@ def test_bins_have_the_quantiles_of_their_records(rows: list[tuple[str, str | No
         + [(name, pa.int64()) for name in ("bin", "latency_us", "n", "slowest_us")]
     )
     told = [dict(zip(names, row, strict=True)) | {"metric": "m", "n": 1, "slowest_us": row[3]} for row in rows]
-    found = bins(pa.Table.from_pylist(told, schema), 1000)
+    result = bins(pa.Table.from_pylist(told, schema), 1000)
     panels = sorted({row[:3] for row in rows}, key=lambda key: (key[0], key[1] or "", key[2]))
-    assert [(one.client, one.rack, one.start_us // 1000) for one in found] == panels
-    for key, one in zip(panels, found, strict=True):
+    assert [(one.client, one.rack, one.start_us // 1000) for one in result] == panels
+    for key, one in zip(panels, result, strict=True):
         values = [row[3] for row in rows if row[:3] == key]
         assert (one.n, one.censored) == (len(values), values.count(None))
         assert (one.p50_us, one.p99_us) == (_rank(values, 50), _rank(values, 99))

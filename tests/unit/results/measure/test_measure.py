@@ -138,7 +138,7 @@ def test_the_path_for_many_records_gives_the_same_facts(
     def told() -> tuple[Mapping[str, Facts], list[bytes]]:
         asked = dict.fromkeys(unusual.evidence, ASKED)
         facts = measure(spark, runs, asked, keep=lambda number, rows: write_silver(rows, runs[number]))
-        return facts, [(one.home / SILVER).read_bytes() for one in runs]
+        return facts, [(run.home / SILVER).read_bytes() for run in runs]
 
     few = told()
     monkeypatch.setattr(conf, "LONG_ROWS", 0)
@@ -164,17 +164,17 @@ def test_facts_of_the_clean_run_follow_from_its_rows(facts: Facts, made: Made) -
 
 def test_bins_are_separate_by_rack(unusual: Measured) -> None:
     """An arm in two racks has bins per rack; an unread record belongs to the rack in the plan."""
-    found = unusual.facts["moved"].bins
-    sent = {(one.client, one.rack): one.n for one in found if one.metric == "produce.latency" and one.start_us == 0}
+    result = unusual.facts["moved"].bins
+    sent = {(one.client, one.rack): one.n for one in result if one.metric == "produce.latency" and one.start_us == 0}
     assert {(BASELINE, "a"): 60, (PATIENT, "a"): 30, (PATIENT, "c"): 30} == sent
-    unread = {(one.client, one.rack, one.start_us) for one in found if one.censored}
+    unread = {(one.client, one.rack, one.start_us) for one in result if one.censored}
     assert {(BASELINE, "b", 10 * S), (PATIENT, "b", 10 * S)} == unread
 
 
 def test_runs_judged_together_do_not_affect_each_other(unusual: Measured, facts: Facts, evidence: Evidence) -> None:
     """The clean run has the same facts alone and among nine other runs in folders with unusual names."""
     among, asked = unusual.facts["clean"], {"cuts", "calms", "distributions"}
-    same = [one.name for one in fields(Facts) if one.name not in asked]
+    same = [field.name for field in fields(Facts) if field.name not in asked]
     assert [] == [name for name in same if getattr(facts, name) != getattr(among, name)]
     assert facts.distributions.keys() == among.distributions.keys()
     assert evaluate(evidence, facts).checks[-4:] == unusual.checks("clean")[-4:]
@@ -187,27 +187,27 @@ def test_shuffled_and_split_evidence_gives_the_same_facts(unusual: Measured) -> 
 
 def test_a_record_never_consumed_is_censored(unusual: Measured) -> None:
     """An acknowledged record that is never consumed is slower than any; a failed record is no sample of consumption."""
-    found = unusual.facts["unread"]
-    consumed = found.distribution("consume.latency", PATIENT, "steady")
+    result = unusual.facts["unread"]
+    consumed = result.distribution("consume.latency", PATIENT, "steady")
     assert (consumed.n, consumed.censored, consumed.at[1.0]) == (1199, 1, None)
-    produced = found.distribution("produce.latency", BASELINE, "steady")
+    produced = result.distribution("produce.latency", BASELINE, "steady")
     assert (produced.n, produced.censored) == (600, 1)
-    assert sum(row.censored for row in found.bins if row.metric == "produce.latency") == 1
-    first = found.slowest["produce", BASELINE][0], found.slowest["consume", PATIENT][0]
+    assert sum(row.censored for row in result.bins if row.metric == "produce.latency") == 1
+    first = result.slowest["produce", BASELINE][0], result.slowest["consume", PATIENT][0]
     assert [(601, "failed"), (600, "missing")] == [(one.seq, one.status) for one in first]
-    assert 2639 == found.perf[BASELINE].records
+    assert 2639 == result.perf[BASELINE].records
 
 
 def test_an_outage_as_long_as_its_window_is_a_gap(unusual: Measured) -> None:
     """If records were due and none succeeded, the gap is the whole window, for producers and consumers."""
-    found = unusual.facts["silent"]
-    gaps = {key[:2]: gap for key, gap in found.longest.items() if key[2] == "fault/kill-1"}
+    result = unusual.facts["silent"]
+    gaps = {key[:2]: gap for key, gap in result.longest.items() if key[2] == "fault/kill-1"}
     metrics, clients = ("produce.gap", "consume.gap"), (BASELINE, PATIENT)
     assert gaps == {(metric, client): LongestGap(0, 8 * S) for metric in metrics for client in clients}
-    stood = {outage.partition: outage for outage in found.unavailable["produce", BASELINE, "fault/kill-1"]}
+    stood = {outage.partition: outage for outage in result.unavailable["produce", BASELINE, "fault/kill-1"]}
     assert {None, *range(6)} == stood.keys()
     assert all(7_800_000 < one.total_us == one.longest_us <= 8 * S for one in stood.values())
-    assert () == found.unavailable["produce", BASELINE, "steady"]
+    assert () == result.unavailable["produce", BASELINE, "steady"]
 
 
 def test_empty_tables_are_inconclusive(unusual: Measured) -> None:
@@ -250,35 +250,35 @@ def steady_of(made: Made, arm: str) -> list[Row]:
 
 def test_cuts_are_exact(unusual: Measured, made: Made) -> None:
     """Cuts are by partition and by slot of a second; an unknown rack is `unknown`, and silence is a gap."""
-    found = unusual.facts["clean"]
+    result = unusual.facts["clean"]
     of_two = [row for row in made.produce if (row["arm"], row["partition"]) == ("baseline", 2)]
     taken = sorted(row["done_us"] - row["intended_us"] for row in of_two if row["intended_us"] >= 6 * S)
-    (two,) = [one for one in found.slices(BY_PARTITION, BASELINE) if one.subject == "orders/2"]
+    (two,) = [slice_ for slice_ in result.slices(BY_PARTITION, BASELINE) if slice_.subject == "orders/2"]
     assert (len(taken), taken[len(taken) // 2 - 1], taken[-1]) == (
         two.values.n,
         two.values.at[0.5],
         two.values.slowest_us,
     )
-    assert [f"orders/{n}" for n in range(6)] == [one.subject for one in found.slices(BY_PARTITION, PATIENT)]
-    assert [("unknown", 600)] == [(one.subject, one.values.n) for one in found.slices(BY_RACK, BASELINE)]
-    seconds = found.slices(SECONDS, PATIENT)
+    assert [f"orders/{n}" for n in range(6)] == [slice_.subject for slice_ in result.slices(BY_PARTITION, PATIENT)]
+    assert [("unknown", 600)] == [(slice_.subject, slice_.values.n) for slice_ in result.slices(BY_RACK, BASELINE)]
+    seconds = result.slices(SECONDS, PATIENT)
     assert [(second * S, 120) for second in range(26, 34)] == [(one.start_us, one.values.n) for one in seconds]
-    silences = {one.subject: one.values.slowest_us or 0 for one in found.slices(SILENCE, BASELINE)}
+    silences = {slice_.subject: slice_.values.slowest_us or 0 for slice_ in result.slices(SILENCE, BASELINE)}
     assert {"orders/0", "orders/3"} == {partition for partition, longest_us in silences.items() if longest_us > 2 * S}
 
 
 def test_figures_for_the_report(unusual: Measured, made: Made) -> None:
     """Spectrum points are exact; racks, bands and the figures of perf-test are derived by hand."""
-    found = unusual.facts["clean"]
+    result = unusual.facts["clean"]
     taken = sorted(row["done_us"] - row["intended_us"] for row in steady_of(made, "baseline"))
-    points = found.spectra["produce.latency", BASELINE, "steady"]
+    points = result.spectra["produce.latency", BASELINE, "steady"]
     assert points[-1] == (1.0, taken[-1])
     assert all(taken[round(q * 600) - 1] == latency_us for q, latency_us in points)
     assert 20 < len(points) <= 120
-    steady = found.distribution("produce.latency", BASELINE, "steady")
+    steady = result.distribution("produce.latency", BASELINE, "steady")
     assert steady.mean_us == pytest.approx(sum(taken) / 600)
     assert steady.bands[0.5, 0.95] == (taken[276 - 1], taken[325 - 1])
-    (flow,) = [one for one in found.racks if (one.op, one.client, one.window) == ("produce", BASELINE, "steady")]
+    (flow,) = [rack for rack in result.racks if (rack.op, rack.client, rack.window) == ("produce", BASELINE, "steady")]
     assert ("a", None, 600, 600_000, taken[299]) == (
         flow.client_rack,
         flow.broker_rack,
@@ -287,20 +287,20 @@ def test_figures_for_the_report(unusual: Measured, made: Made) -> None:
         flow.p50_us,
     )
     service = sorted(row["done_us"] - row["sent_us"] for row in made.produce[:3000] if row["intended_us"] >= 6 * S)
-    perf = found.perf[BASELINE]
+    perf = result.perf[BASELINE]
     assert (2640, service[1320] / 1e3, service[-1] / 1e3) == (perf.records, perf.p50_ms, perf.max_ms)
     assert perf.records_per_s == pytest.approx(60, rel=0.01)
 
 
 def test_recovery_uses_the_criterion_of_the_slo(unusual: Measured) -> None:
     """An own criterion (p50 within 1.5 x steady for a second) is measured in addition to the default."""
-    found = unusual.facts["clean"]
-    usual, asked = (found.recovered(calm, BASELINE) for calm in (RecoveryCriterion("kill-1"), ASKED.recoveries[0]))
+    result = unusual.facts["clean"]
+    usual, asked = (result.recovered(calm, BASELINE) for calm in (RecoveryCriterion("kill-1"), ASKED.recoveries[0]))
     assert usual
-    assert usual == found.recoveries["kill-1", BASELINE]
+    assert usual == result.recoveries["kill-1", BASELINE]
     assert asked
     assert (asked.recovered_us or 0) < (usual.recovered_us or 0)
-    assert {"latency-1", "kill-1", "reassign-1"} == {fault for fault, _ in found.recoveries}
+    assert {"latency-1", "kill-1", "reassign-1"} == {fault for fault, _ in result.recoveries}
 
 
 def test_a_stall_is_unavailability_of_its_partition(unusual: Measured) -> None:

@@ -57,9 +57,9 @@ def test_planned_names_are_resolved_without_reading_records(
 ) -> None:
     """An unknown rack has a name too, for producers and consumers."""
     known = rows(spark, PLANNED)
-    found = numbers(known)
+    result = numbers(known)
     monkeypatch.setattr(type(known), "distinct", lambda _: pytest.fail("the records were read"))
-    assert told(PLANNED) == with_names(found, known, dims(spark, [evidence])).to_pylist()
+    assert told(PLANNED) == with_names(result, known, dims(spark, [evidence])).to_pylist()
 
 
 def test_unplanned_names_are_resolved_from_records(spark: "SparkSession", evidence: Evidence) -> None:

@@ -40,9 +40,9 @@ def test_quantiles_are_nearest_rank(spark: "SparkSession", cases: list[list[int 
     rows = [(case, value) for case, values in enumerate(cases) for value in values]
     samples = spark.createDataFrame(rows, "case int, latency_us bigint")
     histogram = samples.groupBy("case", "latency_us").count().withColumnRenamed("count", "n")
-    found = quantiles(histogram, ["case"], [percent / 100 for percent in PERCENTS]).collect()
-    assert len(cases) == len(found)
-    for row in found:
+    result = quantiles(histogram, ["case"], [percent / 100 for percent in PERCENTS]).collect()
+    assert len(cases) == len(result)
+    for row in result:
         values = cases[row["case"]]
         slow_last = sorted(values, key=lambda value: (value is None, value))
         expected = [slow_last[-(-percent * len(values) // 100) - 1] for percent in PERCENTS]
@@ -92,11 +92,11 @@ def test_a_gap_is_the_longest_silence_in_its_window(
         made, "run int, op string, workload string, arm string, done_us bigint, status string"
     )
     rows = with_names(success_stretches(successes(samples, known, slot_us)).toArrow(), samples, known).to_pylist()
-    found = longest(rows, known.scenes[0], {}, slot_us or 1)
+    result = longest(rows, known.scenes[0], {}, slot_us or 1)
     for case, times in enumerate(cases):
         for window, spans in known.scenes[0].windows.items():
             inside = [time for time in times if any(start <= time < end for start, end in spans)]
-            seen = found.get(("produce.gap", f"w/c{case}", window))
+            seen = result.get(("produce.gap", f"w/c{case}", window))
             assert (seen is None) == (not inside)
             assert seen is None or (len(inside), max(_longest(times, spans), slot_us or 1)) == (seen.n, seen.longest_us)
 
@@ -155,11 +155,11 @@ def test_recovery_is_the_start_of_two_calm_seconds(
     known = small_tables(spark, *phases, clients=len(cases))
     steady = {("produce.latency", f"w/c{case}", "steady"): STEADY for case in range(len(cases))}
     calms = [RecoveryCriterion(f"f{number}") for number in range(len(injects))]
-    (found,) = FollowUpJobs(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
+    (result,) = FollowUpJobs(known, spark.createDataFrame(rows, SAMPLES)).recoveries([calms], [steady])
     for calm, at_us in zip(calms, injects, strict=True):
         for case, records in enumerate(cases):
             n = sum(at_us <= intended < END_US for intended, _ in records)
-            seen = found.get((calm, f"w/c{case}"))
+            seen = result.get((calm, f"w/c{case}"))
             assert (n, _calm_after(records, at_us)) == ((seen.n, seen.recovered_us) if seen else (0, None))
 
 
@@ -182,8 +182,8 @@ def test_lag_is_summed_over_partitions_at_every_second(
 ) -> None:
     """The age is that of the oldest waiting record of all partitions."""
     lanes = [
-        [(acked, None if late is None else acked + late) for acked, late in sorted(one, key=lambda pair: pair[0])]
-        for one in cases
+        [(acked, None if late is None else acked + late) for acked, late in sorted(case, key=lambda pair: pair[0])]
+        for case in cases
     ]
     rows: list[tuple[Any, ...]] = []
     for partition, records in enumerate(lanes):
@@ -195,8 +195,8 @@ def test_lag_is_summed_over_partitions_at_every_second(
     )
     known = small_tables(spark, ("steady", None, 0, 7_000_000), clients=1)
     empty = spark.range(0)
-    (found,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)
-    for second, seen in enumerate(found["w/c0"]):
+    (result,) = measure_lags(Tables(outcomes, empty, empty, empty, empty), known)
+    for second, seen in enumerate(result["w/c0"]):
         each = [_lag(records, (second + 1) * 1_000_000) for records in lanes]
         assert (sum(records for records, _ in each), max(age for _, age in each)) == (seen.records, seen.oldest_us)
 

@@ -43,4 +43,6 @@ def judged_alone(spark: "SparkSession", home: Path) -> tuple[Check, ...]:
 
 def alarms(checks: Sequence[Check]) -> set[tuple[str, str, str, str]]:
     """Return the checks that do not pass as id, subject, status and why."""
-    return {(one.id, one.subject, one.status.value, one.why) for one in checks if one.status.value != "PASS"}
+    return {
+        (check.id, check.subject, check.status.value, check.why) for check in checks if check.status.value != "PASS"
+    }

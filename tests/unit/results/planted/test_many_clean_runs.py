@@ -21,6 +21,6 @@ RUNS = 200
 def test_two_hundred_clean_runs_raise_no_alarm(spark: "SparkSession", tmp_path: Path) -> None:
     """No integrity alarm, no FAIL and no INCONCLUSIVE. Zero of 200 means a true rate below 1.5 % (p = 0.05)."""
     homes = [noisy_run(seed).write(tmp_path / str(seed)) for seed in range(RUNS)]
-    found = {name: alarms(checks) for name, checks in judged_together(spark, homes).items()}
-    assert RUNS == len(found)
-    assert {} == {name: told for name, told in found.items() if told}
+    result = {name: alarms(checks) for name, checks in judged_together(spark, homes).items()}
+    assert RUNS == len(result)
+    assert {} == {name: told for name, told in result.items() if told}

@@ -29,6 +29,6 @@ def large(tmp_path: Path) -> Path:
 def test_one_lost_record_in_ten_million_is_found(large: Path) -> None:
     """The reader's loss check and the plan's `lost == 0` fail; the checks of order, offsets and epochs pass."""
     checks = apart(judged_alone, large)
-    found = {(one.id, one.subject): one.samples for one in checks if one.status.value != "PASS"}
-    assert {("slo/lost", "all arms"), ("integrity/lost", "arm=baseline consume")} == found.keys()
-    assert {((0, LOST),)} == {*found.values()}
+    result = {(check.id, check.subject): check.samples for check in checks if check.status.value != "PASS"}
+    assert {("slo/lost", "all arms"), ("integrity/lost", "arm=baseline consume")} == result.keys()
+    assert {((0, LOST),)} == {*result.values()}

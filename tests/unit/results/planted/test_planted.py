@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-READABLE = [one for one in DEFECTS.values() if "evidence" not in one.caught]
-UNREADABLE = [one for one in DEFECTS.values() if "evidence" in one.caught]
+READABLE = [defect for defect in DEFECTS.values() if "evidence" not in defect.caught]
+UNREADABLE = [defect for defect in DEFECTS.values() if "evidence" in defect.caught]
 BASES = sorted({one.base for one in READABLE}, key=lambda base: base.__name__)
 IN_SEQUENCE = {f"integrity/{rule}": "FAIL" for rule in ("order", "backward", "beyond", "corrupt")}
 SEQUENCES = [one for one in READABLE if IN_SEQUENCE.items() & one.caught.items()]
@@ -56,8 +56,8 @@ def by_id(checks: tuple[Check, ...]) -> dict[tuple[str, str], str]:
 @pytest.mark.parametrize("one", READABLE, ids=lambda one: one.name)
 def test_a_planted_defect_is_caught_by_its_check_alone(verdicts: Verdicts, one: Defect) -> None:
     """A check whose status differs from the clean run must be in the catalogue with that status."""
-    good, found = by_id(verdicts[one.base.__name__]), by_id(verdicts[one.name])
-    changed = {key: status for key, status in found.items() if status != good.get(key, "PASS")}
+    good, result = by_id(verdicts[one.base.__name__]), by_id(verdicts[one.name])
+    changed = {key: status for key, status in result.items() if status != good.get(key, "PASS")}
     assert dict(one.caught) == {name: status for (name, _), status in changed.items()}
     assert not one.says or any(one.says in check.why for check in verdicts[one.name])
     assert [] == [check.id for check in verdicts[one.name] if check.status.value != "PASS" and not check.next]
@@ -91,14 +91,14 @@ def test_more_clean_runs_with_noise_raise_no_alarm(noisy_verdicts: Verdicts, see
 @pytest.mark.xdist_group("spark")
 def test_exhaustive_judging_gives_the_same_checks(spark: "SparkSession", verdicts: Verdicts, tmp_path: Path) -> None:
     """By default only blocks that the gate doubts are compared row by row; exhaustive judging compares all."""
-    homes = [planted(one, tmp_path) for one in SEQUENCES]
+    homes = [planted(sequence, tmp_path) for sequence in SEQUENCES]
     for spoiled, some in ((False, [good_run().write(tmp_path / "good")]), (True, homes)):
         evidence = [read(home, columns()) for home in some]
         doubted = in_doubt(tables(spark, evidence), dims(spark, evidence)).collect()
         assert bool(doubted) == spoiled
-    found = judged_together(spark, homes, exhaustive=True)
+    result = judged_together(spark, homes, exhaustive=True)
     for one in SEQUENCES:
-        gated, looked = ([check for check in told[one.name] if check.id in IN_SEQUENCE] for told in (verdicts, found))
+        gated, looked = ([check for check in told[one.name] if check.id in IN_SEQUENCE] for told in (verdicts, result))
         assert gated == looked
 
 
@@ -111,4 +111,4 @@ def test_evidence_that_cannot_be_read_is_an_error_that_names_it(one: Defect, tmp
 
 def test_the_catalogue_has_thirty_described_defects() -> None:
     assert len(DEFECTS) >= 30
-    assert all(one.what for one in DEFECTS.values())
+    assert all(defect.what for defect in DEFECTS.values())

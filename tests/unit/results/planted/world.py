@@ -64,8 +64,8 @@ class Run:
     def at(self, table: str, producer_id: int, seq: int, arm: str | None = None) -> Any:
         """Return the index of a record's row; ``arm`` is the consuming arm."""
         rows = self.frames[table]
-        found = (rows["producer_id"] == producer_id) & (rows["seq"] == seq)
-        (index,) = rows.index[found if arm is None else found & (rows["arm"] == arm)]
+        result = (rows["producer_id"] == producer_id) & (rows["seq"] == seq)
+        (index,) = rows.index[result if arm is None else result & (rows["arm"] == arm)]
         return index
 
     def set(self, table: str, index: Any, **values: Any) -> None:

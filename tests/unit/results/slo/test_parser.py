@@ -230,7 +230,7 @@ def test_the_minimum_is_each_selections_own() -> None:
     """A gap needs one record, however many the quantile needs that the gap is compared with."""
     slo = parse("produce.gap in fault <= 2 * p99 of produce.latency in steady")
     assert isinstance(slo, Measure)
-    assert [1, 1000] == [slo.needs_of(one) for one in slo.selections]
+    assert [1, 1000] == [slo.needs_of(selection) for selection in slo.selections]
     assert quantile_needs(0.99) == 1000
 
 

@@ -67,7 +67,7 @@ def multiples(draw: st.DrawFn, first: Selection) -> Multiple:
 
 def is_valid(slo: Measure) -> bool:
     """Return whether the combination is valid, decided independently of the parser."""
-    bands = all(one.about.confident and isinstance(one.aggregate, float) for one in slo.selections)
+    bands = all(selection.about.confident and isinstance(selection.aggregate, float) for selection in slo.selections)
     if not isinstance(slo.limit, Multiple):
         return slo.confidence is None or bands
     first, other = slo.of, slo.limit.of
@@ -137,13 +137,13 @@ def read(text: str) -> Slo | int:
 @given(st.lists(st.sampled_from(WORDS), max_size=16).map(" ".join) | st.text(max_size=40))
 def test_any_text_parses_or_gives_a_syntax_error(text: str) -> None:
     """The error's column is within the text or right behind it."""
-    found = read(text)
-    assert found in range(1, len(text) + 2) if isinstance(found, int) else found == parse(str(found))
+    result = read(text)
+    assert result in range(1, len(text) + 2) if isinstance(result, int) else result == parse(str(result))
 
 
 @given(measures().map(str), st.integers(0, 80), st.sampled_from([*WORDS, "<", "x"]))
 def test_an_inserted_word_parses_or_gives_a_syntax_error(text: str, at: int, word: str) -> None:
     """A valid text with an insertion is another SLO, or an error with a column in the text."""
     slipped = text[:at] + word + text[at:]
-    found = read(slipped)
-    assert not isinstance(found, int) or found in range(1, len(slipped) + 2)
+    result = read(slipped)
+    assert not isinstance(result, int) or result in range(1, len(slipped) + 2)

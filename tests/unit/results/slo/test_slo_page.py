@@ -46,7 +46,7 @@ def test_every_word_has_an_example() -> None:
     """The examples use every metric, rule, window, subject and aggregate."""
     slos = [parse(text) for text in EXAMPLES]
     measures = [slo for slo in slos if isinstance(slo, Measure)]
-    assert set(METRICS) == {one.metric for slo in measures for one in slo.selections}
+    assert set(METRICS) == {selection.metric for slo in measures for selection in slo.selections}
     assert set(RULES) == {slo.rule for slo in slos if isinstance(slo, Count)}
     assert {None, "rack", "partition", "broker", "producer", "epoch"} == {slo.each for slo in measures}
     assert {"max", "mean"} < {slo.of.aggregate for slo in measures}

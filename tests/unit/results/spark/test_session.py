@@ -40,9 +40,9 @@ def test_flags_follow_the_size_of_the_evidence(made: Made, tmp_path: Path) -> No
     sizes = (SMALL, Load(rows=200_000), LARGE, UNKNOWN)
     told = [of_jvm("local[2]", load, tmp_path, ["-Dx=1"]) for load in sizes]
     flags = [one["spark.driver.extraJavaOptions"] for one in told]
-    assert ["TieredStopAtLevel=1" in one for one in flags] == [True, True, True, False]
-    assert ["ParallelGC" in one for one in flags] == [False, False, True, True]
-    assert all(one.endswith(" -Dx=1") for one in flags)
+    assert ["TieredStopAtLevel=1" in flag for flag in flags] == [True, True, True, False]
+    assert ["ParallelGC" in flag for flag in flags] == [False, False, True, True]
+    assert all(flag.endswith(" -Dx=1") for flag in flags)
     assert [one["spark.driver.memory"] for one in told] == ["480m", "600m", "2g", "2g"]
     assert [one["spark.sql.adaptive.enabled"] for one in told] == ["false", "false", "false", "true"]
     assert [one["spark.sql.shuffle.partitions"] for one in told] == ["1", "2", "2", "8"]

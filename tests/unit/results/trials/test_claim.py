@@ -25,9 +25,9 @@ def claim(role: Role = "claim") -> Claim:
 
 def test_blocks_are_paired() -> None:
     """If each block is half of its partner, the ratio is a half, however blocks differ from one another."""
-    found = part("moves", HALF).ratio("w/new", "w/old", WORST)
-    assert (pytest.approx(0.5), 6, "times") == (found.value, found.n, found.unit)
-    assert found.p == pytest.approx(2 / 64)
+    result = part("moves", HALF).ratio("w/new", "w/old", WORST)
+    assert (pytest.approx(0.5), 6, "times") == (result.value, result.n, result.unit)
+    assert result.p == pytest.approx(2 / 64)
 
 
 def test_unproven_blocks_are_left_out() -> None:
@@ -39,15 +39,15 @@ def test_unproven_blocks_are_left_out() -> None:
 
 def test_a_block_without_a_value() -> None:
     """If all records of a block failed there is no ratio and no statement; p is that of the sign test."""
-    found = part("moves", HALF | {"w/old": [None, *HALF["w/old"][1:]]}).ratio("w/new", "w/old", WORST)
-    assert (None, 6) == (found.value, found.n)
-    assert found.p == pytest.approx(2 / 64)
+    result = part("moves", HALF | {"w/old": [None, *HALF["w/old"][1:]]}).ratio("w/new", "w/old", WORST)
+    assert (None, 6) == (result.value, result.n)
+    assert result.p == pytest.approx(2 / 64)
 
 
 def test_a_sound_part_is_judged_by_its_claim() -> None:
     """The statement keeps id, role and published figure of its claim."""
-    found = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
-    assert ("half", "confirmed", "claim", "0.5") == (found.id, found.word, found.role, found.published)
+    result = state_claims([claim()], {"moves": part("moves", HALF)}, {})[0]
+    assert ("half", "confirmed", "claim", "0.5") == (result.id, result.word, result.role, result.published)
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_a_sound_part_is_judged_by_its_claim() -> None:
 )
 def test_a_doubtful_part_leaves_its_claim_inconclusive(parts: Parts, why: str) -> None:
     """The part was not run, did not finish, or was measured on a starved host; the reason says which."""
-    found = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
-    assert "inconclusive" == found.word
-    assert why in found.why
+    result = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
+    assert "inconclusive" == result.word
+    assert why in result.why
 
 
 def test_a_doubtful_part_does_not_affect_other_claims() -> None:
     """A claim on a sound part is judged."""
     other = Claim("other", "", "", ("gone",), partial(_never))
-    words = [each.word for each in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
+    words = [state_claim.word for state_claim in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
     assert ["inconclusive", "confirmed"] == words
 
 
@@ -87,10 +87,12 @@ def _never(parts: Parts) -> Judged:
 )
 def test_integrity_claims_use_the_checks_of_the_run(statuses: list[Status], word: str, tmp_path: Path) -> None:
     """An INCONCLUSIVE check or no check leaves the claim inconclusive; checks of other rules are ignored."""
-    checks = [Check("integrity/lost", "integrity", "arm=w consume", one, 10, 1, "", "as it was") for one in statuses]
+    checks = [
+        Check("integrity/lost", "integrity", "arm=w consume", status, 10, 1, "", "as it was") for status in statuses
+    ]
     other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
-    found = integrity(on_disk.part(tmp_path, checks=[*checks, other]), ["lost", "duplicate"])
-    assert (word, len(statuses)) == (found.word, found.ours.n)
+    result = integrity(on_disk.part(tmp_path, checks=[*checks, other]), ["lost", "duplicate"])
+    assert (word, len(statuses)) == (result.word, result.ours.n)
 
 
 def statement(role: Role, word: Word) -> Statement:

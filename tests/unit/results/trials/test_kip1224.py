@@ -76,8 +76,8 @@ def judge_claim(claim: str, parts: Parts) -> Judged:
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
     """Brokers differ by more than the linger; over the Latin square only the linger remains, slice by slice."""
     parts = square(tmp_path)
-    found = later_ms([parts[name] for name in IDLE], "commits/plain", "5", "-1")
-    assert (pytest.approx(5.0), 8, "ms") == (found.value, found.n, found.unit)
+    result = later_ms([parts[name] for name in IDLE], "commits/plain", "5", "-1")
+    assert (pytest.approx(5.0), 8, "ms") == (result.value, result.n, result.unit)
     words = [judge_claim(claim, parts).word for claim in ("idle-saved", "idle-as-none", "transactions")]
     assert ["confirmed"] * 3 == words
 
@@ -110,8 +110,8 @@ def test_an_adaptive_linger_that_waits(tmp_path: Path) -> None:
 
 def test_failed_commits_leave_no_figure(tmp_path: Path) -> None:
     """If most commits fail there is no median, so the statement is inconclusive."""
-    found = judge_claim("idle-saved", square(tmp_path, failed="5"))
-    assert (None, "inconclusive") == (found.ours.value, found.word)
+    result = judge_claim("idle-saved", square(tmp_path, failed="5"))
+    assert (None, "inconclusive") == (result.ours.value, result.word)
 
 
 def test_coordinators_are_read_from_the_log(tmp_path: Path) -> None:
@@ -120,7 +120,9 @@ def test_coordinators_are_read_from_the_log(tmp_path: Path) -> None:
     assert {"commits-1": 1, "transactions-3": 3}.items() <= kip1224_commits.coordinators(run).items()
     (run.home / "offsets" / "part-0.parquet").unlink()
     assert {} == kip1224_commits.coordinators(run)
-    assert all(math.isnan(each) for each in kip1224_commits.medians_ms(run, "commits/plain", steady_slices(run))["5"])
+    assert all(
+        math.isnan(medians_m) for medians_m in kip1224_commits.medians_ms(run, "commits/plain", steady_slices(run))["5"]
+    )
 
 
 def test_linger_settings_are_read_from_the_plan(tmp_path: Path) -> None:
@@ -155,9 +157,9 @@ def test_commits_survive_a_killed_coordinator(rule: str, kills: int, word: str, 
     ]
     rows = [commit("w", "a", "a", 0, 10), commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt")]
     faults = {FAULT: [1_000_000, 2_000_000][:kills]}
-    found = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
-    assert (word, kills) == (found.word, found.ours.n)
-    assert f"{min(kills, 1)} were in flight" in found.why
+    result = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
+    assert (word, kills) == (result.word, result.ours.n)
+    assert f"{min(kills, 1)} were in flight" in result.why
 
 
 def test_plot(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def judge_claim(claim: str, parts: Parts) -> Judged:
 
 def test_bouts(tmp_path: Path) -> None:
     """Rate and latencies of a bout are those of its coordinator; a round cut off by the end of steady is not used."""
-    found = bouts(busy(tmp_path / "run", SQUARE[0], ALIKE))
-    assert {"-1", "5", "0"} == set(found)
-    assert all(each.per_s == pytest.approx(1e6 / US) and each.p50_ms == IN_FLIGHT * US / 1000 for each in found["-1"])
-    assert all(each.per_s == pytest.approx(1e6 / US / 1.3) for each in found["5"])
-    assert {ROUNDS - 1} == {len(each) for each in found.values()}
+    result = bouts(busy(tmp_path / "run", SQUARE[0], ALIKE))
+    assert {"-1", "5", "0"} == set(result)
+    assert all(each.per_s == pytest.approx(1e6 / US) and each.p50_ms == IN_FLIGHT * US / 1000 for each in result["-1"])
+    assert all(each.per_s == pytest.approx(1e6 / US / 1.3) for each in result["5"])
+    assert {ROUNDS - 1} == {len(each) for each in result.values()}
 
 
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_a_longer_tail(tmp_path: Path) -> None:
 def test_no_batching(tmp_path: Path) -> None:
     """Two commits per flush prove no linger, so the statement is inconclusive; so it is without the log."""
     parts = square(tmp_path / "two", a_flush=2)
-    found = [judge_claim(claim, parts) for claim in BUSY_CLAIMS]
+    result = [judge_claim(claim, parts) for claim in BUSY_CLAIMS]
     assert [("inconclusive", "no batching observed: 2.00 commits per flush, and 2 are too few")] * 3 == [
-        (each.word, each.why) for each in found
+        (each.word, each.why) for each in result
     ]
     assert "5: 2.00" in judge_claim("busy-batched", parts).why
     unread = square(tmp_path / "gone")
@@ -132,13 +132,13 @@ def test_below_capacity(tmp_path: Path) -> None:
     parts = square(tmp_path, {"-1": 0.7, "5": 0.7, "0": 0.7})
     tail = {"-1": 1.0, "5": 2.0, "0": 1.0}
     parts = {**parts, OPEN: busy(tmp_path / OPEN, SQUARE[0], ALIKE, tail, closed=False)}
-    found = [judge_claim(claim, parts).ours.value for claim in ("open-p50", "open-p99")]
-    assert [pytest.approx(1 / 1.3, rel=0.01), pytest.approx(0.5 / 1.3, rel=0.01)] == found
+    result = [judge_claim(claim, parts).ours.value for claim in ("open-p50", "open-p99")]
+    assert [pytest.approx(1 / 1.3, rel=0.01), pytest.approx(0.5 / 1.3, rel=0.01)] == result
     assert "of the closed loop's throughput" in judge_claim("open-p50", parts).why
     assert "one run" in judge_claim("open-p50", parts).why
 
 
 def test_failures_leave_no_figure(tmp_path: Path) -> None:
     """A median that is a failed commit is equivalent to nothing."""
-    found = judge_claim("busy-p50", square(tmp_path, failed="-1"))
-    assert (None, "inconclusive") == (found.ours.value, found.word)
+    result = judge_claim("busy-p50", square(tmp_path, failed="-1"))
+    assert (None, "inconclusive") == (result.ours.value, result.word)

@@ -27,16 +27,16 @@ def full(home: Path, batches: list[int], took_ms: int = 40, status: str = "ok") 
 
 def test_all_were_flushed(tmp_path: Path) -> None:
     """Four commits of 4000 B fill 19 000 B; n is the number of full batches, and the figure is the slowest commit."""
-    found = flushed(full(tmp_path, [4, 1, 4, 3]))
-    assert ("confirmed", 2, 40.0) == (found.word, found.ours.n, found.ours.value)
-    assert "2 of 4 batches were full; of 12 commits 0 were not answered" in found.why
+    result = flushed(full(tmp_path, [4, 1, 4, 3]))
+    assert ("confirmed", 2, 40.0) == (result.word, result.ours.n, result.ours.value)
+    assert "2 of 4 batches were full; of 12 commits 0 were not answered" in result.why
 
 
 @pytest.mark.parametrize(("took_ms", "status", "slowest"), [(5_010, "ok", 5_010.0), (40, "in_doubt", None)])
 def test_a_commit_was_left_behind(took_ms: int, status: str, slowest: float | None, tmp_path: Path) -> None:
     """The commit was answered after its write was abandoned and repeated, or never."""
-    found = flushed(full(tmp_path, [4, 1], took_ms, status))
-    assert ("contradicted", slowest) == (found.word, found.ours.value)
+    result = flushed(full(tmp_path, [4, 1], took_ms, status))
+    assert ("contradicted", slowest) == (result.word, result.ours.value)
 
 
 @pytest.mark.parametrize("batches", [[3, 3, 1], []])

@@ -39,18 +39,20 @@ def bytes_part(home: Path, full: Cost, changed: Cost) -> Part:
 def test_the_cost_of_a_fetch_excludes_records(tmp_path: Path) -> None:
     """The cost is requests and responses without records, per fetch; without fetches there is no figure."""
     part = on_disk.part(tmp_path, metrics=counted("w-a-consume", "full", 300.0, slices=7))
-    found = bytes_per_fetch(part, "w/a", "full", steady_slices(part))
-    assert [pytest.approx(300.0)] * 7 == found[:7]
-    assert np.isnan(found[7])
+    result = bytes_per_fetch(part, "w/a", "full", steady_slices(part))
+    assert [pytest.approx(300.0)] * 7 == result[:7]
+    assert np.isnan(result[7])
 
 
 def test_confirmed(tmp_path: Path) -> None:
     """70 B per partition in full and 0.7 B with one active in a hundred: three statements hold, over eight slices."""
     part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)
-    found = [judge(part) for judge in (full_slope, incremental_slope, share)]
-    assert ["confirmed"] * 3 == [each.word for each in found]
-    assert [pytest.approx(70.0), pytest.approx(0.7), pytest.approx(800 / 70_100)] == [each.ours.value for each in found]
-    assert {8} == {each.ours.n for each in found}
+    result = [judge(part) for judge in (full_slope, incremental_slope, share)]
+    assert ["confirmed"] * 3 == [each.word for each in result]
+    assert [pytest.approx(70.0), pytest.approx(0.7), pytest.approx(800 / 70_100)] == [
+        each.ours.value for each in result
+    ]
+    assert {8} == {each.ours.n for each in result}
     assert "80 fetches" in largest(part, "full").why
 
 
@@ -100,8 +102,8 @@ def test_sessions_are_regained_after_a_loss(tmp_path: Path) -> None:
         event("lost", 3_000_000),
         event("refused", 3_400_000),
     ]
-    found = kip227.regained(on_disk.part(tmp_path, faults={"stranger": [900_000]}, events=events), "stranger")
-    assert ("confirmed", 400.0, 2) == (found.word, found.ours.value, found.ours.n)
+    result = kip227.regained(on_disk.part(tmp_path, faults={"stranger": [900_000]}, events=events), "stranger")
+    assert ("confirmed", 400.0, 2) == (result.word, result.ours.value, result.ours.n)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +127,10 @@ RESTARTS: Mapping[str, list[int]] = {"stranger": [100, 1_100], "restart": [500, 
 def test_a_restart_costs_one_session(tmp_path: Path) -> None:
     """Sessions closed by other clients in between do not count."""
     lives = [event("lost", 110), event("established", 120), event("reset", 500), event("established", 900)]
-    later = [{**each, "t_us": each["t_us"] + 1_000} for each in lives]
+    later = [{**live, "t_us": live["t_us"] + 1_000} for live in lives]
     once = on_disk.part(tmp_path / "once", faults=RESTARTS, events=[event("established", 1), *lives, *later])
-    found = kip227.reopened(once, "restart")
-    assert ("confirmed", 0, 2) == (found.word, found.ours.value, found.ours.n)
+    result = kip227.reopened(once, "restart")
+    assert ("confirmed", 0, 2) == (result.word, result.ours.value, result.ours.n)
     again = [event("established", 1), *lives, event("reset", 950), event("established", 960), *later]
     twice = on_disk.part(tmp_path / "twice", faults=RESTARTS, events=again)
     assert "contradicted" == kip227.reopened(twice, "restart").word

@@ -53,8 +53,8 @@ def test_staleness(tmp_path: Path) -> None:
     """The figure is the difference of two medians in milliseconds."""
     at_s = [second / 2 for second in range(24, 184)]
     rows = [*consumed("closest", at_s, 2, latency_ms=260), *consumed("leader", at_s, 1, latency_ms=10)]
-    found = kip392.staleness(near_part(tmp_path, {}, rows)["near"])
-    assert pytest.approx(250) == found.ours.value
+    result = kip392.staleness(near_part(tmp_path, {}, rows)["near"])
+    assert pytest.approx(250) == result.ours.value
 
 
 def lease_part(home: Path, rows: list[Row], events: list[Row] | None = None, **more: object) -> Parts:
@@ -68,8 +68,8 @@ def test_a_lagging_replica_is_read_for_at_most_a_lease(tmp_path: Path, left_s: i
     is not.
     """
     rows = [*consumed("closest", range(15, left_s), 2), *consumed("closest", range(left_s, 60), 1)]
-    found = kip392.lease(lease_part(tmp_path, rows)["lease"])
-    assert (word, pytest.approx(left_s - 20, abs=0.1)) == (found.word, found.ours.value)
+    result = kip392.lease(lease_part(tmp_path, rows)["lease"])
+    assert (word, pytest.approx(left_s - 20, abs=0.1)) == (result.word, result.ours.value)
 
 
 def test_without_a_change_of_broker_the_lease_is_inconclusive(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ def test_gaps_exceed_those_of_the_leaders_reader(tmp_path: Path, ours_s: float |
         if s is not None
     ]
     back = {"event": "replica_failed_back", "arm": "closest", "partition": 0, "t_us": 61 * SECOND_US}
-    found = kip392.survived(lease_part(tmp_path, [], [back], gaps=gaps)["lease"], "preferred")
-    assert word == found.word
-    assert ours_s is None or "1 partitions failed back" in found.why
+    result = kip392.survived(lease_part(tmp_path, [], [back], gaps=gaps)["lease"], "preferred")
+    assert word == result.word
+    assert ours_s is None or "1 partitions failed back" in result.why
 
 
 @pytest.mark.parametrize(("every_s", "word"), [(20, "confirmed"), (4, "contradicted")])
@@ -102,8 +102,8 @@ def test_grants_are_counted_for_each_partition(tmp_path: Path) -> None:
     granted = [
         {"event": "replica_switched", "arm": "closest", "partition": n % 2, "t_us": n * SECOND_US} for n in range(10)
     ]
-    found = kip392.grants(lease_part(tmp_path, [], granted)["lease"])
-    assert (6.0, 11) == (found.ours.value, found.ours.n)
+    result = kip392.grants(lease_part(tmp_path, [], granted)["lease"])
+    assert (6.0, 11) == (result.ours.value, result.ours.n)
 
 
 def test_features_that_were_not_shipped_decide_nothing() -> None:
@@ -117,5 +117,5 @@ def test_features_that_were_not_shipped_decide_nothing() -> None:
 
 def test_plots(tmp_path: Path) -> None:
     """The plots name the rack of each broker."""
-    found = plots(near_part(tmp_path, {"closest": {1: 10, 2: 1000}, "leader": {1: 1000}, "rackless": {1: 1000}}))
-    assert "from k2, rack b" in str(found[0].svg)
+    result = plots(near_part(tmp_path, {"closest": {1: 10, 2: 1000}, "leader": {1: 1000}, "rackless": {1: 1000}}))
+    assert "from k2, rack b" in str(result[0].svg)

@@ -26,8 +26,8 @@ def turns(pattern: list[int], records: int = 800, length: int = 1) -> list[int]:
 
 def one_series(home: Path, placed_at: dict[str, list[Row]], checks: tuple[Check, ...] = ()) -> dict[str, Part]:
     rows = [row for each in placed_at.values() for row in each]
-    found = part_of(home, rows, SLOW, checks=checks)
-    return {"slow": found}
+    result = part_of(home, rows, SLOW, checks=checks)
+    return {"slow": result}
 
 
 def test_distribution_of_bytes(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_distribution_of_bytes(tmp_path: Path) -> None:
         kip794.runaway(parts["slow"]).ours.value,
     )
     assert "confirmed" == kip794.even(parts["slow"]).word
-    found = kip794.ordered(parts["slow"], kip794.SERIES1)
-    assert ("confirmed", pytest.approx(-20, abs=1)) == (found.word, found.ours.value)
+    result = kip794.ordered(parts["slow"], kip794.SERIES1)
+    assert ("confirmed", pytest.approx(-20, abs=1)) == (result.word, result.ours.value)
     assert "confirmed" == kip794.less_than(parts["slow"], "adaptive", "uniform", kip794.SERIES1).word
     assert "contradicted" == kip794.less_than(parts["slow"], "uniform", "adaptive", kip794.SERIES1).word
 
@@ -51,10 +51,10 @@ def test_distribution_of_bytes(tmp_path: Path) -> None:
 def test_longer_turns_are_reported(tmp_path: Path) -> None:
     """Draws may be even and bytes uneven: the reason names turns of double length on a slow broker."""
     made = {"uniform": produced("uniform", turns([0, 0, 1, 2])), "sticky": produced("sticky", turns(MOSTLY_SLOW))}
-    found = kip794.even(one_series(tmp_path, made)["slow"])
-    assert ("not seen", pytest.approx(50 / 3, abs=1)) == (found.word, found.ours.value)
-    assert "33.3 % of" in found.why
-    assert "of 2.0 records each; turns of other brokers had 1.0 records" in found.why
+    result = kip794.even(one_series(tmp_path, made)["slow"])
+    assert ("not seen", pytest.approx(50 / 3, abs=1)) == (result.word, result.ours.value)
+    assert "33.3 % of" in result.why
+    assert "of 2.0 records each; turns of other brokers had 1.0 records" in result.why
 
 
 @pytest.mark.parametrize(("favoured", "word"), [(0.5, "confirmed"), (0.75, "contradicted")])
@@ -75,12 +75,12 @@ def test_draws(tmp_path: Path, favoured: float, word: Word) -> None:
 
 def test_few_draws_are_inconclusive(tmp_path: Path) -> None:
     """A hundred draws are too few to show fairness."""
-    found = kip794.draws(
+    result = kip794.draws(
         one_series(tmp_path, {"uniform": produced("uniform", turns(EVENLY, length=8))})["slow"],
         "uniform",
         kip794.SERIES1,
     )
-    assert "inconclusive" == found.word
+    assert "inconclusive" == result.word
 
 
 def test_p99(tmp_path: Path) -> None:
@@ -112,15 +112,15 @@ def test_after_the_heal(tmp_path: Path) -> None:
     """The backlog counts where records were acknowledged, not where they were sent."""
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
-    found = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
-    assert ("confirmed", "in that time 0.0 %") == (found.word, found.why[-18:])
+    result = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
+    assert ("confirmed", "in that time 0.0 %") == (result.word, result.why[-18:])
 
 
 def test_an_unwitnessed_delay_leaves_its_claims_inconclusive(tmp_path: Path) -> None:
     made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
     parts = one_series(tmp_path, made, (doubted("witness/series1", "witness"),))
-    found = state_claims(CLAIMS, parts, {"rack": "budget"})
-    words = {each.id: (each.word, each.why) for each in found}
+    result = state_claims(CLAIMS, parts, {"rack": "budget"})
+    words = {each.id: (each.word, each.why) for each in result}
     assert ("inconclusive", "series1: the host was starved") == words["sticky-runs-away"]
     assert ("inconclusive", "equal was never injected") == words["batches"]
     assert "confirmed" == words["adaptive-bears"][0]
@@ -139,9 +139,9 @@ def test_equal_brokers(tmp_path: Path) -> None:
     parts = {"slow": part_of(tmp_path, rows, EQUAL, samples=samples)}
     assert "confirmed" == kip794.equal_bytes(parts["slow"], "uniform").word
     assert "contradicted" == kip794.equal_bytes(parts["slow"], "sticky").word
-    found = kip794.batches(parts["slow"])
-    assert ("confirmed", pytest.approx(2 / 3)) == (found.word, found.ours.value)
-    assert "600 / 900 bytes per record" in found.why
+    result = kip794.batches(parts["slow"])
+    assert ("confirmed", pytest.approx(2 / 3)) == (result.word, result.ours.value)
+    assert "600 / 900 bytes per record" in result.why
 
 
 @pytest.mark.parametrize(("elsewhere", "word"), [((), "confirmed"), ((5,), "contradicted")])
@@ -150,8 +150,8 @@ def test_keys(tmp_path: Path, elsewhere: tuple[int, ...], word: Word) -> None:
     rows = [row for arm in ARMS for row in produced(arm, turns(EVENLY, 30), workload="keyed")]
     odd = [0 if n in elsewhere else n % 3 for n in range(30)]
     rows += produced("librdkafka", odd, workload="keyed")
-    found = kip794.keyed(part_of(tmp_path, rows, EQUAL))
-    assert (word, 30) == (found.word, found.ours.n)
+    result = kip794.keyed(part_of(tmp_path, rows, EQUAL))
+    assert (word, 30) == (result.word, result.ours.n)
 
 
 @pytest.mark.parametrize(("strays", "word"), [(0, "confirmed"), (1, "contradicted")])
@@ -171,16 +171,16 @@ def test_rack(tmp_path: Path, strays: int, word: Word) -> None:
 
 def test_cut_turns_are_excluded(tmp_path: Path) -> None:
     """The first and the last turn may be cut, so neither is counted."""
-    found = placed(part_of(tmp_path, produced("sticky", [0, 1, 1, 2, 2, 2, 0]), SLOW), "orders/sticky").turns()
-    assert ([1, 2], [2, 3]) == tuple(each.tolist() for each in found)
+    result = placed(part_of(tmp_path, produced("sticky", [0, 1, 1, 2, 2, 2, 0]), SLOW), "orders/sticky").turns()
+    assert ([1, 2], [2, 3]) == tuple(each.tolist() for each in result)
 
 
 def test_plots(tmp_path: Path) -> None:
     """Each series that was run has a plot, with its figures as text."""
     made = {arm: produced(arm, turns(EVENLY)) for arm in ARMS}
-    found = plots(one_series(tmp_path, made))
-    assert 2 == len(found)
-    assert "sticky 33 %" in found[0].reading
+    result = plots(one_series(tmp_path, made))
+    assert 2 == len(result)
+    assert "sticky 33 %" in result[0].reading
 
 
 def test_statement_ids_are_unique() -> None:

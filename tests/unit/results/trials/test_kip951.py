@@ -51,9 +51,11 @@ def test_verdict(parts: Parts, word: Word) -> None:
 
 def test_p999_needs_enough_records() -> None:
     """With too few records the quantile is not shown, and the text has the number of records."""
-    found = {each.id: each for each in state_claims(CLAIMS, moves("delay-300", 100, 700), {})}["classic-300"]
-    assert found.ours.value is None
-    assert "10000 records" in found.why
+    result = {state_claim.id: state_claim for state_claim in state_claims(CLAIMS, moves("delay-300", 100, 700), {})}[
+        "classic-300"
+    ]
+    assert result.ours.value is None
+    assert "10000 records" in result.why
 
 
 def test_the_plot() -> None:

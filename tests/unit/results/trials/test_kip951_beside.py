@@ -42,9 +42,9 @@ def judged(claim: str, parts: Parts) -> Judged:
 
 def test_spans(tmp_path: Path) -> None:
     """A span lasts from 50 ms before the request to the exit; an unwitnessed shutdown has no span."""
-    found = onsets(shutdowns(tmp_path, [], "ended-2"), "ended")
-    assert (950_000, 1_300_000) == found[1]
-    assert {1, 3, 4, 5, 6} == found.keys()
+    result = onsets(shutdowns(tmp_path, [], "ended-2"), "ended")
+    assert (950_000, 1_300_000) == result[1]
+    assert {1, 3, 4, 5, 6} == result.keys()
 
 
 def test_worst(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_restarts_are_reported(tmp_path: Path) -> None:
     """Both arms are compared per shutdown without a decision; without a shutdown there is no figure."""
     took = {"both": 100_000, "neither": 200_000}
     rows = [row(arm, at * SECOND_US, us + at) for arm, us in took.items() for at in BLOCKS]
-    found = judged("restart-all", {"restart": shutdowns(tmp_path, rows)})
-    assert (pytest.approx(0.5, rel=1e-3), 6, "inconclusive") == (found.ours.value, found.ours.n, found.word)
-    assert "medians 100 ms and 200 ms, from 6 shutdowns" in found.why
+    result = judged("restart-all", {"restart": shutdowns(tmp_path, rows)})
+    assert (pytest.approx(0.5, rel=1e-3), 6, "inconclusive") == (result.ours.value, result.ours.n, result.word)
+    assert "medians 100 ms and 200 ms, from 6 shutdowns" in result.why
     assert judged("restart-all", {"restart": part("restart", {"all/both": [1.0]})}).ours.value is None
 
 
@@ -81,8 +81,8 @@ def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> No
     counted = {"workload": "moves", "arm": "ignored", "op": "produce"}
     line = {"event": "counters", **counted, "counters": {"hints_refused_unknown_leader": refused}}
     (tmp_path / "events.jsonl").write_text(json.dumps(line))
-    found = judged("unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
-    assert (word, True) == (found.word, f"{refused} hints to an unknown broker" in found.why)
+    result = judged("unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
+    assert (word, True) == (result.word, f"{refused} hints to an unknown broker" in result.why)
 
 
 def test_reports_decide_nothing_and_have_unique_ids() -> None:

@@ -16,9 +16,9 @@ def test_the_mean_has_a_student_t_interval() -> None:
     """The interval equals SciPy's one-sample t interval at both confidence levels."""
     values = [30.0, 34, 31, 36, 33]
     for confidence in (0.95, 0.9):
-        found = mean(values, "%", confidence)
+        result = mean(values, "%", confidence)
         low, high = stats.ttest_1samp(values, 0).confidence_interval(confidence)
-        assert (pytest.approx(low), pytest.approx(high), 5) == (found.low, found.high, found.n)
+        assert (pytest.approx(low), pytest.approx(high), 5) == (result.low, result.high, result.n)
 
 
 def test_one_slice_has_no_interval() -> None:
@@ -29,31 +29,31 @@ def test_one_slice_has_no_interval() -> None:
 def test_slope_is_least_squares() -> None:
     """Slope and interval equal SciPy's linear regression."""
     values = [1.0, 2.5, 2, 4, 5.5]
-    found, oracle = slope(values, ""), stats.linregress(range(5), values)
+    result, oracle = slope(values, ""), stats.linregress(range(5), values)
     reach = stats.t.ppf(0.975, 3) * oracle.stderr
-    assert (pytest.approx(oracle.slope), pytest.approx(oracle.slope - reach)) == (found.value, found.low)
+    assert (pytest.approx(oracle.slope), pytest.approx(oracle.slope - reach)) == (result.value, result.low)
 
 
 def test_ratio_is_geometric() -> None:
     """Ratios of 2 and 1/2 have the mean 1."""
-    found = ratio(np.array([2.0, 1, 4]), np.array([1.0, 2, 4]))
-    assert pytest.approx(1.0) == found.value
+    result = ratio(np.array([2.0, 1, 4]), np.array([1.0, 2, 4]))
+    assert pytest.approx(1.0) == result.value
 
 
 def test_slices_are_drawn_whole() -> None:
     """If every slice has the same records, the bootstrap interval is a point for any number of records."""
     same = [np.array([1.0, 2, 3, 100])] * 6
-    found = bootstrap([same], lambda group: quantile(group[0], 0.5), "", "seed")
-    assert (2.0, 2.0, 2.0, 6) == (found.value, found.low, found.high, found.n)
+    result = bootstrap([same], lambda group: quantile(group[0], 0.5), "", "seed")
+    assert (2.0, 2.0, 2.0, 6) == (result.value, result.low, result.high, result.n)
 
 
 def test_a_drift_widens_the_interval() -> None:
     """If slices differ, the interval of the quantile is wider than the number of records suggests."""
     drifting = [np.full(1000, float(place)) for place in range(10)]
-    found = bootstrap([drifting], lambda group: quantile(group[0], 0.5), "", "seed")
-    assert found.low is not None
-    assert found.high is not None
-    assert found.high - found.low >= 2
+    result = bootstrap([drifting], lambda group: quantile(group[0], 0.5), "", "seed")
+    assert result.low is not None
+    assert result.high is not None
+    assert result.high - result.low >= 2
 
 
 def test_a_censored_quantile() -> None:

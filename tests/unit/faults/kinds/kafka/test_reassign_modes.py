@@ -30,7 +30,7 @@ def shorten(stage: Stage) -> None:
 
 
 def states(*replicas: tuple[int, ...]) -> list[PartitionState]:
-    ids = [tuple(map(BrokerId, each)) for each in replicas]
+    ids = [tuple(map(BrokerId, replica)) for replica in replicas]
     return [PartitionState("t", number, each[0], 0, each, each) for number, each in enumerate(ids)]
 
 

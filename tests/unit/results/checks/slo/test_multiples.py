@@ -139,6 +139,6 @@ def test_every_arm_is_compared_except_with_itself() -> None:
     """Without a first arm, every other arm is compared with the second, preferably within its own workload."""
     clients = [client("a"), client("b"), client("c"), client("b", "audit")]
     text = "produce.gap in fault <= 2 * produce.gap for b"
-    assert ["arm=a against arm=b", "arm=c against arm=b"] == [each.subject for each in Stage(clients).checks(text)]
+    assert ["arm=a against arm=b", "arm=c against arm=b"] == [check.subject for check in Stage(clients).checks(text)]
     (nobody,) = Stage([client("a"), client("b", "x"), client("b", "y")]).checks(text)
     assert (OPEN, "each arm must name exactly one client of the plan") == (nobody.status, nobody.why)
