@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Bench:
-    """One made-up run: its directories, its clock, and assignments that differ only in what a test says."""
+    """A fake run: directories, clock, and assignments that differ only in the fields that a test gives."""
 
     def __init__(self, home: Path, bootstrap: str, topic: str) -> None:
         self.spool, self.events, self.logs = home / "spool", home / "events.jsonl", home / "logs"
@@ -57,13 +57,13 @@ def mock_cluster() -> Iterator[MockCluster]:
 
 @pytest.fixture
 def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
-    """For tests that talk to nobody."""
+    """For tests without a cluster."""
     return Bench(tmp_path, "127.0.0.1:1", request.node.originalname)
 
 
 @pytest.fixture
 def live_bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockCluster) -> Bench:
-    """For tests that talk to the mock cluster, each with a topic of its own."""
+    """For tests that talk to the mock cluster; each test has its own topic."""
     topic = request.node.originalname
     mock_cluster.create(topic, PARTITIONS)
     return Bench(tmp_path, mock_cluster.bootstrap, topic)

@@ -1,6 +1,6 @@
-"""The example client with one thing wrong: ``python broken_client.py FAULT``. ``none`` leaves it right.
+"""The example client with one defect: ``python broken_client.py FAULT``. ``none`` means no defect.
 
-It can also commit, which the example doesn't show, so that those checks have something to be tried on.
+It can also commit, which the example doesn't show, so that the commit checks can be tested.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ AT = 13
 
 
 def said(report: str, **told: Any) -> None:
-    """What the example says, spoilt."""
+    """Return the example's reports with the defect."""
     seen.append(told)
     if report in SPOILT.get(fault, {}):
         SPOILT[fault][report](report, told)
@@ -53,7 +53,7 @@ def skips(report: str, told: dict[str, Any]) -> None:
 
 
 def swaps(report: str, told: dict[str, Any]) -> None:
-    """A record of an even offset is held until after the next one of its partition."""
+    """Hold a record of an even offset until after the next record of its partition."""
     before = [one for one in seen if one.get("partition") == told["partition"] and "size_bytes" in one][:-1]
     if told["offset"] % 2:
         say(report, **told)
@@ -85,7 +85,7 @@ SPOILT: dict[str, dict[str, Callable[[str, dict[str, Any]], None]]] = {
 
 
 def sent(producer: Any, topic: str, seq: int, key: bytes | None, value: bytes, headers: list[Any]) -> None:
-    """What the example sends, spoilt."""
+    """Send the example's records with the defect."""
     if fault == "eager":
         say("acked", seq=seq, partition=0, offset=seq)
         producer.produce(topic, value, key, headers=headers)
@@ -102,7 +102,7 @@ def sent(producer: Any, topic: str, seq: int, key: bytes | None, value: bytes, h
 
 
 def orders() -> Any:
-    """The example's orders; ``outlives`` stays when they end, ``leaves`` goes without waiting."""
+    """Return the example's orders; ``outlives`` continues when they end, ``leaves`` exits without waiting."""
     for line in sys.stdin:
         order = json.loads(line)
         if order["do"] == "close":

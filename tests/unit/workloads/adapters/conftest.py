@@ -16,7 +16,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture
 def live_bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: MockCluster) -> Bench:
-    """For tests that talk to the mock cluster, each case of each with a topic of its own."""
+    """For tests that talk to the mock cluster; each test case has its own topic."""
     topic = f"{request.node.originalname}-{next(_NUMBERS)}"
     mock_cluster.create(topic, PARTITIONS)
     return Bench(tmp_path, mock_cluster.bootstrap, topic)
@@ -24,7 +24,7 @@ def live_bench(tmp_path: Path, request: pytest.FixtureRequest, mock_cluster: Moc
 
 @pytest.fixture(autouse=True)
 def no_program_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test's clients have started is ended with it: a worker would end with its process."""
+    """Kill the clients that a test has started; outside of tests they end with their worker."""
     children: list[Child] = []
 
     def start(*args: Any) -> Child:

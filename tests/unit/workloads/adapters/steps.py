@@ -1,4 +1,4 @@
-"""What a worker does with a client, for tests that are the worker, and programs that say what a test wants said."""
+"""Steps of a worker with its client, for tests in the role of the worker, and scripted client programs."""
 
 import sys
 import time
@@ -31,12 +31,14 @@ told = next(orders)
 
 
 def program(code: str) -> tuple[str, ...]:
-    """A program that has read ``told``, its start, and goes on with ``code``, which has ``say`` and ``orders``."""
+    """Return a program that reads its start order into ``told`` and runs ``code``, which can use ``say`` and
+    ``orders``.
+    """
     return (sys.executable, "-c", _PROGRAM + code)
 
 
 def answered(client: Client) -> dict[str, Any]:
-    """Step the client until it has an answer to the last order."""
+    """Step the client until it answers the last order."""
     until = time.monotonic() + LIMIT_S
     while (answer := client.answer()) is None:
         assert time.monotonic() < until, f"no answer after {LIMIT_S} s"
@@ -45,7 +47,7 @@ def answered(client: Client) -> dict[str, Any]:
 
 
 def rows(bench: Bench, worker: str) -> list[dict[str, Any]]:
-    """The evidence of one worker."""
+    """Return the evidence of one worker."""
     convert(bench.spool, bench.outcomes)
     found: list[dict[str, Any]] = pq.read_table(bench.outcomes / f"part-{worker}.parquet").to_pylist()
     return found

@@ -1,4 +1,6 @@
-"""The worker's side of the committers: the reference one over a scripted broker, confluent's over librdkafka's mock."""
+"""Committers as the worker drives them: the reference client over a scripted broker, confluent's over librdkafka's
+mock cluster.
+"""
 
 import json
 from bisect import bisect_right
@@ -32,7 +34,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def here(broker: ScriptedBroker, bench: Bench) -> Bench:
-    """A bench whose assignments lead to the scripted broker, which has one topic of four partitions."""
+    """A bench whose assignments point to the scripted broker, which has one topic of four partitions."""
     broker.reset()
     broker.create(TOPIC, partitions=4)
     bench._common |= {"bootstrap": broker.bootstrap, "topic": TOPIC, "client": "reference"}
@@ -47,7 +49,7 @@ def committer(bench: Bench, **changes: Any) -> Client:
 
 
 def commits(bench: Bench, client: Client, for_us: int = S // 2) -> dict[str, Any]:
-    """Go for ``for_us`` (200 commits a second), then stop; the answer to that."""
+    """Go for ``for_us`` (200 commits a second), then stop; return the answer to the stop."""
     now_us = bench.now_us()
     client.obey(Go(start_us=now_us))
     client.obey(Stop(at_us=now_us + for_us))
@@ -59,7 +61,7 @@ def events(bench: Bench) -> list[str]:
 
 
 def test_every_commit_has_its_row(here: Bench, broker: ScriptedBroker) -> None:
-    """100 commits of five groups: rows in the order of their numbers, and in the cluster the last of each group."""
+    """100 commits of five groups: rows in the order of their numbers; the cluster has the last commit of each group."""
     client = committer(here)
     assert {"did": "stop", "unreported": 0} == commits(here, client)
     client.close()
@@ -72,7 +74,7 @@ def test_every_commit_has_its_row(here: Bench, broker: ScriptedBroker) -> None:
     assert (100, 100, 100, 5) == tuple(counters[name] for name in ("sent", "ok", "commits_sent", "coordinator_lookups"))
 
 
-def test_a_transactional_arm_commits_by_transactions_alone(here: Bench, broker: ScriptedBroker) -> None:
+def test_a_transactional_arm_commits_in_transactions_only(here: Bench, broker: ScriptedBroker) -> None:
     """The setting ``transactional`` turns each commit into a transaction."""
     client = committer(here, settings={"transactional": True}, rate_per_s=50)
     commits(here, client)
@@ -83,7 +85,9 @@ def test_a_transactional_arm_commits_by_transactions_alone(here: Bench, broker: 
 
 
 def test_a_coordinator_that_moves_costs_a_retry_and_no_commit(here: Bench, broker: ScriptedBroker) -> None:
-    """In the middle of the load: all are acknowledged, the events tell of the retry, positions end at the newest."""
+    """During the load: all commits are acknowledged, the events list the retry, and the group has the newest
+    positions.
+    """
     client = committer(here, groups=1)
     broker.script("OffsetCommit", nth=20, times=3, error=16)
     commits(here, client)
@@ -95,8 +99,10 @@ def test_a_coordinator_that_moves_costs_a_retry_and_no_commit(here: Bench, broke
 
 
 @pytest.mark.parametrize(("error", "status"), [(30, "failed"), (-1, "in_doubt")])
-def test_what_is_refused_says_so_in_its_row(here: Bench, broker: ScriptedBroker, error: int, status: str) -> None:
-    """What the group refuses has failed; what the broker has no word for may have been written."""
+def test_the_row_of_a_refused_commit_has_the_error(
+    here: Bench, broker: ScriptedBroker, error: int, status: str
+) -> None:
+    """An error of the group means failed; an unknown error means in doubt."""
     client = committer(here)
     broker.script("OffsetCommit", nth=7, error=error)
     commits(here, client)
@@ -105,18 +111,18 @@ def test_what_is_refused_says_so_in_its_row(here: Bench, broker: ScriptedBroker,
     assert [status] == [row["status"] for row in found if row["status"] != "ok"]
 
 
-def test_settings_of_other_clients_are_passed_over(here: Bench) -> None:
-    """An arm's settings are for its clients of every kind; one that nobody has is refused."""
+def test_settings_of_other_clients_are_ignored(here: Bench) -> None:
+    """An arm's settings are for its clients of every kind; a setting that no client has is refused."""
     committer(here, settings={"linger.ms": 5, "fetch.max.wait.ms": 100}, switches={"fetch_session": False}).close()
     with pytest.raises(SettingError, match="transactional"):
         committer(here, worker="o1", settings={"transactionl": True})
 
 
-# ---- a closed loop
+# ---- closed loop
 
 
-def test_a_closed_loop_keeps_so_many_in_flight(here: Bench, broker: ScriptedBroker) -> None:
-    """Eight before the first is done, and never more; the next as soon as one is, each due when it is sent."""
+def test_a_closed_loop_keeps_its_in_flight_limit(here: Bench, broker: ScriptedBroker) -> None:
+    """Eight commits are sent before the first is done, and never more; each next commit is due when one is done."""
     client = committer(here, rate_per_s=None, in_flight=8, groups=40)
     assert {"did": "stop", "unreported": 0} == commits(here, client)
     client.close()
@@ -132,8 +138,8 @@ def test_a_closed_loop_keeps_so_many_in_flight(here: Bench, broker: ScriptedBrok
     assert len(broker.journal("OffsetCommit")) == len(found)
 
 
-def test_a_closed_loop_waits_for_those_under_way(here: Bench, broker: ScriptedBroker) -> None:
-    """A commit that is never answered keeps its place until its deadline; after the stop nothing is sent."""
+def test_a_closed_loop_waits_for_commits_in_flight(here: Bench, broker: ScriptedBroker) -> None:
+    """A commit that is never answered keeps its place until its deadline; no commit is sent after the stop."""
     client = committer(here, rate_per_s=None, in_flight=1, groups=2, deadline_ms=400)
     broker.script("OffsetCommit", nth=3, answer="lost")
     now_us = here.now_us()
@@ -160,7 +166,7 @@ def test_groups_are_dealt_coordinator_by_coordinator(here: Bench) -> None:
 
 
 def kept(cluster: MockCluster, group: str, topic: str, partition: int) -> int:
-    """What the cluster has for a group."""
+    """Return the group's committed offset in the cluster."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
     (future,) = admin.list_consumer_group_offsets([wanted]).values()
@@ -168,8 +174,8 @@ def kept(cluster: MockCluster, group: str, topic: str, partition: int) -> int:
     return int(place.offset)
 
 
-def test_confluents_commits_are_acked_and_kept(live_bench: Bench, mock_cluster: MockCluster) -> None:
-    """The admin client commits for groups without members; the last of each group is what the cluster has."""
+def test_confluents_commits_are_acked_and_stored(live_bench: Bench, mock_cluster: MockCluster) -> None:
+    """The admin client commits for groups without members; the cluster has the last commit of each group."""
     client = committer(live_bench, workload=live_bench.topic)
     assert {"did": "stop", "unreported": 0} == commits(live_bench, client)
     assert ["ok"] * 100 == [row["status"] for row in rows(live_bench, "o0")]
@@ -180,7 +186,7 @@ def test_confluents_commits_are_acked_and_kept(live_bench: Bench, mock_cluster: 
 
 
 def test_confluents_unanswered_commits_are_in_doubt(live_bench: Bench, mock_cluster: MockCluster) -> None:
-    """With every broker away nothing is acked, and each commit ends at its deadline, whatever becomes of it later."""
+    """Without brokers no commit is acked, and each ends at its deadline in doubt."""
     client = committer(live_bench, deadline_ms=500, rate_per_s=20)
     mock_cluster.down()
     try:
@@ -194,7 +200,7 @@ def test_confluents_unanswered_commits_are_in_doubt(live_bench: Bench, mock_clus
 
 
 def test_confluents_traffic_is_counted(live_bench: Bench) -> None:
-    """librdkafka's statistics come in while it commits: exposure is counted by them."""
+    """librdkafka's statistics arrive during the load; exposure is derived from them."""
     client = committer(live_bench)
     commits(live_bench, client, for_us=3 * S)
     progress = client.progress()
@@ -202,7 +208,6 @@ def test_confluents_traffic_is_counted(live_bench: Bench) -> None:
     assert progress["window"]
 
 
-def test_confluents_refused_settings(live_bench: Bench) -> None:
-    """What the harness needs for itself can't be set."""
+def test_confluents_settings_that_the_harness_needs_are_refused(live_bench: Bench) -> None:
     with pytest.raises(WorkloadError, match="group"):
         committer(live_bench, settings={"group.id": "g"})

@@ -1,4 +1,4 @@
-"""What librdkafka's consumer says of itself, against its own mock cluster."""
+"""librdkafka's consumer against its own mock cluster: committed offsets and corrupt values."""
 
 import json
 import time
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 RECORDS, SPOILT, DEADLINE_S = 20, 7, 30.0
 
 
-def test_commits_are_told_and_values_are_looked_at(live_bench: "Bench") -> None:
-    """Every acknowledged commit, never beyond what was delivered; the one record whose value is another's is named."""
+def test_commits_are_reported_and_values_are_validated(live_bench: "Bench") -> None:
+    """Every acknowledged commit, never beyond the delivered records; the one record with another record's value is
+    reported.
+    """
     bench, filler = live_bench, Filler()
     producer = Producer({"bootstrap.servers": bench.consume().bootstrap})
     for seq in range(RECORDS):

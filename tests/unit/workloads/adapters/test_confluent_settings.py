@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def owners_by_name(listing: Path) -> dict[str, set[str]]:
-    """librdkafka's own list of properties: name -> {"C", "P", "*"}."""
+    """Return librdkafka's own list of properties: name -> {"C", "P", "*"}."""
     libc = ctypes.CDLL(None)
     libc.fopen.restype = ctypes.c_void_p
     file = ctypes.c_void_p(libc.fopen(str(listing).encode(), b"w"))
@@ -38,8 +38,8 @@ def owners_by_name(listing: Path) -> dict[str, set[str]]:
     return owners
 
 
-def test_the_tables_are_librdkafkas(tmp_path: Path) -> None:
-    """Whose a setting is, is what the library itself says (callbacks can't be set from a plan)."""
+def test_tables_match_librdkafkas_property_list(tmp_path: Path) -> None:
+    """The library's list says which client a setting belongs to; callbacks can't be set from a plan."""
     owners = owners_by_name(tmp_path / "properties")
     callbacks = {name for name in owners if name.endswith("_cb")} | {"msg_order_cmp"}
     producers = {name for name, whose in owners.items() if whose == {"P"}} - callbacks
@@ -48,7 +48,7 @@ def test_the_tables_are_librdkafkas(tmp_path: Path) -> None:
     assert consumers == CONSUMER_ONLY
 
 
-def test_each_client_takes_what_is_meant_for_it(bench: Bench) -> None:
+def test_each_client_takes_its_own_settings(bench: Bench) -> None:
     """An arm's settings are for both its clients; librdkafka would warn about a setting of the other kind."""
     settings = {"compression.type": "lz4", "fetch.min.bytes": 1, "socket.timeout.ms": 3000}
     producer = producer_config(bench.produce(settings=settings))
@@ -59,8 +59,8 @@ def test_each_client_takes_what_is_meant_for_it(bench: Bench) -> None:
     assert producer["socket.timeout.ms"] == consumer["socket.timeout.ms"] == 3000
 
 
-def test_the_plans_words_become_librdkafkas(bench: Bench) -> None:
-    """Acks, idempotence, linger, deadline, rack, group and from, each under its property."""
+def test_plan_keys_become_librdkafka_properties(bench: Bench) -> None:
+    """Acks, idempotence, linger, deadline, rack, group and from."""
     produce = bench.produce(acks="1", idempotence=False, linger_ms=0, deadline_ms=900, client_rack="b")
     expected = {"acks": "1", "enable.idempotence": False, "linger.ms": 0, "delivery.timeout.ms": 900}
     assert producer_config(produce).items() >= (expected | {"client.rack": "b", "client.id": "p0"}).items()
@@ -71,24 +71,24 @@ def test_the_plans_words_become_librdkafkas(bench: Bench) -> None:
     assert consumer_config(bench.consume())["enable.auto.commit"] is False
 
 
-def test_an_arms_own_settings_win_under_any_name(bench: Bench) -> None:
-    """librdkafka has aliases: both names at once would leave it to chance which one counts."""
+def test_an_arms_settings_override_aliases(bench: Bench) -> None:
+    """librdkafka has aliases: with both names, the order would decide which counts."""
     config = producer_config(bench.produce(settings={"queue.buffering.max.ms": 77}))
     assert config["linger.ms"] == 77
     assert "queue.buffering.max.ms" not in config
 
 
 @pytest.mark.parametrize("name", ["delivery.report.only.error", "metadata.broker.list", "group.id"])
-def test_what_the_recorder_cannot_live_with_is_refused(bench: Bench, name: str) -> None:
-    """The sentence names the arm, the setting and what to do; it doesn't matter which client would have taken it."""
+def test_settings_that_the_recorder_needs_are_refused(bench: Bench, name: str) -> None:
+    """The error names the arm, the setting and the remedy, whichever client the setting is for."""
     with pytest.raises(WorkloadError, match=r"arm baseline .* is not allowed: .*; remove it"):
         producer_config(bench.produce(settings={name: "x"}))
     with pytest.raises(WorkloadError, match="is not allowed"):
         consumer_config(bench.consume(settings={name: "x"}))
 
 
-def test_connections_to_one_broker_add_up_and_nameless_ones_do_not_count() -> None:
-    """The coordinator's connection goes to the same broker; a bootstrap address is no broker yet."""
+def test_traffic_adds_up_by_broker() -> None:
+    """The coordinator's connection is to the same broker; a bootstrap connection has no broker id and doesn't count."""
     traffic = Traffic()
     brokers = {
         "10.0.0.1:1/1": {"nodeid": 1, "txbytes": 100, "rxbytes": 10},

@@ -1,4 +1,4 @@
-"""The conformance run itself: a right client passes, and each planted fault is caught by the check that is for it."""
+"""The conformance run itself: a correct client passes, and each planted defect is caught by the check for it."""
 
 import subprocess
 import sys
@@ -64,7 +64,7 @@ def cluster() -> Iterator[MockCluster]:
 
 
 @pytest.mark.parametrize("check", PASSED.values(), ids=PASSED.keys())
-def test_a_right_client_passes(cluster: MockCluster, check: Check) -> None:
+def test_a_correct_client_passes(cluster: MockCluster, check: Check) -> None:
     """No check requires more than docs/EXEC.md does."""
     assert judge(check, Bench([sys.executable, str(BROKEN), "none"], cluster, PATIENT_S)) == ("ok", "")
 
@@ -102,19 +102,19 @@ def test_the_command_line_of_a_client_that_fails() -> None:
     assert f"the client fails {len(produce.CHECKS)} of these checks" in done.stdout
 
 
-def test_somebodys_own_cluster_is_not_broken(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outage_checks_are_skipped_on_a_given_cluster(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a cluster at an address, checks that need an outage are skipped and do not count as failures."""
     said: list[str] = []
     standing = StandingCluster(cluster.bootstrap)
-    monkeypatch.setattr(standing, "create", cluster.create)  # the mock knows no CreateTopics
+    monkeypatch.setattr(standing, "create", cluster.create)  # The mock cluster has no CreateTopics.
     bench = Bench(EXAMPLE, standing, PATIENT_S)
     assert examine(bench, ["consume"], said.append) == 0
     (left_out,) = [line for line in said if line.startswith("-")]
     assert "must not be broken" in left_out
 
 
-def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unreachable cluster is named within bounded time, and is not blamed on the client."""
+def test_an_unreachable_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named within bounded time, and is not counted as the client's failure."""
     monkeypatch.setattr("aftershock.workloads.adapters.conformance.bench._PATIENCE_S", 0.5)
     with pytest.raises(WorkloadError, match=r"127\.0\.0\.1:1 did not create the topic t"):
         StandingCluster("127.0.0.1:1").create("t")

@@ -1,4 +1,4 @@
-"""Names of errors, as clients in other languages have them."""
+"""Exec clients as the worker drives them: error names that clients in other languages report, and commits."""
 
 import pytest
 from confluent_kafka import KafkaError
@@ -12,19 +12,19 @@ from aftershock.workloads.load.events import Events
 
 
 @pytest.mark.parametrize("code", list(ErrorCode))
-def test_every_error_of_kafka_by_kafkas_name(code: ErrorCode) -> None:
-    """As ``org.apache.kafka.common.protocol.Errors`` names them."""
+def test_kafkas_error_names(code: ErrorCode) -> None:
+    """The names of ``org.apache.kafka.common.protocol.Errors``."""
     assert error_code(code.name.upper()) == int(code)
 
 
 @pytest.mark.parametrize("code", [-199, -195, -192, -185, -184, -150, 3, 6, 7, 10, 19, 45])
-def test_librdkafkas_names(code: int) -> None:
-    """Its own errors, and where its name of one of Kafka's differs, that as well."""
+def test_librdkafkas_error_names(code: int) -> None:
+    """librdkafka's own errors, and its names of Kafka's errors where they differ."""
     assert error_code(KafkaError(code).name()) == code
 
 
-def test_a_name_that_nobody_knows() -> None:
-    """Kafka's own code for "unknown"; never that of success, and no attribute of a class."""
+def test_an_unknown_name_is_kafkas_unknown_error() -> None:
+    """Never the code of success, and no attribute of a class."""
     assert {error_code(name) for name in ("whatever", "", "name", "__doc__", "UNKNOWN_SERVER_ERROR")} == {-1}
 
 
@@ -38,7 +38,7 @@ for order in orders:
 
 
 def test_groups_take_turns_and_their_offsets_rise(bench: Bench) -> None:
-    """The program is handed each commit as the assignment deals them out, and each ack ends its row."""
+    """The program gets the commits in the order in which the assignment deals them, and each ack completes a row."""
     plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
     told = CommitAssignment(**(plain | {"client": "exec", "command": program(ECHO), "groups": 3}))
     committer = ExecCommitter(told, bench.now_us, Events(told, bench.now_us))

@@ -1,4 +1,4 @@
-"""Real programs behind real pipes: what they write, how they end, and that none is left."""
+"""Real programs behind real pipes: their output, their end, and no remaining process."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def start() -> Iterator[Start]:
 
 
 def hear(child: Child, count: int) -> list[bytes]:
-    """Lines until there are ``count``."""
+    """Return ``count`` lines of output."""
     lines: list[bytes] = []
     until = time.monotonic() + LIMIT_S
     while len(lines) < count:
@@ -50,7 +50,7 @@ def hear(child: Child, count: int) -> list[bytes]:
 
 
 def death(child: Child) -> str:
-    """What is said of a program's end, once it has ended."""
+    """Return the error of a program's end, after it has ended."""
     with pytest.raises(WorkloadError) as caught:
         hear(child, sys.maxsize)
     return str(caught.value)
@@ -71,7 +71,7 @@ def wait_gone(pid: int) -> None:
 
 
 def test_lines_come_whole(start: Start) -> None:
-    """A line that is written in pieces is one line, several in one write are several."""
+    """A line that is written in pieces is one line; several lines in one write are several."""
     child = start(
         "import os, time\n"
         "for piece in (b'on', b'e\\ntwo\\nthr', b'ee\\n'):\n"
@@ -81,8 +81,8 @@ def test_lines_come_whole(start: Start) -> None:
     assert hear(child, 3) == [b"one", b"two", b"three"]
 
 
-def test_what_is_written_arrives_in_order(start: Start) -> None:
-    """More than any pipe holds is written without waiting, and read back by the program to the last byte."""
+def test_written_data_arrives_in_order(start: Start) -> None:
+    """More data than a pipe holds is written without waiting, and the program reads all of it."""
     child = start(
         "import sys\nprint(sum(len(line) for line in iter(sys.stdin.readline, 'end\\n')), flush=True)\ninput()"
     )
@@ -92,8 +92,8 @@ def test_what_is_written_arrives_in_order(start: Start) -> None:
     assert hear(child, 1) == [b"%d" % sum(map(len, lines))]
 
 
-def test_a_program_that_reads_nothing_is_told_so_much_and_no_more(start: Start) -> None:
-    """The backlog is bounded: past it a write is refused, and takes no memory."""
+def test_the_backlog_of_a_program_that_does_not_read_is_bounded(start: Start) -> None:
+    """Beyond the limit a write is refused, and takes no memory."""
     child = start("import time; time.sleep(600)")
     line = b"x" * 2**20
     written = 0
@@ -115,10 +115,10 @@ def test_a_program_that_reads_nothing_is_told_so_much_and_no_more(start: Start) 
         ),
     ],
 )
-def test_an_end_that_nobody_ordered_is_told_with_the_last_words(
+def test_an_unexpected_end_is_reported_with_stderr(
     start: Start, capfd: pytest.CaptureFixture[str], code: str, how: str
 ) -> None:
-    """The error names the command, how it ended and what it last wrote to standard error, which also goes to ours."""
+    """The error names the command, how it ended and its last standard error output, which is passed on as well."""
     child = start(code)
     told = death(child)
     assert how in told
@@ -131,23 +131,23 @@ def test_an_end_that_nobody_ordered_is_told_with_the_last_words(
         child.write(b"order")
 
 
-def test_what_was_written_before_the_end_is_heard_first(start: Start) -> None:
-    """The last reports of a program that dies are not lost with it."""
+def test_output_before_the_end_is_read_first(start: Start) -> None:
+    """The last reports of a program that dies are not lost."""
     child = start("print('acked 1'); print('acked 2')")
     assert hear(child, 2) == [b"acked 1", b"acked 2"]
     assert "exit status 0" in death(child)
 
 
-def test_the_end_is_noticed_though_somebody_holds_the_pipes(start: Start) -> None:
-    """What a program started lives on with its standard output: it is the program's end that counts."""
+def test_the_end_is_noticed_while_a_child_holds_the_pipes(start: Start) -> None:
+    """A process that the program started keeps its standard output open: the program's end counts."""
     child = start("import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)")
     (grandchild,) = hear(child, 1)
     assert "exit status 0" in death(child)
     wait_gone(int(grandchild))
 
 
-def test_a_command_that_does_not_exist() -> None:
-    """It says which, as an end with words."""
+def test_a_missing_command_is_an_error() -> None:
+    """The error names the command."""
     child = Child(["no-such-program-at-all"])
     assert "cannot start 'no-such-program-at-all': No such file" in death(child)
     with pytest.raises(WorkloadError, match="no program to start"):
@@ -155,14 +155,14 @@ def test_a_command_that_does_not_exist() -> None:
 
 
 def test_a_line_without_end_is_an_error(start: Start) -> None:
-    """A program that writes on and on costs no more than one line's limit."""
+    """A program that never writes a newline costs at most the limit of one line."""
     child = start("import os\nwhile True: os.write(1, b'x' * 65536)")
     with pytest.raises(WorkloadError, match=f"more than {LINE_BYTES_MAX} bytes"):
         hear(child, 1)
 
 
-def test_ending_waits_for_the_program_and_then_does_not(start: Start) -> None:
-    """One that ends by itself keeps its exit status; one that doesn't is killed, and its children with it."""
+def test_close_waits_then_kills_the_program(start: Start) -> None:
+    """A program that ends keeps its exit status; after the wait it is killed, with its children."""
     assert start("input()\nimport sys; sys.exit(3)").write(b"\n")
     polite = start("import sys; sys.exit(3)")
     assert polite.end(LIMIT_S) == 3
@@ -178,8 +178,8 @@ def test_ending_waits_for_the_program_and_then_does_not(start: Start) -> None:
     assert not runs(stubborn.pid)
 
 
-def test_a_program_dies_with_whoever_started_it() -> None:
-    """kill -9 the worker: nobody is left to end the program, and it is gone all the same."""
+def test_a_program_dies_with_its_worker() -> None:
+    """SIGKILL of the worker: no process is left to end the program, but it ends."""
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         program = int(holder.stdout.readline())

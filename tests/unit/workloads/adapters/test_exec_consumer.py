@@ -1,4 +1,4 @@
-"""The worker's side of a consuming program: the example over librdkafka's mock cluster, and scripted ones."""
+"""Consuming programs as the worker drives them: the example over librdkafka's mock cluster, and scripted programs."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ S = 1_000_000
 
 
 def fill(bench: Bench, first: int) -> None:
-    """EACH records to every partition, the seqs from ``first`` on."""
+    """Write EACH records to every partition, with seqs from ``first`` on."""
     producer = Producer({"bootstrap.servers": bench._common["bootstrap"]})
     for number in range(EACH * PARTITIONS):
         mark = [(HEADER, pack(5, first + number, 1_000 + number))]
@@ -42,10 +42,8 @@ def drained(bench: Bench, consumer: ExecConsumer, each: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("group", [None, "readers"])
 @pytest.mark.parametrize("from_", ["earliest", "latest"])
-def test_the_example_reads_what_there_is_from_where_it_is_told(
-    live_bench: Bench, group: str | None, from_: str
-) -> None:
-    """Records from before it was ready count for ``earliest`` alone; those from after are read in both cases."""
+def test_the_example_reads_from_its_start_position(live_bench: Bench, group: str | None, from_: str) -> None:
+    """Records from before the start count for ``earliest`` only; later records are read in both cases."""
     bench = live_bench
     fill(bench, 0)
     consumer = started(bench, EXAMPLE, group=group and f"{group}-{from_}", from_=from_)
@@ -65,8 +63,8 @@ def test_the_example_reads_what_there_is_from_where_it_is_told(
     assert sorted(assigned) == [[bench.topic, number] for number in range(PARTITIONS)]
 
 
-def test_what_is_missing_is_told(live_bench: Bench) -> None:
-    """A program that reads nothing has missed everything, by partition, when the time is up."""
+def test_missing_records_are_reported_by_partition(live_bench: Bench) -> None:
+    """A program that reads nothing has missed every record at the deadline."""
     bench = live_bench
     fill(bench, 0)
     consumer = started(
@@ -76,8 +74,8 @@ def test_what_is_missing_is_told(live_bench: Bench) -> None:
     assert answered(consumer) == {"did": "drain", "missing": {0: EACH, 1: EACH}}
 
 
-def test_foreign_records_are_counted_apart(live_bench: Bench) -> None:
-    """A null mark, or one of another shape, is nobody's record of ours; it has its row."""
+def test_foreign_records_are_counted_separately(live_bench: Bench) -> None:
+    """A record with a null mark or a mark of another shape is foreign; it has a row."""
     code = """
 say(say='assigned', partitions=[0])
 say(say='ready')
@@ -100,7 +98,7 @@ for order in orders: pass
     ],
 )
 def test_a_program_that_breaks_the_protocol_ends_the_run(live_bench: Bench, code: str, why: str) -> None:
-    """It is an error that says what the program did."""
+    """The error says what the program did."""
     with pytest.raises(WorkloadError) as caught:
         started(live_bench, program(f"{code}\nfor order in orders: pass"))
     assert why in str(caught.value)

@@ -1,4 +1,4 @@
-"""The worker's side of a producing program: real programs, some over librdkafka's mock cluster."""
+"""Producing programs as the worker drives them: real programs, some over librdkafka's mock cluster."""
 
 import json
 from typing import Any
@@ -26,15 +26,15 @@ def started(bench: Bench, command: tuple[str, ...], **changes: Any) -> ExecProdu
 
 
 def sends(bench: Bench, producer: ExecProducer, for_us: int = S // 10) -> dict[str, Any]:
-    """Go for ``for_us`` (20 records in a tenth of a second), then stop; the answer to that."""
+    """Go for ``for_us`` (20 records in a tenth of a second), then stop; return the answer to the stop."""
     now_us = bench.now_us()
     producer.obey(Go(start_us=now_us))
     producer.obey(Stop(at_us=now_us + for_us))
     return answered(producer)
 
 
-def test_the_example_sends_what_it_is_handed(live_bench: Bench) -> None:
-    """Every record of the schedule is acked, and stands in the log where its row says, with its mark."""
+def test_the_example_sends_every_record(live_bench: Bench) -> None:
+    """Every record of the schedule is acked, and is in the log at its row's offset with its mark."""
     bench = live_bench
     producer = started(bench, EXAMPLE, keys=5)
     assert sends(bench, producer, S) == {"did": "stop", "unreported": 0}
@@ -65,10 +65,10 @@ def test_the_example_sends_what_it_is_handed(live_bench: Bench) -> None:
         ({"say": "failed", "error": "NONE"}, "in_doubt", None, None),
     ],
 )
-def test_what_a_report_leaves_in_the_row(
+def test_the_row_of_a_report(
     bench: Bench, report: dict[str, Any], status: str, error: str | None, offset: int | None
 ) -> None:
-    """The program's word on doubt goes before the error's; an error without it is judged as any client's."""
+    """The program's own doubt overrides the error's; an error without it is classified like any client's."""
     producer = started(bench, program(f"say(say='ready')\nfor order in orders: say(seq=order['seq'], **{report})"))
     assert sends(bench, producer)["unreported"] == 0
     assert {(row["status"], row["error"], row["offset"]) for row in rows(bench, "p0")} == {(status, error, offset)}
@@ -92,7 +92,7 @@ def test_what_a_report_leaves_in_the_row(
     ],
 )
 def test_a_program_that_breaks_the_protocol_ends_the_run(bench: Bench, code: str, why: str) -> None:
-    """It is an error that says what the program did; the records that it was handed stay in doubt."""
+    """The error says what the program did; records that it was given stay in doubt."""
     producer = started(bench, program(f"say(say='ready')\nfor order in orders:\n    {code}"))
     with pytest.raises(WorkloadError, match=r"(?s)client") as caught:
         sends(bench, producer)
@@ -100,8 +100,8 @@ def test_a_program_that_breaks_the_protocol_ends_the_run(bench: Bench, code: str
     assert {row["status"] for row in rows(bench, "p0")} <= {"in_doubt", "ok"}
 
 
-def test_a_program_that_falls_behind_fails_records_and_holds_nobody_up(bench: Bench) -> None:
-    """Handed 30 MB that it doesn't read, what it can't be handed fails unsent, and the schedule goes on to its end."""
+def test_a_program_that_falls_behind_does_not_delay_the_schedule(bench: Bench) -> None:
+    """Given 30 MB that it doesn't read: records beyond the limit fail unsent, and the schedule continues to its end."""
     producer = started(
         bench, program("say(say='ready')\nimport time; time.sleep(600)"), record_size_min=10**6, record_size_max=10**6
     )
@@ -115,7 +115,7 @@ def test_a_program_that_falls_behind_fails_records_and_holds_nobody_up(bench: Be
     assert 5 <= len(failed) <= 20
 
 
-def test_what_a_program_tells_beside_its_records(bench: Bench) -> None:
+def test_traffic_and_errors_of_a_program_are_recorded(bench: Bench) -> None:
     """Traffic is in the progress, an error in the run's events."""
     code = "say(say='traffic', brokers={1: [5, 6]}); say(say='error', error='X', detail='d'); say(say='ready')"
     producer = started(bench, program(f"{code}\nfor order in orders: pass"))
@@ -132,10 +132,10 @@ def test_what_a_program_tells_beside_its_records(bench: Bench) -> None:
         ("orders.close(); sys.stdin.readline(); sys.exit(3)", "did not say bye"),
     ],
 )
-def test_closing_is_bounded_and_what_went_wrong_is_logged(
+def test_closing_is_bounded_and_failures_are_logged(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: str, what: str | None
 ) -> None:
-    """A program that closes as it should leaves no warning; one that doesn't is gone all the same."""
+    """A program that closes correctly leaves no warning; any other is killed."""
     monkeypatch.setattr(exec_link, "CLOSE_S", 2.0)
     producer = started(bench, program(f"say(say='ready')\n{code}"))
     producer.close()

@@ -1,4 +1,4 @@
-"""The lines that a worker and a program exchange, against docs/EXEC.md."""
+"""The lines that worker and program exchange, compared with docs/EXEC.md."""
 
 import json
 from base64 import b64decode
@@ -55,12 +55,12 @@ REPORTS: list[tuple[str, Report]] = [
 
 @pytest.mark.parametrize(("line", "report"), REPORTS)
 def test_reports(line: str, report: Report) -> None:
-    """Each line of the document is the report that it says, with what was left out filled in as documented."""
+    """Each line of the document gives the documented report, with documented defaults for omitted fields."""
     assert report == parse_report(line.encode())
 
 
 def test_every_report_is_documented() -> None:
-    """No report exists that the document doesn't show, by the very name it has on the wire."""
+    """By its name on the wire."""
     document = (ROOT / "docs" / "EXEC.md").read_text()
     assert [report.say for _, report in REPORTS if f'"say": "{report.say}"' not in document] == []
 
@@ -82,8 +82,8 @@ def test_every_report_is_documented() -> None:
         (b"\xff\xfe", "\\ufffd"),
     ],
 )
-def test_a_line_that_is_no_report_is_shown(line: bytes, what: str) -> None:
-    """The error names what is wrong, shows the line and says where the protocol is written down."""
+def test_an_invalid_line_is_shown_in_the_error(line: bytes, what: str) -> None:
+    """The error names the problem, shows the line and refers to the protocol's documentation."""
     with pytest.raises(WorkloadError) as caught:
         parse_report(line)
     assert what in str(caught.value).encode("ascii", "backslashreplace").decode()
@@ -91,7 +91,7 @@ def test_a_line_that_is_no_report_is_shown(line: bytes, what: str) -> None:
 
 
 def test_a_long_line_is_shown_in_part() -> None:
-    """A megabyte of noise makes no megabyte of message."""
+    """A megabyte of noise gives a short message."""
     with pytest.raises(WorkloadError) as caught:
         parse_report(b"x" * 2**20)
     assert len(str(caught.value)) < 1000
@@ -99,8 +99,7 @@ def test_a_long_line_is_shown_in_part() -> None:
 
 @given(st.binary(max_size=300))
 @settings(max_examples=200)
-def test_bytes_are_a_report_or_our_error(line: bytes) -> None:
-    """Whatever a program writes, no other exception comes of it."""
+def test_any_bytes_give_a_report_or_a_protocol_error(line: bytes) -> None:
     try:
         parse_report(line)
     except WorkloadError:
@@ -115,8 +114,8 @@ def told(line: bytes) -> dict[str, Any]:
     return parsed
 
 
-def test_start(bench: Bench) -> None:
-    """What each op is told is what the document lists for it, and the arm's settings come as they are."""
+def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
+    """The arm's settings are passed on unchanged."""
     common = {"do", "protocol", "op", "bootstrap", "topic", "partitions", "client_id", "client_rack", "settings"}
     produce = told(exec_protocol.start_order(bench.produce(settings={"linger.ms": 3, "x": True})))
     assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms"}
@@ -136,8 +135,8 @@ def test_start(bench: Bench) -> None:
     st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=30)), max_size=3),
 )
 @settings(max_examples=50)
-def test_a_record_survives_the_line(key: bytes | None, value: bytes, headers: list[tuple[str, bytes | None]]) -> None:
-    """Key, value and headers are read back as they were, null apart from empty, whatever bytes they are."""
+def test_records_survive_the_protocol(key: bytes | None, value: bytes, headers: list[tuple[str, bytes | None]]) -> None:
+    """Key, value and headers are read back unchanged, null distinct from empty, for any bytes."""
 
     def back(text: str | None) -> bytes | None:
         return None if text is None else b64decode(text, validate=True)
@@ -147,8 +146,7 @@ def test_a_record_survives_the_line(key: bytes | None, value: bytes, headers: li
     assert [(name, back(content)) for name, content in order["headers"]] == headers
 
 
-def test_commit_and_close() -> None:
-    """The two other orders are the document's."""
+def test_commit_and_close_orders_are_documented() -> None:
     commit = {"do": "commit", "seq": 0, "group": "g", "partition": 2, "offset": 41}
     assert told(exec_protocol.commit_order(0, "g", 2, 41)) == commit
     assert told(exec_protocol.close_order()) == {"do": "close"}

@@ -1,4 +1,4 @@
-"""What a reader notes of a record, whichever library delivered it."""
+"""Start positions and foreign records, on librdkafka's mock cluster."""
 
 import time
 from contextlib import closing
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
-    """An earlier run's mark looks like ours; by its offset it is none, and it leaves no row. What follows does."""
+    """An earlier run's mark looks like ours; by its offset the record is foreign and leaves no row. Later records
+    count.
+    """
     told = bench.consume(begin={0: 5})
     receiving = ReceiveRecorder(told, bench.now_us, Events(told, bench.now_us))
     for partition, offset in ((0, 4), (0, 5), (1, 0)):
@@ -33,7 +35,7 @@ def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
 
 
 def fill(bench: Bench) -> dict[int, int]:
-    """Partition n gets n records; where each ends."""
+    """Write n records to partition n; return the end offsets."""
     producer = Producer({"bootstrap.servers": bench._common["bootstrap"]})
     for number in range(PARTITIONS):
         for _ in range(number):
@@ -49,8 +51,8 @@ def committed(bench: Bench, group: str) -> dict[int, int]:
     return {one.partition: one.offset for one in found if one.offset >= 0}
 
 
-def test_without_a_group(live_bench: Bench) -> None:
-    """The beginnings or the ends as they are now; another library's settings don't matter."""
+def test_start_offsets_without_a_group(live_bench: Bench) -> None:
+    """The current beginnings or ends; another library's settings are ignored."""
     ends = fill(live_bench)
     assert resolve_start_offsets(live_bench.consume(settings={"no.such.setting": 1})) == dict.fromkeys(
         range(PARTITIONS), 0
@@ -58,8 +60,10 @@ def test_without_a_group(live_bench: Bench) -> None:
     assert resolve_start_offsets(live_bench.consume(from_="latest")) == ends
 
 
-def test_a_new_group_that_begins_at_the_end_has_that_committed(live_bench: Bench) -> None:
-    """So that it doesn't begin wherever the end is by the time its members read; at the beginning it needs nothing."""
+def test_a_new_group_commits_its_start_at_the_end(live_bench: Bench) -> None:
+    """So that it doesn't start at the end at the time of its members' first fetch; at the beginning no commit is
+    needed.
+    """
     ends = fill(live_bench)
     assert resolve_start_offsets(live_bench.consume(group=f"{live_bench.topic}-e")) == dict.fromkeys(
         range(PARTITIONS), 0
@@ -69,8 +73,8 @@ def test_a_new_group_that_begins_at_the_end_has_that_committed(live_bench: Bench
     assert committed(live_bench, f"{live_bench.topic}-l") == ends
 
 
-def test_a_group_that_has_read_goes_on(live_bench: Bench) -> None:
-    """What it has committed goes before ``from``, for the partitions that it has committed."""
+def test_committed_offsets_override_from(live_bench: Bench) -> None:
+    """For the partitions that the group has committed."""
     ends, group = fill(live_bench), f"{live_bench.topic}-g"
     config = {"bootstrap.servers": live_bench._common["bootstrap"], "group.id": group}
     with closing(Consumer(config)) as consumer:
@@ -78,8 +82,8 @@ def test_a_group_that_has_read_goes_on(live_bench: Bench) -> None:
     assert resolve_start_offsets(live_bench.consume(group=group, from_="latest")) == ends | {3: 1}
 
 
-def test_two_that_begin_a_group_at_once_both_begin(live_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that comes second finds the group with a member, may commit nothing, and takes what the first settled."""
+def test_two_consumers_start_a_group_at_once(live_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second finds the group with a member, may not commit, and uses the first one's commit."""
     ends, group = fill(live_bench), f"{live_bench.topic}-two"
     told, others = live_bench.consume(group=group, from_="latest"), []
     commit = Consumer.commit
@@ -98,7 +102,7 @@ def test_two_that_begin_a_group_at_once_both_begin(live_bench: Bench, monkeypatc
 
 
 def joined(bench: Bench, group: str) -> Consumer:
-    """A member of the group, which has its partitions."""
+    """Return a member of the group that has its partitions."""
     consumer = Consumer({"bootstrap.servers": bench._common["bootstrap"], "group.id": group})
     consumer.subscribe([bench.topic])
     until_s = time.monotonic() + 30

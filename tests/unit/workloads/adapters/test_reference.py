@@ -1,4 +1,4 @@
-"""The worker's side of the reference clients, over a scripted broker."""
+"""Reference clients as the worker drives them, over a scripted broker."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 @pytest.fixture
 def here(broker: ScriptedBroker, bench: Bench) -> Bench:
-    """A bench whose assignments lead to the broker, which has one topic of four partitions."""
+    """A bench whose assignments point to the broker, which has one topic of four partitions."""
     broker.reset()
     broker.create(TOPIC, partitions=4)
     bench._common |= {"bootstrap": broker.bootstrap, "topic": TOPIC, "client": "reference"}
@@ -49,7 +49,7 @@ def consuming(bench: Bench, **changes: Any) -> ReferenceConsumer:
 
 
 def sends(bench: Bench, producer: Client, for_us: int = S // 2) -> dict[str, Any]:
-    """Go for ``for_us`` (200 records a second), then stop; the answer to that."""
+    """Go for ``for_us`` (200 records a second), then stop; return the answer to the stop."""
     now_us = bench.now_us()
     producer.obey(Go(start_us=now_us))
     producer.obey(Stop(at_us=now_us + for_us))
@@ -65,8 +65,8 @@ def events(bench: Bench) -> list[str]:
     return [json.loads(line)["event"] for line in bench.events.read_text().splitlines()]
 
 
-def test_rows_say_who_took_a_record_and_at_which_try(here: Bench, broker: ScriptedBroker) -> None:
-    """One batch meets a leader that has moved: its rows tell the new broker, its epoch and two attempts."""
+def test_rows_have_broker_epoch_and_attempts(here: Bench, broker: ScriptedBroker) -> None:
+    """One batch meets a leader that has moved: its rows have the new broker, its epoch and two attempts."""
     producer = producing(here, linger_ms=0, settings={"batch.size": 100})
     broker.move_leader(TOPIC, 0, to=2)
     assert {"did": "stop", "unreported": 0} == sends(here, producer)
@@ -83,8 +83,10 @@ def test_rows_say_who_took_a_record_and_at_which_try(here: Bench, broker: Script
     assert {"hint_accepted", "batch_retried"} <= {*events(here)}
 
 
-def test_a_full_buffer_fails_its_own_records_and_no_others(here: Bench, broker: ScriptedBroker) -> None:
-    """While nobody answers two records fit; the others wait for max.block.ms and fail, and what fitted is acked."""
+def test_a_full_buffer_fails_only_records_that_do_not_fit(here: Bench, broker: ScriptedBroker) -> None:
+    """While no broker answers, two records fit; the others wait for max.block.ms and fail, and the first two are
+    acked.
+    """
     settings = {
         "buffer.memory": 600,
         "max.block.ms": 100,
@@ -101,8 +103,8 @@ def test_a_full_buffer_fails_its_own_records_and_no_others(here: Bench, broker: 
     assert {None} == {row["offset"] for row in failed}
 
 
-def test_what_is_delivered_is_noted_with_its_place(here: Bench) -> None:
-    """A consumer notes each record once, from whom it was read; drained, it misses nothing."""
+def test_each_delivered_record_has_a_row(here: Bench) -> None:
+    """With the broker that it was read from; the drain misses no record."""
     producer = producing(here)
     sends(here, producer)
     producer.close()
@@ -120,16 +122,16 @@ def test_what_is_delivered_is_noted_with_its_place(here: Bench) -> None:
     assert all(row["high_watermark"] > row["offset"] for row in read)
 
 
-def test_a_drain_that_can_not_end_says_what_is_missing(here: Bench) -> None:
-    """Offsets that nobody wrote are counted as missing when the time is up."""
+def test_a_drain_reports_missing_records(here: Bench) -> None:
+    """Offsets that were never written are missing at the deadline."""
     consumer = consuming(here)
     consumer.obey(Drain(end_offsets={0: 3, 1: 0}, until_us=here.now_us() + S // 5))
     assert {"did": "drain", "missing": {0: 3}} == answered(consumer)
     consumer.close()
 
 
-def test_a_client_begins_at_the_end_if_told_so(here: Bench) -> None:
-    """``from: latest``: what was there before is not read, what comes after is."""
+def test_from_latest_starts_at_the_end(here: Bench) -> None:
+    """Earlier records are not read, later records are."""
     first = producing(here)
     sends(here, first)
     first.close()
@@ -147,8 +149,8 @@ def test_a_client_begins_at_the_end_if_told_so(here: Bench) -> None:
     assert {1} == {row["producer_id"] for row in rows(here, "c0")}
 
 
-def test_a_group_that_another_member_began_meanwhile_is_joined(here: Bench, broker: ScriptedBroker) -> None:
-    """Who is no member may commit nothing to a group that has one: what that one settled is asked for again."""
+def test_a_second_member_uses_the_first_ones_commit(here: Bench, broker: ScriptedBroker) -> None:
+    """A client outside the group may not commit to a group with members: it reads the first member's commit."""
     broker.script("OffsetCommit", error=25, times=1)
     consumer = consuming(here, from_="latest", group="g")
     consumer.close()
@@ -156,8 +158,8 @@ def test_a_group_that_another_member_began_meanwhile_is_joined(here: Bench, brok
     assert ["OffsetFetch", "OffsetCommit", "OffsetFetch", "OffsetCommit"] == asked[:4]
 
 
-def test_a_group_that_refuses_a_member_for_good_ends_the_worker(here: Bench, broker: ScriptedBroker) -> None:
-    """While it joins: the sentence is raised, not told again and again, for no poll would ever be better."""
+def test_a_refused_join_ends_the_worker(here: Bench, broker: ScriptedBroker) -> None:
+    """The error is raised once, since no later poll would succeed."""
     broker.script("ConsumerGroupHeartbeat", error=30, times=1_000)
     told = here.consume(group="g")
     consumer = ReferenceConsumer(told, here.now_us, Events(told, here.now_us))
@@ -168,7 +170,7 @@ def test_a_group_that_refuses_a_member_for_good_ends_the_worker(here: Bench, bro
 
 
 def test_a_membership_that_ends_later_ends_the_worker(here: Bench, broker: ScriptedBroker) -> None:
-    """In the midst of reading: the step in which that is heard raises."""
+    """The error is raised by the step in which the client learns it."""
     consumer = consuming(here, group="g")
     broker.script("ConsumerGroupHeartbeat", error=30, times=1_000)
     with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
@@ -176,8 +178,8 @@ def test_a_membership_that_ends_later_ends_the_worker(here: Bench, broker: Scrip
     consumer.close()
 
 
-def test_the_error_of_a_partition_is_told_and_reading_goes_on(here: Bench, broker: ScriptedBroker) -> None:
-    """Each broker refuses its first fetch, which is told; all there is is delivered in the end."""
+def test_a_partition_error_is_an_event_and_reading_continues(here: Bench, broker: ScriptedBroker) -> None:
+    """Each broker refuses its first fetch, which gives an event; every record is delivered in the end."""
     producer = producing(here)
     sends(here, producer)
     producer.close()
@@ -194,15 +196,15 @@ def test_the_error_of_a_partition_is_told_and_reading_goes_on(here: Bench, broke
     ("settings", "why"),
     [({"lingr.ms": 5}, "the nearest is linger.ms"), ({"batch.size": "many"}, "batch.size"), ({"acks": "some"}, "acks")],
 )
-def test_settings_that_can_not_be(bench: Bench, settings: dict[str, Any], why: str) -> None:
-    """A misspelt setting and impossible values are sentences before anything is sent."""
+def test_invalid_settings_are_refused(bench: Bench, settings: dict[str, Any], why: str) -> None:
+    """A misspelt setting and impossible values are errors before any request."""
     told = bench.produce(client="reference", settings=settings)
     with pytest.raises(SettingError, match=why):
         ReferenceProducer(told, bench.now_us, Events(told, bench.now_us))
 
 
-def test_a_setting_of_the_other_side_is_passed_over(here: Bench) -> None:
-    """An arm's settings and switches are for its producer and its consumer: each takes its own."""
+def test_producer_and_consumer_take_their_own_settings(here: Bench) -> None:
+    """An arm's settings and switches are for its producer and its consumer."""
     both: dict[str, Any] = {
         "settings": {"fetch.max.wait.ms": 100, "batch.size": 1000},
         "switches": {"fetch_session": False, "partitioner": "uniform"},
@@ -211,8 +213,8 @@ def test_a_setting_of_the_other_side_is_passed_over(here: Bench) -> None:
     consuming(here, **both).close()
 
 
-def test_a_consumer_tells_what_its_fetches_cost_while_it_reads(here: Bench) -> None:
-    """The counters of fetches are told with the progress, so that they can be had block by block; no others are."""
+def test_fetch_counters_are_part_of_the_progress(here: Bench) -> None:
+    """So that they can be compared by block; no other counter is."""
     consumer = consuming(here)
     step_for(consumer, S // 2)
     counts = consumer.progress()["counts"]

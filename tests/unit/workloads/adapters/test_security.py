@@ -1,4 +1,4 @@
-"""The plan's words of security in every client's own, and that secrets are printed by nobody."""
+"""The plan's security section in every client's settings; secrets are never printed."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def secured(tmp_path: Path) -> SecuritySettings:
         protocol="SASL_SSL",
         mechanism="SCRAM-SHA-512",
         user="alice",
-        password="${PASSWORD}",  # noqa: S106  # a variable's name
+        password="${PASSWORD}",  # noqa: S106  # the name of an environment variable
         ca=tmp_path / "ca",
         certificate=tmp_path / "certificate",
         key=tmp_path / "key",
@@ -30,8 +30,8 @@ def secured(tmp_path: Path) -> SecuritySettings:
     )
 
 
-def test_in_librdkafkas_words(tmp_path: Path) -> None:
-    """Files by their paths, secrets as they are, the host name left unchecked as asked."""
+def test_librdkafkas_security_settings(tmp_path: Path) -> None:
+    """Files by their paths, secrets by value, the host name unchecked as the plan says."""
     assert {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -45,8 +45,8 @@ def test_in_librdkafkas_words(tmp_path: Path) -> None:
     } == librdkafka_config(secured(tmp_path).resolved(ENVIRONMENT))
 
 
-def test_in_kafkas_words(tmp_path: Path) -> None:
-    """The container has no files of ours, so it is told what is in them; JAAS's own quotes are escaped."""
+def test_kafkas_security_settings(tmp_path: Path) -> None:
+    """The container has none of the files, so it gets their contents; JAAS quotes are escaped."""
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     assert {
         "security.protocol": "SASL_SSL",
@@ -62,8 +62,8 @@ def test_in_kafkas_words(tmp_path: Path) -> None:
     } == java_config(secured(tmp_path).resolved(ENVIRONMENT))
 
 
-def test_plain_text_says_nothing() -> None:
-    """Clients of Aftershock's own clusters get no security settings."""
+def test_plain_text_has_no_security_settings() -> None:
+    """As for Aftershock's own clusters."""
     assert {} == librdkafka_config(PLAINTEXT) == java_config(PLAINTEXT_SETTINGS.resolved({}))
 
 
@@ -74,7 +74,7 @@ def test_a_missing_variable_is_named(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_printed(tmp_path: Path) -> None:
-    """The secret is neither in the value, nor in settings that hold it, nor in an error about it."""
+    """The secret is in no repr: of the value, of settings that contain it, or of an error about it."""
     security = secured(tmp_path).resolved(ENVIRONMENT)
     settings = parse(ProducerSettings, {"bootstrap.servers": "h:1", "security": security})
     with pytest.raises(SettingError) as refused:
@@ -84,8 +84,8 @@ def test_secrets_are_not_printed(tmp_path: Path) -> None:
         assert KEY_SECRET not in text
 
 
-def test_an_assignment_holds_names_alone(tmp_path: Path) -> None:
-    """What lies beside a worker's spool names the variables; it reads back to the same."""
+def test_an_assignment_holds_variable_names_only(tmp_path: Path) -> None:
+    """The file beside a worker's spool names the variables, and reads back to an equal value."""
     told = (
         '{"op": "consume", "run_id": "r", "origin_ns": 0, "worker": "w", "workload": "w", "arm": "a", "topic": "t", '
         '"topic_id": "i", "partitions": 1, "bootstrap": "h:1", "rack": "a", "spool": "s", "events": "e", '
@@ -95,8 +95,8 @@ def test_an_assignment_holds_names_alone(tmp_path: Path) -> None:
     assert secured(tmp_path) == again.security
 
 
-def test_tls_is_made_once_and_only_where_it_is_wanted(tmp_path: Path) -> None:
-    """A context costs a read of all authorities; a file that isn't there is an OSError that is told before the run."""
+def test_the_tls_context_is_created_once_if_needed(tmp_path: Path) -> None:
+    """Creating a context reads all authorities; a missing file is an OSError before the run."""
     encrypted = Security("SSL")
     assert encrypted.tls is encrypted.tls is not None
     assert PLAINTEXT.tls is None

@@ -1,4 +1,4 @@
-"""Finding coordinators, on the connections that the answers name."""
+"""FindCoordinator, and connections to the coordinators that the answers name."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -44,7 +44,7 @@ def cluster(running: ScriptedBroker) -> ScriptedBroker:
 
 @dataclass(frozen=True)
 class Asker:
-    """What a coordinator needs of a client, and nothing else of one."""
+    """The part of a client that a coordinator uses."""
 
     settings: ClientSettings
     brokers: NetworkClient
@@ -55,21 +55,13 @@ class Asker:
 
 @asynccontextmanager
 async def asking(cluster: ScriptedBroker) -> AsyncIterator[Asker]:
-    """One that knows the nodes that are up now."""
+    """Return a client that knows the nodes that are up now."""
     quick = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 20}
     settings = parse(ClientSettings, {"bootstrap.servers": cluster.bootstrap} | quick)
     draw = Random(7)  # noqa: S311  # no secret
     backoff = Backoff(5, 20, draw)
     metadata = Metadata(backoff=backoff)
-    brokers = NetworkClient(
-        settings.bootstrap_servers,
-        "asker",
-        settings,
-        metadata,
-        monotonic_ms,
-        on_event=lambda *_, **__: None,
-        draw=draw,
-    )
+    brokers = NetworkClient(settings, metadata, monotonic_ms, on_event=lambda *_, **__: None, draw=draw)
     try:
         await brokers.refresh()
         yield Asker(settings, brokers, metadata, backoff)
@@ -82,7 +74,7 @@ def store(group: str, asker: Asker) -> CommittedOffsets:
 
 
 async def test_a_coordinator_that_metadata_does_not_list(cluster: ScriptedBroker) -> None:
-    """It is dialled where FindCoordinator says that it is, as in Java, and metadata is none the wiser."""
+    """It is dialled at the address from FindCoordinator, as in Java, and metadata is unchanged."""
     topic = fresh_topic(cluster)
     cluster.down(2)
     async with asking(cluster) as asker:
@@ -93,8 +85,8 @@ async def test_a_coordinator_that_metadata_does_not_list(cluster: ScriptedBroker
     assert {(topic, 0): 5} == cluster.committed("g")
 
 
-async def test_the_leader_of_the_offsets_restarts(cluster: ScriptedBroker) -> None:
-    """The metadata of the time when it was away doesn't keep a client from it once it is back."""
+async def test_the_coordinators_leader_restarts(cluster: ScriptedBroker) -> None:
+    """Metadata from the time of the outage doesn't keep a client from the node after its restart."""
     topic = fresh_topic(cluster)
     cluster.move_coordinator("g", 2)
     async with asking(cluster) as asker:
@@ -113,8 +105,8 @@ async def test_the_leader_of_the_offsets_restarts(cluster: ScriptedBroker) -> No
     assert {(topic, 0): 6} == cluster.committed("g")
 
 
-async def test_a_look_up_waits_for_its_turn(cluster: ScriptedBroker) -> None:
-    """What can't be found now may be found later: an error of the caller's kind to back off from, each counted."""
+async def test_a_failed_look_up_backs_off(cluster: ScriptedBroker) -> None:
+    """A coordinator may be available later: the error is of the caller's type, and each is counted."""
     cluster.script("FindCoordinator", times=2, error=ErrorCode.coordinator_not_available)
     async with asking(cluster) as asker:
         coordinator = Coordinator("g", asker)
@@ -125,8 +117,8 @@ async def test_a_look_up_waits_for_its_turn(cluster: ScriptedBroker) -> None:
         assert 3 == coordinator.lookups
 
 
-async def test_a_group_that_may_not_be_seen(cluster: ScriptedBroker) -> None:
-    """That won't mend: BrokerError with the code."""
+async def test_a_group_without_authorization(cluster: ScriptedBroker) -> None:
+    """A retry can't help: BrokerError with the code."""
     cluster.script("FindCoordinator", error=ErrorCode.group_authorization_failed)
     async with asking(cluster) as asker:
         with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
@@ -139,7 +131,7 @@ def nothing_of_the_group(messages: Any) -> Any:
 
 
 async def test_a_coordinator_that_breaks_the_protocol_is_looked_for_again(cluster: ScriptedBroker) -> None:
-    """Its answer is none: ProtocolError, and who it is, is asked before the next question."""
+    """ProtocolError, and the coordinator is looked up before the next request."""
     another_correlation_id = {4: 0x7F}
     cluster.script("OffsetFetch", garble=another_correlation_id)
     async with asking(cluster) as asker:

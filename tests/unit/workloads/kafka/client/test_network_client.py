@@ -33,7 +33,7 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 
 class Bench:
-    """Brokers on their own, with what they told and how often they called back."""
+    """A network client on its own, with its events and the number of its callbacks."""
 
     def __init__(self, bootstrap: str, seed: int = 7, **changes: object) -> None:
         quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 5}
@@ -69,7 +69,7 @@ class Bench:
 
 
 async def test_a_refresh_feeds_the_metadata(cluster: ScriptedBroker) -> None:
-    """The wanted topics are asked for, and known afterwards; nobody creates topics by asking."""
+    """The wanted topics are requested, and known afterwards; the request creates no topics."""
     topic = fresh_topic(cluster, 2)
     async with Bench(cluster.bootstrap) as bench:
         bench.metadata.want([topic, "no-such-topic"])
@@ -81,8 +81,7 @@ async def test_a_refresh_feeds_the_metadata(cluster: ScriptedBroker) -> None:
         assert (False, 12) == (request.fields["allow_auto_topic_creation"], request.version)
 
 
-async def test_one_refresh_at_a_time(cluster: ScriptedBroker) -> None:
-    """Whoever asks while one is under way shares its answer."""
+async def test_concurrent_refreshes_share_one_request(cluster: ScriptedBroker) -> None:
     topic = fresh_topic(cluster)
     async with Bench(cluster.bootstrap) as bench:
         bench.metadata.want([topic])
@@ -91,7 +90,7 @@ async def test_one_refresh_at_a_time(cluster: ScriptedBroker) -> None:
 
 
 async def test_refresh_if_due_follows_the_timetable(cluster: ScriptedBroker) -> None:
-    """At once when something is wanted, never while one is under way, then not before metadata.max.age.ms."""
+    """At once when a topic is wanted, never while a request is in flight, then not before metadata.max.age.ms."""
     topic = fresh_topic(cluster)
     async with Bench(cluster.bootstrap) as bench:
         bench.metadata.want([topic])
@@ -101,15 +100,15 @@ async def test_refresh_if_due_follows_the_timetable(cluster: ScriptedBroker) -> 
         assert 1 == len(cluster.journal("Metadata", topic=topic))
 
 
-async def test_a_dead_bootstrap_address_is_passed_over(cluster: ScriptedBroker) -> None:
-    """Any one that answers will do, whatever their order."""
+async def test_a_dead_bootstrap_address_is_skipped(cluster: ScriptedBroker) -> None:
+    """Any address that answers will do, in any order."""
     for _ in range(3):
         async with Bench(f"127.0.0.1:1,{cluster.bootstrap},127.0.0.1:2") as bench:
             assert await bench.brokers.refresh()
 
 
-async def test_nobody_answers() -> None:
-    """A refresh says so, and so does a channel: no hang, no other error."""
+async def test_unreachable_bootstrap_servers_are_an_error() -> None:
+    """Both a refresh and a channel raise ConnectionError without hanging."""
     async with Bench("127.0.0.1:1") as bench:
         assert not await bench.brokers.refresh()
         with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
@@ -117,8 +116,8 @@ async def test_nobody_answers() -> None:
         assert 1 == bench.metadata.counts["metadata_failed"]
 
 
-async def test_when_all_known_nodes_are_gone_the_bootstrap_is_asked(cluster: ScriptedBroker) -> None:
-    """Rebootstrap: the addresses of the metadata are dead, the ones that the user gave are not."""
+async def test_rebootstrap_when_all_known_nodes_are_gone(cluster: ScriptedBroker) -> None:
+    """The addresses from metadata are dead; the user's bootstrap addresses are not."""
     with ScriptedBroker(nodes=2) as gone:
         async with Bench(gone.bootstrap) as bench:
             assert await bench.brokers.refresh()
@@ -130,8 +129,7 @@ async def test_when_all_known_nodes_are_gone_the_bootstrap_is_asked(cluster: Scr
 
 
 async def test_a_silent_bootstrap_broker_is_not_asked_again(cluster: ScriptedBroker) -> None:
-    """Once nodes are known the bootstrap connection has served: who is connected to others hears from them at once,
-    however often it asks, and the bootstrap connection is closed."""
+    """Once nodes are known, metadata is requested over their connections, and the bootstrap connection is closed."""
     topic = fresh_topic(cluster)
     async with Bench(str(cluster.addresses[1])) as bench:
         assert await bench.brokers.refresh()
@@ -151,7 +149,7 @@ async def test_a_silent_bootstrap_broker_is_not_asked_again(cluster: ScriptedBro
 
 
 async def test_nodes_that_metadata_no_longer_names_are_not_asked(cluster: ScriptedBroker) -> None:
-    """Their connection may still be open, to somebody who has left the cluster."""
+    """The connection of a node that left the cluster may still be open."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         gone = await bench.brokers.channel(2)
@@ -159,8 +157,8 @@ async def test_nodes_that_metadata_no_longer_names_are_not_asked(cluster: Script
         assert cluster.addresses[1] == (await bench.brokers.any()).address != gone.address
 
 
-async def test_a_channel_a_node_and_purpose(cluster: ScriptedBroker) -> None:
-    """Asked for again it is the same one; for another purpose it is another."""
+async def test_channels_are_per_node_and_purpose(cluster: ScriptedBroker) -> None:
+    """A second call returns the same channel; another purpose has another channel."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         first = await bench.brokers.channel(2)
@@ -170,8 +168,8 @@ async def test_a_channel_a_node_and_purpose(cluster: ScriptedBroker) -> None:
         assert cluster.addresses[2] == first.address
 
 
-async def test_metadata_over_a_connection_of_its_own(cluster: ScriptedBroker) -> None:
-    """It shares that of the data, as in Kafka, unless told otherwise: then nothing else goes over it."""
+async def test_metadata_may_have_its_own_connection(cluster: ScriptedBroker) -> None:
+    """By default it shares the data's connection, as in Kafka; with the option no other request uses it."""
     for own, shared in ((False, True), (True, False)):
         async with Bench(cluster.bootstrap, metadata_own_connection=own) as bench:
             await bench.brokers.refresh()
@@ -183,7 +181,7 @@ async def test_metadata_over_a_connection_of_its_own(cluster: ScriptedBroker) ->
 
 
 async def test_ready_connects_in_the_background(cluster: ScriptedBroker) -> None:
-    """It never waits; when the connection is there, on_change is called."""
+    """The call never waits; once the connection is open, on_change is called."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         changes = bench.changes
@@ -194,7 +192,9 @@ async def test_ready_connects_in_the_background(cluster: ScriptedBroker) -> None
 
 
 async def test_a_refused_connection_backs_off() -> None:
-    """20 ms the first time, twice that the next, each within a fifth; meanwhile nobody dials. Success resets it."""
+    """20 ms the first time, twice that the next, each within 20 %; no attempt meanwhile. Success resets the
+    back-off.
+    """
     with ScriptedBroker() as own:
         async with Bench(own.bootstrap) as bench:
             await bench.brokers.refresh()
@@ -214,8 +214,8 @@ async def test_a_refused_connection_backs_off() -> None:
             assert 24 >= bench.brokers.wait_ms(1)
 
 
-async def test_a_lost_connection_asks_for_metadata(cluster: ScriptedBroker) -> None:
-    """The node may be gone: its loss is told, and an update is due at once."""
+async def test_a_lost_connection_requests_metadata(cluster: ScriptedBroker) -> None:
+    """The node may be gone: the loss gives an event, and a refresh is due at once."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         await bench.brokers.channel(1)
@@ -224,8 +224,8 @@ async def test_a_lost_connection_asks_for_metadata(cluster: ScriptedBroker) -> N
         await until(lambda: bench.brokers.refresh_if_due() and lost in bench.told, lambda: str(bench.told))
 
 
-async def test_an_unknown_node(cluster: ScriptedBroker) -> None:
-    """Nobody knows its address: that is no connection, and not an error of another kind."""
+async def test_an_unknown_node_is_a_connection_error(cluster: ScriptedBroker) -> None:
+    """Its address is unknown."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         assert bench.brokers.ready(99) is None
@@ -233,8 +233,8 @@ async def test_an_unknown_node(cluster: ScriptedBroker) -> None:
             await bench.brokers.channel(99)
 
 
-async def test_a_peer_that_is_no_broker() -> None:
-    """One that answers with something else: ProtocolError, and the refresh goes on to fail, not to hang."""
+async def test_a_peer_that_is_not_a_broker() -> None:
+    """ProtocolError, and the refresh fails rather than hangs."""
 
     async def talk(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -252,7 +252,7 @@ async def test_a_peer_that_is_no_broker() -> None:
 
 
 async def test_a_peer_that_never_answers() -> None:
-    """socket.connection.setup.timeout.ms bounds the wait for a connection and its versions."""
+    """socket.connection.setup.timeout.ms bounds the wait for the connection and its ApiVersions."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         host, port = deaf.getsockname()
         async with Bench(f"{host}:{port}", **{"socket.connection.setup.timeout.ms": 50}) as bench:
@@ -262,7 +262,9 @@ async def test_a_peer_that_never_answers() -> None:
 
 
 async def test_metadata_that_is_too_old() -> None:
-    """A broker without a version that has topic ids: UnsupportedError with both ranges, also in the background."""
+    """A broker without a Metadata version that has topic ids: UnsupportedError with both ranges, also in the
+    background.
+    """
     with ScriptedBroker(versions={"Metadata": (0, 8)}) as old:
         async with Bench(old.bootstrap) as bench:
             with pytest.raises(UnsupportedError, match="0 to 8"):
@@ -271,8 +273,8 @@ async def test_metadata_that_is_too_old() -> None:
 
 
 @pytest.mark.parametrize("old", ["Metadata", "ApiVersions"])
-async def test_one_old_broker_among_others_is_passed_over(cluster: ScriptedBroker, old: str) -> None:
-    """Whichever is tried first, the others serve, and at no time does anybody hear that they can't."""
+async def test_one_old_broker_among_others_is_skipped(cluster: ScriptedBroker, old: str) -> None:
+    """Whichever broker is tried first, the others serve, and no call raises UnsupportedError."""
     with ScriptedBroker(versions={"Metadata": (0, 8)} if old == "Metadata" else {}) as one:
         if old == "ApiVersions":
             one.script("ApiVersions", times=100, error=ErrorCode.unsupported_version)
@@ -284,8 +286,8 @@ async def test_one_old_broker_among_others_is_passed_over(cluster: ScriptedBroke
         assert one.journal("ApiVersions")
 
 
-async def test_what_was_unsupported_may_be_mended(cluster: ScriptedBroker) -> None:
-    """An old broker that gives way to a newer one: the next good answer takes the complaint back."""
+async def test_an_upgraded_broker_ends_the_unsupported_error(cluster: ScriptedBroker) -> None:
+    """An old broker is replaced by a newer one: the next successful answer clears the error."""
     with ScriptedBroker(versions={"Metadata": (0, 8)}) as old:
         async with Bench(old.bootstrap) as bench:
             with pytest.raises(UnsupportedError):
@@ -301,11 +303,10 @@ def refuse_to_translate(_response: object) -> MetadataResponse:
 
 
 @pytest.mark.parametrize(("topic", "broken"), [("\udc80", False), ("t", True)])
-async def test_whatever_goes_wrong_a_refresh_can_be_made_again(
+async def test_a_failed_refresh_is_retried_after_the_back_off(
     cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, topic: str, *, broken: bool
 ) -> None:
-    """A question that can't be written, an answer that trips us up: told, counted as failed, due again after the
-    back-off and not before."""
+    """A request that can't be encoded, or an answer that can't be processed, gives an event and counts as failed."""
     async with Bench(cluster.bootstrap) as bench:
         assert await bench.brokers.refresh()
         with monkeypatch.context() as patch:
@@ -322,8 +323,8 @@ async def test_whatever_goes_wrong_a_refresh_can_be_made_again(
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("a..b", 9092), ("a\0b", 9092)])
-async def test_an_address_that_nobody_can_dial(cluster: ScriptedBroker, host: str, port: int) -> None:
-    """It is one more failed connection: ConnectionError, told, called back, and not tried again before the back-off."""
+async def test_an_invalid_address_is_a_failed_connection(cluster: ScriptedBroker, host: str, port: int) -> None:
+    """ConnectionError, an event, a callback, and no attempt before the back-off."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         bench.metadata.move_leaders({}, [Node(1, host, port)])
@@ -335,8 +336,8 @@ async def test_an_address_that_nobody_can_dial(cluster: ScriptedBroker, host: st
         assert "node_disconnected" in [event for event, _ in bench.told]
 
 
-async def test_a_found_coordinator_is_dialled_where_it_was_found(cluster: ScriptedBroker) -> None:
-    """Metadata needn't name it, and a fetch goes where metadata says all the same."""
+async def test_a_coordinator_is_dialled_at_its_own_address(cluster: ScriptedBroker) -> None:
+    """Metadata may not list the coordinator; a fetch still uses the address from metadata."""
     elsewhere = cluster.addresses[3]
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
@@ -346,8 +347,8 @@ async def test_a_found_coordinator_is_dialled_where_it_was_found(cluster: Script
         assert cluster.addresses[2] == (await bench.brokers.channel(2)).address
 
 
-async def test_where_a_coordinator_was_found_is_forgotten_when_it_fails(cluster: ScriptedBroker) -> None:
-    """It may have moved since: then metadata's address is tried."""
+async def test_a_coordinators_address_is_dropped_on_failure(cluster: ScriptedBroker) -> None:
+    """The coordinator may have moved: the next attempt uses the address from metadata."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         bench.brokers.set_coordinator(Node(2, "127.0.0.1", 1))
@@ -358,8 +359,8 @@ async def test_where_a_coordinator_was_found_is_forgotten_when_it_fails(cluster:
         assert cluster.addresses[2] == (await bench.brokers.channel(2, "coordinator")).address
 
 
-async def test_bytes_belong_to_nodes(cluster: ScriptedBroker) -> None:
-    """Bootstrap connections count for the node at that address, and a connection's bytes survive its end."""
+async def test_bytes_are_counted_by_node(cluster: ScriptedBroker) -> None:
+    """Bootstrap connections count for the node at that address, and the bytes of a closed connection are kept."""
     async with Bench(str(cluster.addresses[1])) as bench:
         await bench.brokers.refresh()
         await bench.brokers.channel(2)
@@ -372,7 +373,7 @@ async def test_bytes_belong_to_nodes(cluster: ScriptedBroker) -> None:
 
 
 async def test_idle_connections_are_closed(cluster: ScriptedBroker) -> None:
-    """After connections.max.idle.ms without use; the next use opens another one, without back-off."""
+    """After connections.max.idle.ms without use; the next use opens another connection without back-off."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         idle = await bench.brokers.channel(1)
@@ -386,8 +387,8 @@ async def test_idle_connections_are_closed(cluster: ScriptedBroker) -> None:
         assert not [event for event, _ in bench.told if event == "node_disconnected"]
 
 
-async def test_after_close_nothing_is_opened(cluster: ScriptedBroker) -> None:
-    """Whoever asks gets ConnectionError; a refresh under way has come to its end."""
+async def test_no_connection_is_opened_after_close(cluster: ScriptedBroker) -> None:
+    """Callers get ConnectionError; a refresh in flight has ended."""
     bench = Bench(cluster.bootstrap)
     bench.brokers.refresh_if_due()
     await bench.brokers.close()
@@ -398,7 +399,7 @@ async def test_after_close_nothing_is_opened(cluster: ScriptedBroker) -> None:
 
 
 async def test_endpoints_move_a_node(cluster: ScriptedBroker) -> None:
-    """A connection is made to the address that the metadata gives when it is made."""
+    """A connection uses the node's address in metadata at the time of the attempt."""
     async with Bench(cluster.bootstrap) as bench:
         await bench.brokers.refresh()
         node = bench.metadata.nodes[1]

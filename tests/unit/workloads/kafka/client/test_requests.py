@@ -1,3 +1,7 @@
+"""Requests and responses between Kafka's messages and the rules' values: hand-written Produce requests, metadata,
+leader hints and versions.
+"""
+
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -32,7 +36,7 @@ from aftershock.workloads.kafka.wire.encoder import encode
 
 
 def test_metadata() -> None:
-    """Every field that the rules look at, in the rules' words; a topic that has no name is left out."""
+    """Every field that the rules read, as the rules' values; a topic without name is left out."""
     answer = MetadataResponse(
         throttle_time=0,
         brokers=(MetadataResponseBroker(node_id=1, host="h", port=9, rack="a"),),
@@ -64,8 +68,8 @@ def test_metadata() -> None:
     ) == metadata_response(answer)
 
 
-def test_hints() -> None:
-    """CurrentLeader and NodeEndpoints where they are; unknown and none where they are absent, as in older versions."""
+def test_leader_hints() -> None:
+    """CurrentLeader and NodeEndpoints if present; unknown and empty if absent, as in older versions."""
     new = PartitionProduceResponse(index=0, error_code=6, base_offset=-1, record_errors=())
     hinting = PartitionProduceResponse(
         index=0,
@@ -87,8 +91,8 @@ UNDIALLABLE = [("h", 0), ("h", 65_536), ("h", -1), ("", 9092), ("a..b", 9092), (
 
 
 @pytest.mark.parametrize(("host", "port"), UNDIALLABLE)
-def test_a_broker_that_can_not_be_dialled(host: str, port: int) -> None:
-    """A Metadata answer with such an address is refused as a whole, and the reason names it."""
+def test_metadata_with_an_invalid_address_is_refused(host: str, port: int) -> None:
+    """As a whole, and the reason names the address."""
     broker = MetadataResponseBroker(node_id=1, host=host, port=port, rack=None)
     answer = MetadataResponse(throttle_time=0, brokers=(broker,), cluster_id="c", controller_id=1, topics=())
     with pytest.raises(ProtocolError, match="node 1"):
@@ -96,8 +100,8 @@ def test_a_broker_that_can_not_be_dialled(host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), UNDIALLABLE)
-def test_an_endpoint_that_can_not_be_dialled(host: str, port: int) -> None:
-    """It is left out: beside it stand outcomes of batches, which must not be lost for it."""
+def test_an_invalid_endpoint_is_left_out(host: str, port: int) -> None:
+    """The response also has outcomes of batches, which must not be lost."""
     good = NodeEndpoint(node_id=2, host="h", port=65_535, rack="a")
     bad = NodeEndpoint(node_id=3, host=host, port=port, rack=None)
     answer = ProduceResponse(responses=(), node_endpoints=(bad, good))
@@ -122,10 +126,10 @@ def encoded_by_class(messages: Any, acks: int, timeout_ms: int, topics: dict[str
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=30, deadline=None)
 @given(acks=st.sampled_from((-1, 0, 1)), timeout_ms=st.integers(0, 2**31 - 1), topics=TOPICS)
-def test_a_produce_request_is_what_its_class_encodes_to(
+def test_a_produce_request_equals_the_encoded_class(
     version: int, acks: int, timeout_ms: int, topics: dict[str, list[tuple[int, bytes]]]
 ) -> None:
-    """In every version that we speak, for any number of topics and partitions, with lengths of one byte and of two."""
+    """In every version, for any number of topics and partitions, with lengths of one byte and of two."""
     messages = PRODUCE.messages(Versions({PRODUCE.api: (0, version)}))
     writer = ProduceWriter(messages.ProduceRequest, acks, timeout_ms)
     assert version == writer.kind.__version__
@@ -136,24 +140,24 @@ FETCH = ApiVersionRange(Api.FETCH, 15, 17)
 
 
 @pytest.mark.parametrize(("offered", "cap", "version"), [((4, 18), None, 17), ((4, 16), None, 16), ((4, 18), 15, 15)])
-def test_the_highest_that_both_have_and_the_cap_allows(offered: tuple[int, int], cap: int | None, version: int) -> None:
-    """Our range, the broker's and the ablation's cap are all kept."""
+def test_the_highest_common_version_within_the_cap(offered: tuple[int, int], cap: int | None, version: int) -> None:
+    """Within our range, the broker's and the ablation's cap."""
     assert version == FETCH.messages(Versions({1: offered}), cap).FetchRequest.__version__
 
 
 def test_an_old_broker_is_named_with_both_ranges() -> None:
-    """A broker below our range is refused with a sentence that says what would do."""
+    """A broker below our range is refused; the error has the broker's range and ours."""
     with pytest.raises(UnsupportedError, match="offers versions 4 to 12, this client needs 15 to 17"):
         FETCH.messages(Versions({1: (4, 12)}))
 
 
 def test_a_missing_api_is_named() -> None:
-    """An API that a broker doesn't have at all is an error of ours, not a KeyError."""
+    """An API that a broker doesn't have is an UnsupportedError, not a KeyError."""
     with pytest.raises(UnsupportedError, match="FETCH"):
         FETCH.messages(Versions({}))
 
 
-def test_each_topic_comes_once() -> None:
-    """Whatever the order of the partitions, a topic is one entry."""
+def test_partitions_are_grouped_by_topic() -> None:
+    """In any order of the partitions, a topic is one entry."""
     mixed = [TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)]
     assert [("a", [0]), ("b", [0, 1])] == [(name, [tp.partition for tp in tps]) for name, tps in group_by_topic(mixed)]

@@ -41,14 +41,13 @@ KAFKA_4_3 = {
 
 
 def test_defaults_are_kafkas() -> None:
-    """Every setting that Kafka's producer has, too, has the default of Kafka 4.3 (ProducerConfig)."""
+    """Every setting that Kafka's producer also has, has the default of Kafka 4.3 (ProducerConfig)."""
     settings = producer()
     assert {name: getattr(settings, name.replace(".", "_")) for name in KAFKA_4_3} == KAFKA_4_3
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "linger_ms"])
-def test_either_spelling(name: str) -> None:
-    """Kafka's dots and our underscores are the same setting."""
+def test_dots_and_underscores_are_equivalent(name: str) -> None:
     assert 7 == producer(**{name: 7}).linger_ms
 
 
@@ -72,8 +71,8 @@ def test_either_spelling(name: str) -> None:
         ("leader.discovery", {"hints": False}, LeaderDiscoverySwitches(hints=False)),
     ],
 )
-def test_values(name: str, given: object, read: object) -> None:
-    """Text is read as the setting's type, as a plan or a properties file has it."""
+def test_text_is_parsed_by_the_settings_type(name: str, given: object, read: object) -> None:
+    """As a plan or a properties file has it."""
     assert read == getattr(producer(**{name: given}), name.replace(".", "_"))
 
 
@@ -103,8 +102,8 @@ def test_values(name: str, given: object, read: object) -> None:
         ("leader.discovery", "sometimes", "response, metadata"),
     ],
 )
-def test_values_that_can_not_be(name: str, given: object, says: str) -> None:
-    """The error names the setting, the value, and what would do."""
+def test_invalid_values_are_refused(name: str, given: object, says: str) -> None:
+    """The error names the setting, the value, and valid values."""
     with pytest.raises(SettingError) as refused:
         producer(**{name: given})
     assert says in str(refused.value)
@@ -112,14 +111,12 @@ def test_values_that_can_not_be(name: str, given: object, says: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("linger", "linger.ms"), ("batch_sizes", "batch.size"), ("ack", "acks")])
-def test_an_unknown_setting(name: str, nearest: str) -> None:
-    """It is refused by its name, with the nearest that there is."""
+def test_an_unknown_setting_is_refused_with_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(SettingError, match=f"no setting {name}; the nearest is {nearest}"):
         producer(**{name: 1})
 
 
-def test_bootstrap_servers_are_needed() -> None:
-    """Without them there is nobody to ask."""
+def test_bootstrap_servers_are_required() -> None:
     with pytest.raises(SettingError, match=r"bootstrap\.servers"):
         parse(ProducerSettings, {})
 
@@ -133,22 +130,22 @@ def test_bootstrap_servers_are_needed() -> None:
         ({"enable.idempotence": True, "max.in.flight.requests.per.connection": 6}, "at most 5"),
     ],
 )
-def test_settings_that_contradict(changes: dict[str, Any], says: str) -> None:
-    """As ProducerConfig has it: what was asked for explicitly must fit together."""
+def test_contradicting_settings_are_refused(changes: dict[str, Any], says: str) -> None:
+    """As in ProducerConfig: explicitly set values must fit together."""
     with pytest.raises(SettingError, match=says):
         producer(**changes)
 
 
 @pytest.mark.parametrize("changes", [{"acks": 1}, {"retries": 0}, {"max.in.flight.requests.per.connection": 6}])
-def test_idempotence_goes_off_by_itself(changes: dict[str, Any]) -> None:
-    """Where nobody asked for it and it can't be, it is off, as in Kafka."""
+def test_idempotence_is_disabled_implicitly(changes: dict[str, Any]) -> None:
+    """If idempotence is not set explicitly and other settings exclude it, it is off, as in Kafka."""
     assert producer().enable_idempotence
     assert not producer(**changes).enable_idempotence
 
 
 @pytest.mark.parametrize("cls", [ClientSettings, ProducerSettings])
-def test_every_setting_can_be_given(cls: type[ClientSettings]) -> None:
-    """Each field says how it is read, so that parse can take it; and its own default reads as itself."""
+def test_every_setting_can_be_parsed(cls: type[ClientSettings]) -> None:
+    """Each field has a parser, and its own default parses to itself."""
     settings = parse(cls, HOST)
     for field in fields(cls):
         value = getattr(settings, field.name)

@@ -1,4 +1,4 @@
-"""What repeats itself is told only so often; what is new always is."""
+"""Rate-limited events, and the wake-up of a waiting task."""
 
 import asyncio
 import math
@@ -7,7 +7,7 @@ from aftershock.workloads.kafka.client.tasks import BURST, REPEAT_MS, RateLimite
 
 
 class Ear:
-    """Who is told, and the clock."""
+    """A listener with a clock."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0
@@ -18,16 +18,16 @@ class Ear:
         self.heard.append((event, details))
 
 
-def test_a_flood_is_told_a_few_times_and_then_once_a_while() -> None:
-    """A thousand times a second for ten seconds: bounded, and seen to go on."""
+def test_repeated_events_are_rate_limited() -> None:
+    """A thousand equal events a second for ten seconds: a bounded number is reported, until the end."""
     ear = Ear()
     for ear.now_ms in range(int(10 * REPEAT_MS)):
         ear.tell("switched", partition=0, node_id=2)
     assert BURST + 9 == len(ear.heard)
 
 
-def test_what_differs_in_anything_is_news() -> None:
-    """Another event, another partition, another reason: none of them is left out for another's sake."""
+def test_different_events_are_not_limited() -> None:
+    """Another event name, partition or reason is a different event."""
     ear = Ear()
     said = [
         ("switched", {"partition": 0}),
@@ -41,8 +41,7 @@ def test_what_differs_in_anything_is_news() -> None:
     assert said * BURST == ear.heard
 
 
-def test_after_a_quiet_while_everything_is_told_again() -> None:
-    """The flood of long ago is forgiven."""
+def test_the_limit_resets_after_a_pause() -> None:
     ear = Ear()
     for _ in range(100):
         ear.tell("switched")
@@ -52,8 +51,8 @@ def test_after_a_quiet_while_everything_is_told_again() -> None:
     assert 2 * BURST == len(ear.heard)
 
 
-async def test_what_happened_before_the_wait_is_not_missed() -> None:
-    """A wake between two waits ends the next one; once."""
+async def test_a_wake_before_the_wait_ends_it() -> None:
+    """A wake between two waits ends the next wait, once."""
     wake = Wake()
     wake()
     await wake.wait(math.inf)
@@ -64,6 +63,5 @@ async def test_what_happened_before_the_wait_is_not_missed() -> None:
     await waiting
 
 
-async def test_the_time_out_ends_a_wait_quietly() -> None:
-    """Nobody woke: the wait returns all the same, and raises nothing."""
+async def test_a_timeout_ends_the_wait_without_error() -> None:
     await Wake().wait(1)

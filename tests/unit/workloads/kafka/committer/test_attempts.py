@@ -1,4 +1,4 @@
-"""Commits that are transactions: what goes over the wire, and what is left when a step fails."""
+"""Commits as transactions: the requests, and the state after a failed step."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def transactional_id(keeper: Keeper, group: int = 0) -> str:
 
 
 async def test_a_commit_is_one_transaction(cluster: ScriptedBroker) -> None:
-    """One id for all, then three requests a commit; nothing is committed otherwise, and all is committed."""
+    """One id for all commits, then three requests for each; every commit is in a transaction."""
     async with committing(cluster, 2, transactional=True) as keeper:
         for _ in range(3):
             keeper.offer(0)
@@ -41,8 +41,8 @@ async def test_a_commit_is_one_transaction(cluster: ScriptedBroker) -> None:
         assert 6 == keeper.committer.counts["transactions_committed"]
 
 
-async def test_the_protocol_is_the_one_before_kip_890s_second_part(cluster: ScriptedBroker) -> None:
-    """From the versions above a client must not add offsets itself, and gets a new epoch with every end."""
+async def test_the_protocol_predates_kip_890s_second_part(cluster: ScriptedBroker) -> None:
+    """From the next versions on, a client must not add offsets itself, and gets a new epoch with every end."""
     async with committing(cluster, transactional=True) as keeper:
         keeper.offer()
         await keeper.settle()
@@ -50,8 +50,8 @@ async def test_the_protocol_is_the_one_before_kip_890s_second_part(cluster: Scri
 
 
 @pytest.mark.parametrize("moves", ["group", "id"])
-async def test_a_coordinator_that_moved_is_looked_for(cluster: ScriptedBroker, moves: str) -> None:
-    """The group's and the id's have nothing to do with each other: only the one that moved is looked for."""
+async def test_only_the_moved_coordinator_is_looked_up(cluster: ScriptedBroker, moves: str) -> None:
+    """The group and the transactional id have independent coordinators."""
     async with committing(cluster, transactional=True) as keeper:
         keeper.offer()
         await keeper.settle()
@@ -68,7 +68,7 @@ async def test_a_coordinator_that_moved_is_looked_for(cluster: ScriptedBroker, m
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("answer", ["close", "refuse"])
-async def test_any_step_may_be_asked_twice(cluster: ScriptedBroker, step: str, answer: str) -> None:
+async def test_a_lost_connection_repeats_one_step(cluster: ScriptedBroker, step: str, answer: str) -> None:
     """A connection that is lost before or after a step was carried out costs that step again, and no more."""
     async with committing(cluster, transactional=True) as keeper:
         cluster.script(step, answer=answer)  # type: ignore[arg-type]
@@ -79,8 +79,8 @@ async def test_any_step_may_be_asked_twice(cluster: ScriptedBroker, step: str, a
         assert 0 == keeper.committed()
 
 
-async def test_what_the_group_refuses_is_aborted(cluster: ScriptedBroker) -> None:
-    """The commit has surely failed, and the next one goes on under the same id."""
+async def test_a_refused_commit_is_aborted(cluster: ScriptedBroker) -> None:
+    """The commit has failed for certain, and the next one uses the same id."""
     async with committing(cluster, transactional=True) as keeper:
         cluster.script("TxnOffsetCommit", partition=(keeper.topic, 0), error=ErrorCode.unknown_member_id)
         keeper.offer()
@@ -92,8 +92,8 @@ async def test_what_the_group_refuses_is_aborted(cluster: ScriptedBroker) -> Non
         assert 1 == len(keeper.asked("InitProducerId"))
 
 
-async def test_a_fenced_id_is_made_anew(cluster: ScriptedBroker) -> None:
-    """The commit has failed; the next one begins with another epoch, and is committed."""
+async def test_a_fenced_id_gets_a_new_epoch(cluster: ScriptedBroker) -> None:
+    """The commit has failed; the next one has another epoch, and is committed."""
     async with committing(cluster, transactional=True) as keeper:
         cluster.script("AddOffsetsToTxn", error=ErrorCode.producer_fenced)
         keeper.offer()
@@ -105,8 +105,8 @@ async def test_a_fenced_id_is_made_anew(cluster: ScriptedBroker) -> None:
         assert 1 == keeper.committed()
 
 
-async def test_past_its_deadline_a_commit_is_aborted(cluster: ScriptedBroker) -> None:
-    """Nobody waits for it any more and its end was not asked for: it surely failed, and must not come true later."""
+async def test_an_expired_commit_is_aborted(cluster: ScriptedBroker) -> None:
+    """Its end was not requested, so it failed for certain, and must not be committed later."""
     async with committing(cluster, transactional=True, delivery_timeout_ms=150, request_timeout_ms=150) as keeper:
         loading = ErrorCode.coordinator_load_in_progress
         number = cluster.script("TxnOffsetCommit", partition=(keeper.topic, 0), error=loading, times=999)
@@ -119,8 +119,8 @@ async def test_past_its_deadline_a_commit_is_aborted(cluster: ScriptedBroker) ->
         assert cluster.fired(number) > 1
 
 
-async def test_an_end_that_is_not_answered_leaves_doubt(cluster: ScriptedBroker) -> None:
-    """It was carried out, and nobody said so before the deadline."""
+async def test_an_unanswered_end_leaves_doubt(cluster: ScriptedBroker) -> None:
+    """The broker ended the transaction, but the answer missed the deadline."""
     async with committing(cluster, transactional=True, delivery_timeout_ms=300, request_timeout_ms=100) as keeper:
         cluster.script("EndTxn", answer="none", times=99)
         keeper.offer()

@@ -1,4 +1,4 @@
-"""The committer as a worker sees it: starting, committing through trouble, closing."""
+"""The committer as a worker uses it: start, commits despite errors, close."""
 
 import asyncio
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 @contextmanager
 def away(cluster: ScriptedBroker, *nodes: int) -> Iterator[None]:
-    """None of these brokers (of all, by default) answers or can be connected to."""
+    """Make these brokers (by default all) stop answering and refuse connections."""
     for node in nodes or cluster.addresses:
         cluster.down(node)
     try:
@@ -36,8 +36,8 @@ def away(cluster: ScriptedBroker, *nodes: int) -> Iterator[None]:
             cluster.up(node)
 
 
-async def test_every_commit_is_acknowledged_and_the_last_is_kept(cluster: ScriptedBroker) -> None:
-    """Five groups, ten commits each: one outcome a commit, in the order of each group, and counters that add up."""
+async def test_every_commit_is_acknowledged_and_the_last_is_stored(cluster: ScriptedBroker) -> None:
+    """Five groups, ten commits each: one outcome for each commit, in each group's order, and counters that add up."""
     async with committing(cluster, 5) as keeper:
         for _ in range(10):
             for group in range(5):
@@ -67,8 +67,7 @@ async def test_commits_are_of_groups_without_members(cluster: ScriptedBroker) ->
         assert (9, -1, "") == (seen.version, seen.fields["generation_id_or_member_epoch"], seen.fields["member_id"])
 
 
-async def test_metadata_goes_along(cluster: ScriptedBroker) -> None:
-    """So much text with each commit, where that is set."""
+async def test_commits_carry_metadata_of_the_set_size(cluster: ScriptedBroker) -> None:
     async with committing(cluster, commit_metadata_bytes=4_000) as large, committing(cluster) as small:
         for keeper in (large, small):
             keeper.offer()
@@ -79,7 +78,7 @@ async def test_metadata_goes_along(cluster: ScriptedBroker) -> None:
 
 @pytest.mark.parametrize(("connections", "expected"), [(1, 1), (2, 2), (16, 4)])
 async def test_groups_are_dealt_to_connections(cluster: ScriptedBroker, connections: int, expected: int) -> None:
-    """A broker answers one connection's requests one by one, so groups share no more of them than is set."""
+    """A broker serves one connection's requests in order, so groups share no more connections than are set."""
     async with committing(cluster, 4, connections_per_broker=connections) as keeper:
         for group in range(4):
             keeper.offer(group)
@@ -88,7 +87,7 @@ async def test_groups_are_dealt_to_connections(cluster: ScriptedBroker, connecti
 
 
 async def test_groups_do_not_wait_for_each_other(cluster: ScriptedBroker) -> None:
-    """One group's answer is held back; the other's commits are all done before it."""
+    """One group's answer is held back; the other's commits complete before it."""
     async with committing(cluster, 2) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), delay_ms=300)
         keeper.offer(0)
@@ -98,8 +97,8 @@ async def test_groups_do_not_wait_for_each_other(cluster: ScriptedBroker) -> Non
         assert [1, 2, 3, 4, 5, 0] == keeper.ended
 
 
-async def test_a_coordinator_that_moved_is_looked_for(cluster: ScriptedBroker) -> None:
-    """NOT_COORDINATOR from the old one; the commit goes to the new one, and says so."""
+async def test_a_moved_coordinator_is_looked_up(cluster: ScriptedBroker) -> None:
+    """NOT_COORDINATOR from the old coordinator; the outcome names the new one."""
     async with committing(cluster) as keeper:
         keeper.offer()
         await keeper.settle()
@@ -112,8 +111,8 @@ async def test_a_coordinator_that_moved_is_looked_for(cluster: ScriptedBroker) -
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-async def test_a_coordinator_nobody_knew_of_is_found(cluster: ScriptedBroker, transactional: bool) -> None:
-    """A broker that came up after the metadata was read is reached then, and not when the metadata has aged."""
+async def test_a_coordinator_unknown_to_metadata_is_reached(cluster: ScriptedBroker, transactional: bool) -> None:
+    """A broker that came up after the last metadata is reached at once, not after the metadata's age."""
     keeper = Keeper(cluster, 1, transactional=transactional)
     with away(cluster, 3):
         await keeper.committer.start(keeper.targets)
@@ -126,7 +125,7 @@ async def test_a_coordinator_nobody_knew_of_is_found(cluster: ScriptedBroker, tr
 
 @pytest.mark.parametrize("error", [ErrorCode.coordinator_load_in_progress, ErrorCode.unknown_topic_or_partition])
 async def test_a_coordinator_that_is_not_ready_is_asked_again(cluster: ScriptedBroker, error: ErrorCode) -> None:
-    """The same one, without looking for another."""
+    """The same coordinator, without a look-up."""
     async with committing(cluster) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), error=error, times=2)
         keeper.offer()
@@ -135,8 +134,8 @@ async def test_a_coordinator_that_is_not_ready_is_asked_again(cluster: ScriptedB
         assert 1 == keeper.committer.counts["coordinator_lookups"]
 
 
-async def test_what_the_group_refuses_fails_once(cluster: ScriptedBroker) -> None:
-    """An error that is final ends that commit alone, without doubt and without another attempt."""
+async def test_a_final_error_fails_one_commit(cluster: ScriptedBroker) -> None:
+    """Without doubt and without another attempt."""
     async with committing(cluster) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), error=ErrorCode.group_authorization_failed)
         keeper.offer(count=2)
@@ -148,7 +147,7 @@ async def test_what_the_group_refuses_fails_once(cluster: ScriptedBroker) -> Non
 
 @pytest.mark.parametrize("answer", ["close", "refuse"])
 async def test_a_lost_connection_costs_a_retry(cluster: ScriptedBroker, answer: str) -> None:
-    """Closed before or after the commit was carried out: it is sent again, and acknowledged."""
+    """Closed before or after the commit was carried out: the commit is sent again, and acknowledged."""
     async with committing(cluster) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), answer=answer)  # type: ignore[arg-type]
         keeper.offer()
@@ -157,8 +156,8 @@ async def test_a_lost_connection_costs_a_retry(cluster: ScriptedBroker, answer: 
         assert 0 == keeper.committed()
 
 
-async def test_an_answer_that_is_none_costs_a_retry(cluster: ScriptedBroker) -> None:
-    """A length that can't be closes the connection, and the commit goes out on another."""
+async def test_a_malformed_answer_costs_a_retry(cluster: ScriptedBroker) -> None:
+    """An impossible length closes the connection, and the commit is sent on another."""
     async with committing(cluster) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), garble={0: 0x7F})
         keeper.offer()
@@ -167,8 +166,8 @@ async def test_an_answer_that_is_none_costs_a_retry(cluster: ScriptedBroker) -> 
         assert 2 == len({seen.connection for seen in keeper.asked("OffsetCommit")})
 
 
-async def test_newer_commits_supersede_one_that_failed(cluster: ScriptedBroker) -> None:
-    """Four wait behind one that fails: one request carries the newest position, and all five are acknowledged."""
+async def test_newer_commits_supersede_a_failed_commit(cluster: ScriptedBroker) -> None:
+    """Four commits wait behind a failed one: one request has the newest position, and all five are acknowledged."""
     async with committing(cluster) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), error=ErrorCode.not_coordinator, delay_ms=50)
         keeper.offer(count=5)
@@ -180,7 +179,7 @@ async def test_newer_commits_supersede_one_that_failed(cluster: ScriptedBroker) 
 
 
 async def test_a_commit_ends_at_its_deadline(cluster: ScriptedBroker) -> None:
-    """The coordinator takes it and says nothing, however often it is asked: in doubt."""
+    """The coordinator never answers: the commit is in doubt."""
     async with committing(cluster, delivery_timeout_ms=300, request_timeout_ms=100) as keeper:
         cluster.script("OffsetCommit", partition=(keeper.topic, 0), answer="none", times=99)
         keeper.offer()
@@ -189,8 +188,8 @@ async def test_a_commit_ends_at_its_deadline(cluster: ScriptedBroker) -> None:
         assert outcome.attempts > 1
 
 
-async def test_nothing_is_acknowledged_while_the_cluster_is_away(cluster: ScriptedBroker) -> None:
-    """Offered while no broker answers: acknowledged when they are back, failed without doubt if that is too late."""
+async def test_commits_offered_during_an_outage(cluster: ScriptedBroker) -> None:
+    """Acknowledged once the brokers are back; failed without doubt if the deadline comes first."""
     async with committing(cluster, delivery_timeout_ms=10_000, request_timeout_ms=500) as keeper:
         with away(cluster):
             keeper.offer(count=3)
@@ -200,10 +199,10 @@ async def test_nothing_is_acknowledged_while_the_cluster_is_away(cluster: Script
         assert 2 == keeper.committed()
 
 
-async def test_what_never_left_has_failed(cluster: ScriptedBroker) -> None:
-    """With the cluster away until the deadline there is no doubt, and no request.
+async def test_a_commit_that_was_never_sent_has_failed(cluster: ScriptedBroker) -> None:
+    """With the cluster down until the deadline there is no request and no doubt.
 
-    The first commit may be sent before anybody has noticed; the second can't.
+    The first commit may be sent before the outage is noticed; the second can't.
     """
     async with committing(cluster, delivery_timeout_ms=100, request_timeout_ms=100) as keeper:
         with away(cluster):
@@ -213,11 +212,11 @@ async def test_what_never_left_has_failed(cluster: ScriptedBroker) -> None:
         assert (ErrorCode.request_timed_out, False, 0) == (outcome.error, outcome.in_doubt, outcome.attempts)
 
 
-# ---- starting
+# ---- start
 
 
 async def test_starting_waits_for_the_topic(cluster: ScriptedBroker) -> None:
-    """As long as it isn't there start goes on asking; its caller has the deadline."""
+    """While the topic is missing, start retries; its caller has the deadline."""
     keeper = Keeper(cluster, 1)
     cluster.delete(keeper.topic)
     starting = asyncio.create_task(keeper.committer.start(keeper.targets))
@@ -230,14 +229,14 @@ async def test_starting_waits_for_the_topic(cluster: ScriptedBroker) -> None:
 
 
 async def test_starting_waits_for_a_coordinator(cluster: ScriptedBroker) -> None:
-    """COORDINATOR_NOT_AVAILABLE is what a cluster says that is making __consumer_offsets."""
+    """COORDINATOR_NOT_AVAILABLE is the error while a cluster creates __consumer_offsets."""
     cluster.script("FindCoordinator", error=ErrorCode.coordinator_not_available, times=3)
     async with committing(cluster) as keeper:
         assert 4 == keeper.committer.counts["coordinator_lookups"]
 
 
-async def test_a_group_that_may_not_be_seen_ends_the_start(cluster: ScriptedBroker) -> None:
-    """That won't mend: a named error with Kafka's word."""
+async def test_an_unauthorized_group_ends_the_start(cluster: ScriptedBroker) -> None:
+    """A retry can't help: the error has Kafka's name."""
     keeper = Keeper(cluster, 1)
     cluster.script("FindCoordinator", error=ErrorCode.group_authorization_failed)
     with pytest.raises(BrokerError, match=f"{keeper.topic}-0.*GROUP_AUTHORIZATION_FAILED"):
@@ -247,7 +246,7 @@ async def test_a_group_that_may_not_be_seen_ends_the_start(cluster: ScriptedBrok
 
 @pytest.mark.parametrize("api", ["OffsetCommit", "FindCoordinator"])
 async def test_a_broker_that_is_too_old_ends_the_start(api: str) -> None:
-    """Both ranges are named, before anything is committed."""
+    """The error has both version ranges; no commit was sent."""
     with ScriptedBroker(versions={api: (0, 3)}) as old:
         keeper = Keeper(old, 1)
         with pytest.raises(UnsupportedError, match="0 to 3"):
@@ -255,11 +254,11 @@ async def test_a_broker_that_is_too_old_ends_the_start(api: str) -> None:
         await keeper.committer.close(1_000)
 
 
-# ---- the end
+# ---- close
 
 
-async def test_closing_reports_what_is_open_and_leaves_nothing_running(cluster: ScriptedBroker) -> None:
-    """One that was sent and not answered is in doubt, one that waited behind it has failed; no task is left."""
+async def test_closing_reports_every_open_commit(cluster: ScriptedBroker) -> None:
+    """A sent and unanswered commit is in doubt, a commit that waits behind it has failed; no task is left."""
     keeper = Keeper(cluster, 1)
     await keeper.committer.start(keeper.targets)
     cluster.script("OffsetCommit", partition=(keeper.topic, 0), answer="none")
@@ -270,16 +269,16 @@ async def test_closing_reports_what_is_open_and_leaves_nothing_running(cluster: 
     assert {asyncio.current_task()} == asyncio.all_tasks()
 
 
-async def test_closing_waits_for_what_can_be_finished(cluster: ScriptedBroker) -> None:
-    """Commits under way are acknowledged within the time that close was given."""
+async def test_closing_waits_for_commits_in_flight(cluster: ScriptedBroker) -> None:
+    """They are acknowledged within the time given to close."""
     async with committing(cluster, 3) as keeper:
         for group in range(3):
             keeper.offer(group, count=3)
     assert {0} == {outcome.error for outcome in keeper.outcomes.values()}
 
 
-async def test_an_error_no_rule_knows_is_not_swallowed(cluster: ScriptedBroker) -> None:
-    """A commit that can't even be encoded would hang its group in silence: the next offer says so."""
+async def test_an_internal_error_is_raised_by_the_next_offer(cluster: ScriptedBroker) -> None:
+    """A commit that can't be encoded would otherwise block its group silently."""
     keeper = Keeper(cluster, 1)
     await keeper.committer.start(keeper.targets)
     keeper.committer.offer(keeper.targets[0], 2**63, token=0)
