@@ -1,4 +1,4 @@
-"""A consumer under test against a scripted cluster: what it was handed, and what it told."""
+"""A consumer under test against a scripted cluster, with its records and events."""
 
 import asyncio
 import itertools
@@ -13,19 +13,19 @@ from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch_builder import build
 
-#: quick, so that a test waits for what happens and not for a default
+#: Short times, so that no test waits for a default.
 QUICK = {"fetch.max.wait.ms": 50, "retry.backoff.ms": 5, "retry.backoff.max.ms": 20, "reconnect.backoff.ms": 5}
 DEADLINE_S = 15
 
 
 def append(cluster: ScriptedBroker, topic: str, partition: int, count: int = 1) -> None:
-    """So many records, one a batch."""
+    """Append ``count`` records, one in each batch."""
     for _ in range(count):
         cluster.append(topic, partition, build([b"v"], timestamps_ms=[0]))
 
 
 class Reader:
-    """One consumer, and everything that it handed over as (topic, partition, offset)."""
+    """A consumer, and all returned records as (topic, partition, offset)."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self.told: list[tuple[str, dict[str, Any]]] = []
@@ -50,7 +50,7 @@ class Reader:
             ]
 
     async def until(self, reached: Callable[[], bool], reason: str) -> None:
-        """Poll until it is so."""
+        """Poll until the condition holds."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while not reached():
@@ -59,7 +59,7 @@ class Reader:
             raise AssertionError(f"{reason}; told {self.told[-20:]}, taken {self.taken[-10:]}") from None
 
     async def take(self, count: int) -> list[tuple[str, int, int]]:
-        """The next ``count`` records; what came beyond them is the next call's."""
+        """Return the next ``count`` records; further records are left for the next call."""
         begin, self._at = self._at, self._at + count
         await self.until(lambda: len(self.taken) >= self._at, f"fewer than {count} records came")
         return self.taken[begin : self._at]
@@ -69,7 +69,7 @@ _numbers = itertools.count()
 
 
 def fresh_topic(cluster: ScriptedBroker, partitions: int = 1, *, leaders: Sequence[int] | None = None) -> str:
-    """A topic that no other test has."""
+    """Create a topic that no other test has."""
     name = f"t{next(_numbers)}"
     cluster.create(name, partitions, leaders=leaders)
     return name
@@ -79,7 +79,7 @@ def fresh_topic(cluster: ScriptedBroker, partitions: int = 1, *, leaders: Sequen
 async def reading(
     cluster: ScriptedBroker, topic: str, starts: Mapping[int, Start] | None, **changes: object
 ) -> AsyncIterator[Reader]:
-    """A consumer that has started, and was assigned the partitions in ``starts``; settings have ``_`` for ``.``.
+    """Yield a started consumer with the partitions in ``starts``; settings have ``_`` for ``.``.
 
     Its client id is the topic's name, by which the journal knows it.
     """
@@ -95,6 +95,6 @@ async def reading(
 
 
 def asked(cluster: ScriptedBroker, topic: str, api: str = "Fetch", node: int | None = None) -> list[ReceivedRequest]:
-    """The requests of one test's consumer, without those that end sessions."""
+    """Return the requests of one test's consumer, without requests that end sessions."""
     seen = [seen for seen in cluster.journal(api, node=node) if seen.client_id == topic]
     return [each for each in seen if each.fields.get("session_epoch", 0) >= 0]

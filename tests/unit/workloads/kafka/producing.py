@@ -1,4 +1,4 @@
-"""A producer under test against a scripted cluster: what it reported, what it told, and what came to be written."""
+"""A producer under test against a scripted cluster, with its outcomes, events and written records."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,7 +14,7 @@ from aftershock.workloads.kafka.wire.batch import parse as parse_batches
 
 __all__ = ["Writer", "fresh_topic", "produced", "until", "writing", "written"]
 
-#: quick, so that a test waits for what happens and not for a default
+#: Short times, so that no test waits for a default.
 QUICK = {
     "linger.ms": 0,
     "retry.backoff.ms": 5,
@@ -26,7 +26,7 @@ DEADLINE_S = 15
 
 
 class Writer:
-    """One producer, sending records whose token is their number and whose value says it."""
+    """A producer that sends records whose token and value are their number."""
 
     def __init__(self, bootstrap: str, topic: str, **changes: object) -> None:
         self.topic = topic
@@ -44,7 +44,7 @@ class Writer:
 
     @property
     def outcomes(self) -> dict[int, Delivery]:
-        """Token → what became of it; a token that was reported twice is an error."""
+        """Return the outcome of each token; a token that was reported twice is an error."""
         found: dict[int, Delivery] = {}
         for delivery in self.deliveries:
             for token in delivery.tokens:
@@ -61,7 +61,7 @@ class Writer:
             self.taken += 1
 
     async def send(self, count: int = 1, *, partition: int | None = 0) -> None:
-        """One at a time, each when the one before has its outcome."""
+        """Send records singly, each after the outcome of the previous one."""
         for _ in range(count):
             self.offer(partition=partition)
             await self.flush()
@@ -75,10 +75,10 @@ class Writer:
 
 
 async def until(reached: Callable[[], object], reason: Callable[[], str]) -> None:
-    """Let the loop run until it is so; AssertionError with the reason when it takes too long."""
+    """Run the loop until the condition holds; AssertionError with the reason at the deadline."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            while not reached():  # noqa: ASYNC110  # what is waited for is many things
+            while not reached():  # noqa: ASYNC110  # The condition depends on several objects.
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(reason()) from None
@@ -86,7 +86,7 @@ async def until(reached: Callable[[], object], reason: Callable[[], str]) -> Non
 
 @asynccontextmanager
 async def writing(cluster: ScriptedBroker, partitions: int = 1, **changes: Any) -> AsyncIterator[Writer]:
-    """A producer that has started, on a topic of its own; settings have ``_`` for ``.``.
+    """Yield a started producer on its own topic; settings have ``_`` for ``.``.
 
     Its client id is the topic's name, by which the journal knows it. At the end every record must have an outcome.
     """
@@ -102,7 +102,7 @@ async def writing(cluster: ScriptedBroker, partitions: int = 1, **changes: Any) 
 
 
 def written(cluster: ScriptedBroker, topic: str, partition: int = 0) -> list[int]:
-    """The records in a log, by the number in their value, in the log's order."""
+    """Return the records in a log by their numbers, in the log's order."""
     return list(_numbers(cluster.log(topic, partition)))
 
 
@@ -114,5 +114,5 @@ def _numbers(log: bytes) -> Iterator[int]:
 
 
 def produced(cluster: ScriptedBroker, topic: str, node: int | None = None) -> list[ReceivedRequest]:
-    """The Produce requests of one test's producer."""
+    """Return the Produce requests of one test's producer."""
     return [seen for seen in cluster.journal("Produce", node=node) if seen.client_id == topic]

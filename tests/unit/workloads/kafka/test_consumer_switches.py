@@ -1,4 +1,4 @@
-"""The ablation matrix of a consumer: one history, one switch off, and which of all its counters change."""
+"""The ablation matrix of a consumer: one history, one switch off, and which counters change."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def cluster() -> Iterator[ScriptedBroker]:
 
 
 async def read_all(cluster: ScriptedBroker, reader: Reader, topic: str) -> None:
-    """A record more in each partition, and all of them handed over; then another, by requests that begin after this."""
+    """Write one record to each partition, read all of them; then again, by requests that start after the first read."""
     for _ in range(2):
         for number in PARTITIONS:
             append(cluster, topic, number)
@@ -33,9 +33,9 @@ async def read_all(cluster: ScriptedBroker, reader: Reader, topic: str) -> None:
 
 
 async def read_all_and_learn(cluster: ScriptedBroker, reader: Reader, topic: str) -> None:
-    """The same where a leader refuses, and until the metadata has come that is asked for then.
+    """Do the same where a leader refuses, and wait for the metadata that the client then requests.
 
-    Else it might come after the next step, and tell what that step's hint is to tell.
+    Otherwise the metadata might arrive after the next step and replace that step's hint.
     """
     refreshed = len(reader.events("metadata_refreshed"))
     await read_all(cluster, reader, topic)
@@ -43,10 +43,10 @@ async def read_all_and_learn(cluster: ScriptedBroker, reader: Reader, topic: str
 
 
 async def play(cluster: ScriptedBroker, **switches: bool) -> Counter[str]:
-    """What one consumer counts: a preferred replica comes, fails and comes again; a broker forgets its sessions; a
-    session is refused; a hint is stale; a leader moves.
+    """Return one consumer's counters: a preferred replica comes, fails and comes again; a broker forgets its
+    sessions; a session is refused; a hint is stale; a leader moves.
 
-    Each broker leads a partition all along, so that each is asked, whoever is preferred.
+    Each broker leads a partition throughout, so that each gets fetches, whichever replica is preferred.
     """
     topic = fresh_topic(cluster, len(PARTITIONS), leaders=[1, 1, 2, 3])
     options = {"client_rack": "b", "auto_offset_reset": "earliest"} | switches
@@ -69,21 +69,21 @@ async def play(cluster: ScriptedBroker, **switches: bool) -> Counter[str]:
 
 @pytest.fixture(scope="module")
 async def on(cluster: ScriptedBroker) -> Counter[str]:
-    """With everything on."""
+    """Return the counters with all switches on."""
     return await play(cluster)
 
 
-async def test_the_history_has_everything(on: Counter[str]) -> None:
-    """The matrix proves nothing unless each kind of event occurs."""
+async def test_the_history_has_every_kind_of_event(on: Counter[str]) -> None:
+    """The matrix proves nothing otherwise."""
     everything = {"hints_accepted", "hints_refused_not_newer", "position_validations", "position_resets"}
     assert everything | set.union(*OWN.values()) <= {name for name, count in on.items() if count}
 
 
 @pytest.mark.parametrize("switch", OWN)
-async def test_a_switch_changes_its_own_counters_alone(cluster: ScriptedBroker, on: Counter[str], switch: str) -> None:
-    """On the same history, with one switch off, no counter differs but its own, and of these none is counted.
+async def test_a_switch_changes_its_own_counters_only(cluster: ScriptedBroker, on: Counter[str], switch: str) -> None:
+    """With one switch off, only its own counters differ, and these are 0.
 
-    Bytes are no decisions: they follow from what was asked.
+    Bytes are left out, since they follow from the requests.
     """
     off = await play(cluster, **{switch: False})
     differing = {name for name in on.keys() | off.keys() if on[name] != off[name] and "_bytes_" not in name}

@@ -1,4 +1,4 @@
-"""Everything at once: leaders move, brokers refuse, forget, delay and hang up, while records are sent."""
+"""Many faults at once: leaders move, brokers refuse, forget, delay and disconnect, while records are sent."""
 
 import asyncio
 from collections import Counter
@@ -64,10 +64,11 @@ async def load(writer: Writer, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_what_is_reported_is_what_is_written(cluster: ScriptedBroker, seed: int) -> None:
-    """Delivered records are in the log exactly once and in order, failed ones are not; every record has an outcome.
+async def test_outcomes_match_the_log(cluster: ScriptedBroker, seed: int) -> None:
+    """Delivered records are in the log exactly once and in order, failed records are not; every record has an
+    outcome.
 
-    A record in doubt may be in the log or not, but neither twice. (Seeded, but the network has its own timing.)
+    A record in doubt is in the log at most once. (Seeded, but the network has its own timing.)
     """
     random = Random(seed)  # noqa: S311  # no secret
     settings = {"linger_ms": random.choice([0, 2]), "request_timeout_ms": 150, "delivery_timeout_ms": 1500}

@@ -1,4 +1,4 @@
-"""The consumer as an application sees it: starting, assigning, polling, closing, and what goes wrong at the edges."""
+"""The consumer as an application uses it: start, assign, poll, close, and errors."""
 
 import asyncio
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 
 async def test_every_record_comes_once_and_in_order(cluster: ScriptedBroker) -> None:
-    """Four partitions on two nodes, written before and while they are read."""
+    """Four partitions on two nodes, written before and during the reads."""
     topic = fresh_topic(cluster, 4)
     for number in range(4):
         append(cluster, topic, number, 5)
@@ -39,9 +39,9 @@ async def test_every_record_comes_once_and_in_order(cluster: ScriptedBroker) -> 
 
 
 async def test_a_small_fetch_limit_starves_no_partition(cluster: ScriptedBroker) -> None:
-    """Who was served goes to the end: with room for one batch an answer, all partitions get on alike.
+    """A served partition goes to the end: with room for one batch in a response, all partitions advance alike.
 
-    The first answer is left out: a broker orders a session by who was served only from the next one on.
+    The first response is left out: a broker orders a session by service only from the next one on.
     """
     topic = fresh_topic(cluster, 3, leaders=[1, 1, 1])
     for number in range(3):
@@ -52,7 +52,7 @@ async def test_a_small_fetch_limit_starves_no_partition(cluster: ScriptedBroker)
 
 
 async def test_starting_waits_for_the_topic(cluster: ScriptedBroker) -> None:
-    """An unknown topic may be made any moment: start goes on until it is there, and its caller has the deadline."""
+    """A missing topic may be created at any moment: start retries until it exists, and its caller has the deadline."""
     reader = Reader({"bootstrap.servers": cluster.bootstrap, "client.id": "late"} | QUICK)
     starting = asyncio.create_task(reader.consumer.start(["late"]))
     await cluster.until("Metadata", 2 + len(cluster.journal("Metadata")))
@@ -63,8 +63,8 @@ async def test_starting_waits_for_the_topic(cluster: ScriptedBroker) -> None:
     assert [TopicPartition("late", 0)] == reader.consumer.partitions("late")
 
 
-async def test_a_topic_that_nobody_makes_is_an_error_in_the_end(cluster: ScriptedBroker) -> None:
-    """After ``default.api.timeout.ms``: a named error with what to do instead of asking for ever."""
+async def test_a_topic_that_stays_missing_is_an_error(cluster: ScriptedBroker) -> None:
+    """After ``default.api.timeout.ms``, with a remedy."""
     reader = Reader({"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": 100} | QUICK)
     with pytest.raises(BrokerError, match="there is no topic misspelt; create it first") as raised:
         await asyncio.wait_for(reader.consumer.start(["misspelt"]), 10)
@@ -72,8 +72,8 @@ async def test_a_topic_that_nobody_makes_is_an_error_in_the_end(cluster: Scripte
     await reader.consumer.close(1000)
 
 
-async def test_starting_where_nobody_answers_can_be_given_up() -> None:
-    """Cancelled by its caller, start leaves a consumer that closes in good order."""
+async def test_a_start_without_brokers_can_be_cancelled() -> None:
+    """After the cancellation the consumer closes without error."""
     reader = Reader({"bootstrap.servers": "127.0.0.1:1"} | QUICK)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(reader.consumer.start(["t"]), 0.1)
@@ -81,8 +81,8 @@ async def test_starting_where_nobody_answers_can_be_given_up() -> None:
     assert [asyncio.current_task()] == list(asyncio.all_tasks())
 
 
-async def test_a_topic_that_may_not_be_seen_is_an_error(cluster: ScriptedBroker) -> None:
-    """TOPIC_AUTHORIZATION_FAILED in the metadata won't mend: a named error instead of waiting."""
+async def test_an_unauthorized_topic_is_an_error(cluster: ScriptedBroker) -> None:
+    """TOPIC_AUTHORIZATION_FAILED in metadata is permanent: an error instead of a wait."""
     cluster.script("Metadata", error=29)
     topic = fresh_topic(cluster)
     with pytest.raises(BrokerError, match=f"the topic {topic} cannot be read: TOPIC_AUTHORIZATION_FAILED"):
@@ -91,7 +91,7 @@ async def test_a_topic_that_may_not_be_seen_is_an_error(cluster: ScriptedBroker)
 
 
 async def test_a_broker_without_our_fetch_versions_is_an_error() -> None:
-    """A sentence with both ranges, raised by poll, and no hang."""
+    """Poll raises an error with both version ranges, and doesn't hang."""
     with ScriptedBroker(versions={"Fetch": (4, 12)}) as cluster:
         topic = fresh_topic(cluster)
         async with reading(cluster, topic, {0: 0}) as reader:
@@ -99,8 +99,8 @@ async def test_a_broker_without_our_fetch_versions_is_an_error() -> None:
                 await reader.poll(10_000)
 
 
-async def test_a_corrupt_batch_is_raised_and_read_when_it_comes_sound(cluster: ScriptedBroker) -> None:
-    """A byte went wrong on the way: one poll says so, the next fetches again; nothing is lost."""
+async def test_a_corrupt_batch_is_raised_then_fetched_again(cluster: ScriptedBroker) -> None:
+    """A byte was damaged in transit: one poll raises the error, the next fetches again; no record is lost."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     cluster.append(topic, 0, build([b"x" * 100], timestamps_ms=[0]))
@@ -113,8 +113,8 @@ async def test_a_corrupt_batch_is_raised_and_read_when_it_comes_sound(cluster: S
     assert 1 == cluster.fired(probe)
 
 
-async def test_poll_comes_back_empty_when_nothing_comes(cluster: ScriptedBroker) -> None:
-    """An idle topic: an empty list, and the position stands."""
+async def test_poll_of_an_idle_topic_returns_an_empty_list(cluster: ScriptedBroker) -> None:
+    """The position is unchanged."""
     topic = fresh_topic(cluster)
     async with reading(cluster, topic, {0: 0}) as reader:
         assert [] == await reader.consumer.poll(20)
@@ -122,8 +122,8 @@ async def test_poll_comes_back_empty_when_nothing_comes(cluster: ScriptedBroker)
         assert reader.consumer.position(TopicPartition(topic, 7)) is None
 
 
-async def test_polls_that_never_wait_still_let_the_loop_work(cluster: ScriptedBroker) -> None:
-    """A caller who only ever asks for what is there gets what comes."""
+async def test_polls_without_timeout_let_the_loop_run(cluster: ScriptedBroker) -> None:
+    """A caller who polls with timeout 0 gets the records that arrive."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0}) as reader:
@@ -132,8 +132,8 @@ async def test_polls_that_never_wait_still_let_the_loop_work(cluster: ScriptedBr
                 await reader.poll(0)
 
 
-async def test_assigning_anew_drops_what_was_fetched_before(cluster: ScriptedBroker) -> None:
-    """After a jump nothing of the old place is handed over, be it buffered or under way."""
+async def test_a_new_assignment_drops_earlier_fetches(cluster: ScriptedBroker) -> None:
+    """After a seek no record of the old position is returned, buffered or in flight."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 10)
     partition = TopicPartition(topic, 0)
@@ -144,7 +144,7 @@ async def test_assigning_anew_drops_what_was_fetched_before(cluster: ScriptedBro
     assert [7, 8, 9] == [offset for _, _, offset in taken]
 
 
-async def test_a_group_is_needed_for_what_a_group_does(cluster: ScriptedBroker) -> None:
+async def test_group_operations_require_a_group_id(cluster: ScriptedBroker) -> None:
     """Named errors for subscribe, commit and committed without ``group.id``."""
     async with reading(cluster, fresh_topic(cluster), None) as reader:
         for asking in (
@@ -156,8 +156,8 @@ async def test_a_group_is_needed_for_what_a_group_does(cluster: ScriptedBroker) 
                 await asking
 
 
-async def test_closing_leaves_nothing(cluster: ScriptedBroker) -> None:
-    """No task is left, and no failure told, although a fetch was under way; closing twice does no harm."""
+async def test_closing_leaves_no_task(cluster: ScriptedBroker) -> None:
+    """No failure is reported, although a fetch was in flight; a second close does no harm."""
     topic = fresh_topic(cluster)
     async with reading(cluster, topic, {0: 0}, fetch_max_wait_ms=500) as reader:
         await cluster.until("Fetch", 1 + len(cluster.journal("Fetch")))
@@ -168,8 +168,8 @@ async def test_closing_leaves_nothing(cluster: ScriptedBroker) -> None:
     assert [] == reader.events("fetch_failed")
 
 
-async def test_closing_is_bounded_when_nobody_answers(cluster: ScriptedBroker) -> None:
-    """The broker swallows the end of the session: close gives up at its time-out and says so."""
+async def test_closing_is_bounded_without_answers(cluster: ScriptedBroker) -> None:
+    """The broker never answers the final request of the session: close gives up at its timeout and reports it."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0}) as reader:
@@ -179,8 +179,8 @@ async def test_closing_is_bounded_when_nobody_answers(cluster: ScriptedBroker) -
         assert [{"timeout_ms": 50}] == reader.events("close_timed_out")
 
 
-async def test_a_cancelled_poll_loses_nothing(cluster: ScriptedBroker) -> None:
-    """Whoever cancels a waiting poll gets the records from the next one."""
+async def test_a_cancelled_poll_loses_no_record(cluster: ScriptedBroker) -> None:
+    """The next poll returns the records."""
     topic = fresh_topic(cluster)
     async with reading(cluster, topic, {0: 0}) as reader:
         polling = asyncio.create_task(reader.poll(10_000))
@@ -193,7 +193,7 @@ async def test_a_cancelled_poll_loses_nothing(cluster: ScriptedBroker) -> None:
 
 
 async def test_traffic_is_counted_by_broker(cluster: ScriptedBroker) -> None:
-    """Bytes go to the node that was spoken to: what tells cross-rack reads from local ones."""
+    """So that cross-rack reads can be distinguished from local reads."""
     topic = fresh_topic(cluster, leaders=[2])
     append(cluster, topic, 0, 20)
     async with reading(cluster, topic, {0: 0}) as reader:

@@ -1,4 +1,4 @@
-"""Consumers in a group (KIP-848) against a scripted coordinator: assignments, rebalances, commits, being thrown out."""
+"""Consumers in a group (KIP-848) against a scripted coordinator: assignments, rebalances, commits, fencing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 
 class Member:
-    """A reader that has subscribed, and what its callbacks were told."""
+    """A subscribed reader and the calls of its rebalance callbacks."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -48,7 +48,7 @@ class Member:
 
 @asynccontextmanager
 async def member(cluster: ScriptedBroker, topic: str, **changes: object) -> AsyncIterator[Member]:
-    """In the group that is named as the topic, from the beginning of its logs."""
+    """Yield a member of the group named as the topic, reading from the beginning of its logs."""
     options = {"group_id": topic, "auto_offset_reset": "earliest"} | changes
     async with reading(cluster, topic, None, **options) as reader:
         joined = Member(reader)
@@ -61,7 +61,7 @@ async def holding(one: Member, count: int) -> None:
 
 
 async def together(first: Member, second: Member, reached: Callable[[], bool]) -> None:
-    """Both poll until it is so."""
+    """Poll both members until the condition holds."""
     reason = "two members did not come to terms"
     await asyncio.gather(first.reader.until(reached, reason), second.reader.until(reached, reason))
 
@@ -77,8 +77,8 @@ def heartbeats(cluster: ScriptedBroker, group: str) -> list[ReceivedRequest]:
 # ---- assignment
 
 
-async def test_a_lone_member_is_given_everything(cluster: ScriptedBroker) -> None:
-    """Joined with epoch 0, all partitions, read from where the policy says."""
+async def test_a_single_member_gets_all_partitions(cluster: ScriptedBroker) -> None:
+    """It joins with epoch 0, and reads from the position of the reset policy."""
     topic = fresh_topic(cluster, 3)
     for number in range(3):
         append(cluster, topic, number, 2)
@@ -89,9 +89,10 @@ async def test_a_lone_member_is_given_everything(cluster: ScriptedBroker) -> Non
     assert 0 == heartbeats(cluster, topic)[0].fields["member_epoch"]
 
 
-async def test_partitions_move_to_who_joins_and_back_when_it_leaves(cluster: ScriptedBroker) -> None:
-    """Given up, with a callback, before the other is given them; what was consumed is committed in between, so that no
-    record is read twice or left out."""
+async def test_partitions_move_to_a_joining_member_and_back(cluster: ScriptedBroker) -> None:
+    """A partition is revoked, with a callback and a commit, before the other member gets it, so that no record is
+    read twice or left out.
+    """
     topic = fresh_topic(cluster, 4)
     for number in range(4):
         append(cluster, topic, number, 3)
@@ -110,8 +111,8 @@ async def test_partitions_move_to_who_joins_and_back_when_it_leaves(cluster: Scr
     assert sorted((topic, number, offset) for number in range(4) for offset in range(4)) == sorted(taken)
 
 
-async def test_nothing_of_a_partition_that_is_taken_away_is_handed_over_late(cluster: ScriptedBroker) -> None:
-    """Records that lie buffered when the partition goes are the new owner's to read, and are read once."""
+async def test_buffered_records_of_a_revoked_partition_are_dropped(cluster: ScriptedBroker) -> None:
+    """The new owner reads them, once."""
     topic = fresh_topic(cluster, 2)
     for number in range(2):
         append(cluster, topic, number, 20)
@@ -124,9 +125,10 @@ async def test_nothing_of_a_partition_that_is_taken_away_is_handed_over_late(clu
     assert sorted((topic, number, offset) for number in range(2) for offset in range(20)) == sorted(taken)
 
 
-async def test_what_stays_is_read_while_what_goes_is_committed(cluster: ScriptedBroker) -> None:
-    """The coordinator is loading: till it has, partition 0 is read, and 1 is neither read any further nor given up;
-    afterwards the other member goes on from what was handed over, and no record is read twice."""
+async def test_kept_partitions_are_read_while_revoked_ones_are_committed(cluster: ScriptedBroker) -> None:
+    """While the coordinator is loading, partition 0 is read, and 1 is neither read nor revoked; afterwards the other
+    member continues from the returned records, and no record is read twice.
+    """
     topic = fresh_topic(cluster, 2)
     append(cluster, topic, 0)
     append(cluster, topic, 1, 9)
@@ -147,8 +149,8 @@ async def test_what_stays_is_read_while_what_goes_is_committed(cluster: Scripted
     assert 11 == len(set(taken))
 
 
-async def test_a_poll_that_is_cancelled_in_the_midst_of_a_rebalance_is_made_up_for(cluster: ScriptedBroker) -> None:
-    """The commit before giving up takes long, and the caller loses patience: the next poll carries it through."""
+async def test_a_poll_cancelled_during_a_rebalance_is_completed_by_the_next(cluster: ScriptedBroker) -> None:
+    """The commit before the revocation takes long, and the caller cancels: the next poll completes it."""
     topic = fresh_topic(cluster, 2)
     append(cluster, topic, 0)
     async with member(cluster, topic) as first:
@@ -162,9 +164,10 @@ async def test_a_poll_that_is_cancelled_in_the_midst_of_a_rebalance_is_made_up_f
             await together(first, second, lambda: len(first.held) == len(second.held) == 1)
 
 
-async def test_what_was_being_committed_is_lost_with_the_membership(cluster: ScriptedBroker) -> None:
-    """Thrown out while the commit before giving up waits for its coordinator: that is not asked again under the new
-    epoch, for the partitions may be another's by then."""
+async def test_a_fenced_member_drops_its_pending_commit(cluster: ScriptedBroker) -> None:
+    """The member is fenced while the commit before a revocation waits for its coordinator: the commit is not
+    repeated under the new epoch, since another member may own the partitions.
+    """
     topic = fresh_topic(cluster, 2)
     append(cluster, topic, 0)
     async with member(cluster, topic) as first:
@@ -179,14 +182,16 @@ async def test_what_was_being_committed_is_lost_with_the_membership(cluster: Scr
             await first.reader.until(lambda: bool(first.held), "it did not come back")
             said = len(heartbeats(cluster, topic))
             await first.reader.until(lambda: len(heartbeats(cluster, topic)) > said + 3, "no more heartbeats")
-            assert before + 1 >= len(cluster.journal("OffsetCommit", topic=topic))  # one may have been on its way
+            assert before + 1 >= len(
+                cluster.journal("OffsetCommit", topic=topic)
+            )  # One request may have been in flight.
             assert [] == first.reader.events("commit_failed")
             cluster.clear()
 
 
 @pytest.mark.parametrize("error", [25, 110])
-async def test_who_is_thrown_out_loses_everything_and_joins_again(cluster: ScriptedBroker, error: int) -> None:
-    """All partitions are revoked, nothing is committed for them; then it joins anew, under its old id."""
+async def test_a_fenced_member_loses_all_partitions_and_joins_again(cluster: ScriptedBroker, error: int) -> None:
+    """All partitions are revoked without commit; then the member joins again, under its old id."""
     topic = fresh_topic(cluster, 2)
     append(cluster, topic, 0, 2)
     async with member(cluster, topic, enable_auto_commit=False) as alone:
@@ -202,7 +207,7 @@ async def test_who_is_thrown_out_loses_everything_and_joins_again(cluster: Scrip
     assert 2 == [epoch for _, epoch in epochs].count(0)
 
 
-async def test_a_coordinator_that_moves_is_found_again(cluster: ScriptedBroker) -> None:
+async def test_a_moved_coordinator_is_looked_up(cluster: ScriptedBroker) -> None:
     """NOT_COORDINATOR: heartbeats and commits go to the new one, and the member keeps its partitions."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
@@ -218,8 +223,8 @@ async def test_a_coordinator_that_moves_is_found_again(cluster: ScriptedBroker) 
 
 
 @pytest.mark.parametrize("answer", ["close", "refuse"])
-async def test_heartbeats_without_an_answer_are_said_again(cluster: ScriptedBroker, answer: str) -> None:
-    """Whether or not the coordinator heard it: the member is given its partitions in the end."""
+async def test_unanswered_heartbeats_are_repeated(cluster: ScriptedBroker, answer: str) -> None:
+    """Whether or not the coordinator received it: the member gets its partitions in the end."""
     topic = fresh_topic(cluster, 2)
     cluster.script(HEARTBEAT, answer=answer, times=2)
     async with member(cluster, topic) as alone:
@@ -227,7 +232,7 @@ async def test_heartbeats_without_an_answer_are_said_again(cluster: ScriptedBrok
         assert len(alone.reader.events("heartbeat_failed")) >= 2
 
 
-async def test_leaving_is_said_and_hands_over_at_once(cluster: ScriptedBroker) -> None:
+async def test_close_leaves_the_group_at_once(cluster: ScriptedBroker) -> None:
     """Close commits, revokes and leaves with epoch -1, in this order."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 2)
@@ -240,8 +245,8 @@ async def test_leaving_is_said_and_hands_over_at_once(cluster: ScriptedBroker) -
     assert cluster.journal("OffsetCommit", topic=topic)[-1].number < last.number
 
 
-async def test_a_group_that_refuses_is_raised_by_poll(cluster: ScriptedBroker) -> None:
-    """GROUP_AUTHORIZATION_FAILED won't mend: a named error, and no hang."""
+async def test_an_unauthorized_group_is_raised_by_poll(cluster: ScriptedBroker) -> None:
+    """GROUP_AUTHORIZATION_FAILED is permanent: a named error, and no hang."""
     topic = fresh_topic(cluster)
     cluster.script(HEARTBEAT, error=30)
     async with member(cluster, topic) as alone:
@@ -250,7 +255,7 @@ async def test_a_group_that_refuses_is_raised_by_poll(cluster: ScriptedBroker) -
 
 
 async def test_a_broker_without_the_protocol_is_raised_by_poll() -> None:
-    """Before Kafka 4 there is no KIP-848: said as such."""
+    """Before Kafka 4 there is no KIP-848."""
     with ScriptedBroker(versions={HEARTBEAT: None}) as cluster:
         topic = fresh_topic(cluster)
         async with member(cluster, topic) as alone:
@@ -261,8 +266,8 @@ async def test_a_broker_without_the_protocol_is_raised_by_poll() -> None:
 # ---- offsets
 
 
-async def test_reading_goes_on_from_what_was_committed(cluster: ScriptedBroker) -> None:
-    """The next member begins where the last one stopped; the committed epoch is checked with the leader."""
+async def test_reading_continues_at_the_committed_offset(cluster: ScriptedBroker) -> None:
+    """The next member starts where the previous one stopped; the committed epoch is validated with the leader."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 3)
     async with member(cluster, topic) as first:
@@ -274,8 +279,8 @@ async def test_reading_goes_on_from_what_was_committed(cluster: ScriptedBroker) 
         assert 1 == second.reader.consumer.counts["position_validations"]
 
 
-async def test_polls_commit_what_earlier_polls_handed_over(cluster: ScriptedBroker) -> None:
-    """Every interval, and never more than was handed over; each commit is told."""
+async def test_polls_commit_records_of_earlier_polls(cluster: ScriptedBroker) -> None:
+    """Every interval, and never beyond the returned records; each commit gives an event."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 5)
     async with member(cluster, topic, auto_commit_interval_ms=1, max_poll_records=1) as alone:
@@ -287,8 +292,8 @@ async def test_polls_commit_what_earlier_polls_handed_over(cluster: ScriptedBrok
         assert [topic, 0, 5] == told[-1]
 
 
-async def test_nothing_is_committed_unasked_when_that_is_off(cluster: ScriptedBroker) -> None:
-    """Neither by poll nor by close."""
+async def test_auto_commit_can_be_switched_off(cluster: ScriptedBroker) -> None:
+    """Neither poll nor close commits."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 2)
     async with member(cluster, topic, enable_auto_commit=False, auto_commit_interval_ms=1) as alone:
@@ -298,8 +303,8 @@ async def test_nothing_is_committed_unasked_when_that_is_off(cluster: ScriptedBr
 
 
 @pytest.mark.parametrize("error", [7, 14, 15, 16, 113])
-async def test_a_commit_that_may_yet_succeed_is_asked_again(cluster: ScriptedBroker, error: int) -> None:
-    """Time-outs, a coordinator that loads or moves, an epoch that rose: the second request does it."""
+async def test_a_retriable_commit_error_is_retried(cluster: ScriptedBroker, error: int) -> None:
+    """Timeouts, a coordinator that loads or moves, an epoch that rose: the second request succeeds."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     async with member(cluster, topic, enable_auto_commit=False) as alone:
@@ -310,7 +315,7 @@ async def test_a_commit_that_may_yet_succeed_is_asked_again(cluster: ScriptedBro
 
 
 async def test_a_commit_that_is_refused_is_an_error(cluster: ScriptedBroker) -> None:
-    """OFFSET_METADATA_TOO_LARGE, say: the caller hears of it at once."""
+    """For example OFFSET_METADATA_TOO_LARGE: raised at once."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     async with member(cluster, topic, enable_auto_commit=False) as alone:
@@ -331,8 +336,8 @@ async def test_a_commit_has_a_deadline(cluster: ScriptedBroker) -> None:
             await alone.reader.consumer.commit()
 
 
-async def test_commits_overtake_nothing(cluster: ScriptedBroker) -> None:
-    """Two at once: the second waits for the first, though that has to be asked twice; what is committed last stands."""
+async def test_commits_are_sent_in_order(cluster: ScriptedBroker) -> None:
+    """Two at once: the second waits for the first, although the first is retried; the last commit stands."""
     topic = fresh_topic(cluster)
     place = TopicPartition(topic, 0)
     async with reading(cluster, topic, None, group_id=topic) as reader:
@@ -344,7 +349,7 @@ async def test_commits_overtake_nothing(cluster: ScriptedBroker) -> None:
 
 
 async def test_without_a_commit_and_without_a_policy_there_is_no_position(cluster: ScriptedBroker) -> None:
-    """``auto.offset.reset=none``: said by poll, with what to do; a commit mends it."""
+    """``auto.offset.reset=none``: raised by poll, with a remedy; a commit resolves it."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 2)
     async with member(cluster, topic, auto_offset_reset="none", enable_auto_commit=False) as alone:
@@ -355,7 +360,7 @@ async def test_without_a_commit_and_without_a_policy_there_is_no_position(cluste
 
 
 async def test_offsets_that_may_not_be_read_are_raised_by_poll(cluster: ScriptedBroker) -> None:
-    """An OffsetFetch that is refused for good is the application's to hear of; asked again by the next poll."""
+    """A permanent error of OffsetFetch is raised; the next poll sends the request again."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     cluster.script("OffsetFetch", error=29)

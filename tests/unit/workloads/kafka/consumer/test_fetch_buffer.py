@@ -1,4 +1,4 @@
-"""What lies between fetching and polling: positions move exactly with what is handed over."""
+"""Records between fetch and poll: positions move exactly with the returned records."""
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +19,7 @@ def batch(base_offset: int, count: int = 3) -> bytes:
 
 
 def altered(sound: bytes, *, attributes: int | None = None, count: int | None = None) -> bytes:
-    """The same batch with other header fields, and a right CRC; ``count=0`` takes the records away, too."""
+    """Return the batch with other header fields and a valid CRC; ``count=0`` removes the records, too."""
     header = list(AFTER_CRC.unpack_from(sound, UNTIL_CRC.size))
     header[0] = header[0] if attributes is None else attributes
     header[-1] = header[-1] if count is None else count
@@ -42,8 +42,8 @@ def position(positions: SubscriptionState) -> int:
     return at.offset
 
 
-def test_a_batch_is_handed_over_and_the_position_is_behind_it() -> None:
-    """What poll returned is consumed, what it didn't isn't: a commit after any poll is true."""
+def test_the_position_is_behind_the_returned_batch() -> None:
+    """Returned records are consumed, other records aren't: a commit after any poll is correct."""
     positions, buffer = buffered(batch(0), batch(3))
     (first,) = buffer.take(1)
     assert (0, 99, 7, 3) == (first.first_offset, first.high_watermark, first.broker_id, first.batch.count)
@@ -54,22 +54,22 @@ def test_a_batch_is_handed_over_and_the_position_is_behind_it() -> None:
     assert A not in buffer
 
 
-def test_whole_batches_until_there_are_enough_records() -> None:
-    """``max.poll.records`` is reached by the batch that crosses it, and no other is begun."""
+def test_whole_batches_up_to_max_poll_records() -> None:
+    """The batch that reaches ``max.poll.records`` is the last."""
     positions, buffer = buffered(batch(0), batch(3), batch(6))
     assert [0, 3] == [each.first_offset for each in buffer.take(4)]
     assert 6 == position(positions)
 
 
-def test_a_fetch_from_the_middle_of_a_batch_says_where() -> None:
-    """Brokers answer with the whole batch: what lies before the position was delivered before."""
+def test_a_fetch_from_the_middle_of_a_batch() -> None:
+    """Brokers return the whole batch: records before the position were delivered before and are dropped."""
     positions, buffer = buffered(batch(0), batch(3), offset=4)
     (only,) = buffer.take(100)
     assert (4, 3, 6) == (only.first_offset, only.batch.base_offset, position(positions))
 
 
 def test_the_batchs_epoch_becomes_the_positions() -> None:
-    """Without it no truncation could ever be noticed."""
+    """Without it no truncation could be detected."""
     positions, buffer = buffered(altered(batch(0)))
     buffer.take(1)
     at = positions.position(A)
@@ -80,22 +80,21 @@ def test_the_batchs_epoch_becomes_the_positions() -> None:
 @pytest.mark.parametrize(
     "unseen", [altered(batch(3), attributes=CONTROL), altered(batch(3), count=0)], ids=["control", "emptied"]
 )
-def test_control_and_emptied_batches_are_passed_over(unseen: bytes) -> None:
+def test_control_and_emptied_batches_are_skipped(unseen: bytes) -> None:
     """The application sees none of them, and the position is behind them: else the consumer would hang there."""
     positions, buffer = buffered(batch(0), unseen, batch(6))
     assert [0, 6] == [each.first_offset for each in buffer.take(100)]
     assert 9 == position(positions)
 
 
-def test_only_unseen_batches_move_the_position_all_the_same() -> None:
-    """A poll that hands nothing over still goes on: the next fetch starts behind the markers."""
+def test_skipped_batches_move_the_position() -> None:
+    """A poll that returns no record still advances: the next fetch starts behind the markers."""
     positions, buffer = buffered(altered(batch(0), attributes=CONTROL))
     assert [] == buffer.take(100)
     assert 3 == position(positions)
 
 
-def test_what_is_no_longer_wanted_is_dropped() -> None:
-    """A partition that was sought elsewhere, or taken away, hands nothing over."""
+def test_records_of_revoked_or_sought_partitions_are_dropped() -> None:
     positions, buffer = buffered(batch(0))
     positions.seek(A, FetchPosition(2))
     assert [] == buffer.take(100)
@@ -105,8 +104,8 @@ def test_what_is_no_longer_wanted_is_dropped() -> None:
     assert A not in buffer
 
 
-def test_a_corrupt_batch_is_a_problem_once_and_is_fetched_again() -> None:
-    """What came before it is handed over; the position stays before it; the text says where, and what comes next."""
+def test_a_corrupt_batch_is_reported_once_and_fetched_again() -> None:
+    """Records before it are returned; the position stays before it; the message names the offset and the next step."""
     broken = bytearray(batch(3))
     broken[-1] ^= 1
     positions, buffer = buffered(batch(0), bytes(broken))
@@ -119,15 +118,15 @@ def test_a_corrupt_batch_is_a_problem_once_and_is_fetched_again() -> None:
     assert (3, False, None) == (position(positions), A in buffer, buffer.problem())
 
 
-def test_records_without_one_whole_batch_are_a_problem() -> None:
-    """Else the client would ask for the same bytes for ever, and say nothing."""
+def test_a_response_without_a_whole_batch_is_an_error() -> None:
+    """Otherwise the client would fetch the same bytes for ever."""
     _, buffer = buffered(batch(0)[:40])
     assert [] == buffer.take(1)
     assert "contain no complete batch" in str(buffer.problem())
 
 
 def test_a_partition_that_was_served_goes_to_the_end() -> None:
-    """The next fetch lists the others first."""
+    """The next fetch lists the other partitions first."""
     positions, buffer = buffered(batch(0))
     buffer.take(100)
     buffer.take(100)
@@ -140,8 +139,8 @@ def test_a_partition_that_was_served_goes_to_the_end() -> None:
     st.integers(0, 24),
     st.integers(1, 10),
 )
-def test_every_record_from_the_position_on_is_handed_over_once(kinds: list[str], start: int, most: int) -> None:
-    """Against a list: offsets of what is seen, from the start on, once, in order, whatever a poll's limit."""
+def test_every_record_from_the_position_on_is_returned_once(kinds: list[str], start: int, most: int) -> None:
+    """Compared with a list: the offsets of visible records, from the start on, once, in order, for any poll limit."""
     makers = {
         "seen": batch,
         "control": lambda at: altered(batch(at), attributes=CONTROL),

@@ -1,4 +1,4 @@
-"""The fetch loop against a scripted cluster: sessions, hints, replicas and errors, with nothing lost or read twice."""
+"""The fetch loop against a scripted cluster: sessions, hints, replicas and errors, without lost or repeated records."""
 
 from collections.abc import Iterator
 
@@ -27,15 +27,15 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 
 def sessions(cluster: ScriptedBroker, topic: str) -> list[tuple[bool, int]]:
-    """(has an id, epoch) of each fetch."""
+    """Return (has a session id, epoch) of each fetch."""
     return [(seen.fields["session_id"] != 0, seen.fields["session_epoch"]) for seen in asked(cluster, topic)]
 
 
 # ---- KIP-227
 
 
-async def test_requests_become_incremental_and_name_only_what_changed(cluster: ScriptedBroker) -> None:
-    """The first fetch is full; later ones count up, and name the one partition whose position moved."""
+async def test_incremental_requests_name_changed_partitions_only(cluster: ScriptedBroker) -> None:
+    """The first fetch is full; later epochs count up, and the request names the one partition whose position moved."""
     topic = fresh_topic(cluster, 3, leaders=[1, 1, 1])
     append(cluster, topic, 1)
     async with reading(cluster, topic, {0: 0, 1: 0, 2: 0}) as reader:
@@ -51,9 +51,9 @@ async def test_requests_become_incremental_and_name_only_what_changed(cluster: S
 
 
 async def test_a_lost_session_is_followed_by_one_full_fetch(cluster: ScriptedBroker) -> None:
-    """FETCH_SESSION_ID_NOT_FOUND: the very next request is full and without a session, and nothing is lost.
+    """FETCH_SESSION_ID_NOT_FOUND: the next request is full and without a session, and no record is lost.
 
-    While a record lies undelivered there is no request under way: the next after that is the one that is refused.
+    While a record is undelivered there is no request in flight: the request after that is refused.
     """
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 2)
@@ -70,8 +70,8 @@ async def test_a_lost_session_is_followed_by_one_full_fetch(cluster: ScriptedBro
     assert 2 == reader.consumer.counts["fetches_full"]
 
 
-async def test_what_fetches_cost_is_counted_by_their_kind(cluster: ScriptedBroker) -> None:
-    """Whole frames, full and incremental apart, and of the answers the records: they are the same in both kinds."""
+async def test_fetch_bytes_are_counted_by_kind(cluster: ScriptedBroker) -> None:
+    """Whole frames, full and incremental separately, and the records in responses, which are equal in both kinds."""
     topic = fresh_topic(cluster, 30, leaders=[1] * 30)
     async with reading(cluster, topic, dict.fromkeys(range(30), 0)) as reader:
         for _ in range(2):
@@ -102,8 +102,8 @@ async def test_another_session_error_closes_the_old_session_and_opens_one(cluste
     assert (True, 0) in sessions(cluster, topic)
 
 
-async def test_sessions_switched_off_are_never_asked_for(cluster: ScriptedBroker) -> None:
-    """The ablation: every request is full, epoch -1, and nothing is counted of sessions."""
+async def test_sessions_can_be_switched_off(cluster: ScriptedBroker) -> None:
+    """The ablation: every request is full with epoch -1, and no session is counted."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 2)
     async with reading(cluster, topic, {0: 0}, fetch_session=False) as reader:
@@ -115,7 +115,7 @@ async def test_sessions_switched_off_are_never_asked_for(cluster: ScriptedBroker
 
 
 async def test_a_broker_without_room_for_sessions_is_fetched_from_in_full() -> None:
-    """Session id 0 in the answer is normal: go on with full requests."""
+    """Session id 0 in the response is normal: the client continues with full requests."""
     with ScriptedBroker(sessions=False) as cluster:
         topic = fresh_topic(cluster)
         append(cluster, topic, 0, 2)
@@ -128,7 +128,7 @@ async def test_a_broker_without_room_for_sessions_is_fetched_from_in_full() -> N
         assert [] == reader.events("fetch_failed")
 
 
-async def test_an_answer_cut_off_loses_and_repeats_nothing(cluster: ScriptedBroker) -> None:
+async def test_a_truncated_response_loses_and_repeats_no_record(cluster: ScriptedBroker) -> None:
     """The connection breaks inside the records; the next request is full, from the same position."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 5)
@@ -141,7 +141,7 @@ async def test_an_answer_cut_off_loses_and_repeats_nothing(cluster: ScriptedBrok
 
 
 async def test_closing_ends_the_session_at_the_broker(cluster: ScriptedBroker) -> None:
-    """Epoch -1 with the session's id: else the broker would keep it for two minutes."""
+    """Epoch -1 with the session's id: else the broker would keep the session for two minutes."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0}) as reader:
@@ -153,8 +153,8 @@ async def test_closing_ends_the_session_at_the_broker(cluster: ScriptedBroker) -
     assert last.fields["session_id"] in {seen.fields["session_id"] for seen in asked(cluster, topic)}
 
 
-async def test_a_node_with_undelivered_data_is_left_alone(cluster: ScriptedBroker) -> None:
-    """While nobody polls, no further fetch goes to that node, whatever arrives there; other nodes go on."""
+async def test_a_node_with_undelivered_data_is_not_fetched(cluster: ScriptedBroker) -> None:
+    """Without polls no further fetch goes to that node, whatever arrives there; other nodes are fetched."""
     topic = fresh_topic(cluster, 3, leaders=[1, 1, 2])
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0, 1: 0, 2: 0}) as reader:
@@ -165,8 +165,8 @@ async def test_a_node_with_undelivered_data_is_left_alone(cluster: ScriptedBroke
         await reader.take(2)
 
 
-async def test_a_throttled_broker_is_left_alone_for_as_long_as_it_asks(cluster: ScriptedBroker) -> None:
-    """KIP-219: the broker has answered already; the client is to keep quiet, and does."""
+async def test_the_throttle_time_is_honoured(cluster: ScriptedBroker) -> None:
+    """KIP-219: the broker has answered already; the client waits."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     cluster.script("Fetch", throttle_ms=200)
@@ -183,7 +183,7 @@ async def test_a_throttled_broker_is_left_alone_for_as_long_as_it_asks(cluster: 
 
 
 async def test_an_accepted_hint_is_validated_then_fetched_at_the_new_leader(cluster: ScriptedBroker) -> None:
-    """No metadata is waited for: the new leader is asked about the position's epoch first, then for records."""
+    """Without metadata: the new leader gets OffsetsForLeaderEpoch for the position first, then Fetch."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0, 2)
     async with reading(cluster, topic, {0: 0}) as reader:
@@ -205,7 +205,7 @@ async def test_an_accepted_hint_is_validated_then_fetched_at_the_new_leader(clus
 
 
 async def test_a_position_without_an_epoch_is_fetched_at_once(cluster: ScriptedBroker) -> None:
-    """Nothing was read yet, so there is nothing to compare: straight to the new leader."""
+    """No record was read yet, so there is no epoch to validate."""
     topic = fresh_topic(cluster, leaders=[1])
     async with reading(cluster, topic, {0: 0}) as reader:
         await cluster.until("Fetch", 1 + len(cluster.journal("Fetch", node=1)), node=1)
@@ -215,8 +215,8 @@ async def test_a_position_without_an_epoch_is_fetched_at_once(cluster: ScriptedB
     assert [] == asked(cluster, topic, "OffsetForLeaderEpoch")
 
 
-async def test_a_stale_hint_is_refused_and_told_once(cluster: ScriptedBroker) -> None:
-    """The old leader repeats an epoch that is no news, as often as it is asked: one event, every refusal counted."""
+async def test_a_stale_hint_is_refused_and_reported_once(cluster: ScriptedBroker) -> None:
+    """The old leader repeats an old epoch in every response: one event, every refusal counted."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0)
     cluster.script("Fetch", error=6, hint=(2, 0), times=5)
@@ -227,8 +227,8 @@ async def test_a_stale_hint_is_refused_and_told_once(cluster: ScriptedBroker) ->
         assert 5 == reader.consumer.counts["hints_refused_not_newer"]
 
 
-async def test_with_hints_off_metadata_shows_the_way(cluster: ScriptedBroker) -> None:
-    """The ablation: hints are counted as ignored, and the new leader is found by a critical Metadata request."""
+async def test_with_hints_off_metadata_names_the_leader(cluster: ScriptedBroker) -> None:
+    """The ablation: hints are counted as ignored, and a critical Metadata request finds the new leader."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0}, leader_discovery={"hints": False}) as reader:
@@ -243,7 +243,7 @@ async def test_with_hints_off_metadata_shows_the_way(cluster: ScriptedBroker) ->
 
 
 async def test_without_the_highest_version_no_hint_is_offered(cluster: ScriptedBroker) -> None:
-    """The ablation: Fetch 15, whose answers have no endpoints."""
+    """The ablation: Fetch 15, whose responses have no endpoints."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0}, leader_discovery="metadata") as reader:
@@ -255,7 +255,7 @@ async def test_without_the_highest_version_no_hint_is_offered(cluster: ScriptedB
 
 
 async def test_a_preferred_replica_is_fetched_from(cluster: ScriptedBroker) -> None:
-    """The leader sends a consumer of rack b to the replica there; the position stays, nothing is lost."""
+    """The leader sends a consumer of rack b to the replica there; position and records are unaffected."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0, 3)
@@ -266,8 +266,8 @@ async def test_a_preferred_replica_is_fetched_from(cluster: ScriptedBroker) -> N
         assert [2] == [each["node_id"] for each in reader.events("replica_switched")]
 
 
-async def test_without_the_rule_the_leader_is_read_from(cluster: ScriptedBroker) -> None:
-    """The ablation: the rack isn't told, so no leader sends the consumer anywhere."""
+async def test_with_kip_392_off_the_leader_is_read(cluster: ScriptedBroker) -> None:
+    """The ablation: the rack isn't sent, so no leader names a replica."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0)
@@ -279,7 +279,7 @@ async def test_without_the_rule_the_leader_is_read_from(cluster: ScriptedBroker)
 
 @pytest.mark.parametrize("error", [1, 3, 6, 9, 56, 74, 78, 100, 103])
 async def test_errors_of_a_replica_lead_back_to_the_leader(cluster: ScriptedBroker, error: int) -> None:
-    """Each error of the fail-back list ends the lease; the leader names the replica again, and nothing is lost."""
+    """Each error of the fail-back list ends the lease; the leader names the replica again, and no record is lost."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0)
@@ -295,8 +295,8 @@ async def test_errors_of_a_replica_lead_back_to_the_leader(cluster: ScriptedBrok
         assert [] == reader.events("position_reset")
 
 
-async def test_a_replica_that_dies_is_left_for_the_leader(cluster: ScriptedBroker) -> None:
-    """A failed request ends the leases of its session: the leader is read from without waiting for metadata."""
+async def test_a_dead_replica_fails_back_to_the_leader(cluster: ScriptedBroker) -> None:
+    """A failed request ends the leases of its session: the leader is read without waiting for metadata."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0)
@@ -310,8 +310,8 @@ async def test_a_replica_that_dies_is_left_for_the_leader(cluster: ScriptedBroke
         assert ["request failed"] == [each["reason"] for each in reader.events("replica_failed_back")]
 
 
-async def test_a_replica_that_is_dead_and_does_not_refuse_is_left_in_time(cluster: ScriptedBroker) -> None:
-    """Named by a leader that hasn't missed it yet: a fetch that finds no connection fails as one without an answer."""
+async def test_a_replica_without_connection_fails_back_in_time(cluster: ScriptedBroker) -> None:
+    """A fetch that finds no connection fails like an unanswered one; the leader may still name the dead replica."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     cluster.script("ApiVersions", node=2, answer="lost", times=100)
@@ -324,8 +324,8 @@ async def test_a_replica_that_is_dead_and_does_not_refuse_is_left_in_time(cluste
         assert ["request failed"] == [each["reason"] for each in reader.events("replica_failed_back")]
 
 
-async def test_a_lease_runs_out(cluster: ScriptedBroker) -> None:
-    """After ``metadata.max.age.ms`` the leader is asked again, whatever the replica goes on answering."""
+async def test_a_lease_expires(cluster: ScriptedBroker) -> None:
+    """After ``metadata.max.age.ms`` the leader is read again, whatever the replica answers."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0)
@@ -335,8 +335,8 @@ async def test_a_lease_runs_out(cluster: ScriptedBroker) -> None:
         assert reader.consumer.counts["lease_expired"] >= 1
 
 
-async def test_a_replica_that_keeps_erring_floods_no_events(cluster: ScriptedBroker) -> None:
-    """The leader names it after each error, hundreds of times: every time is counted, a few are told."""
+async def test_events_of_a_failing_replica_are_rate_limited(cluster: ScriptedBroker) -> None:
+    """The leader names it after each error, hundreds of times: every error is counted, a few are reported."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0)
@@ -349,8 +349,8 @@ async def test_a_replica_that_keeps_erring_floods_no_events(cluster: ScriptedBro
         assert len(reader.events("replica_failed_back")) < 50
 
 
-async def test_a_partition_that_is_assigned_again_is_the_leaders_first(cluster: ScriptedBroker) -> None:
-    """Its lease went with the assignment, which is no fail-back."""
+async def test_a_reassigned_partition_starts_at_the_leader(cluster: ScriptedBroker) -> None:
+    """Its lease ended with the assignment, which is no fail-back."""
     topic = fresh_topic(cluster, 2, leaders=[1, 1])
     cluster.prefer_replica(topic, 0, 2, rack="b")
     append(cluster, topic, 0)
@@ -370,7 +370,7 @@ async def test_a_partition_that_is_assigned_again_is_the_leaders_first(cluster: 
 
 
 async def test_out_of_range_at_the_leader_resets(cluster: ScriptedBroker) -> None:
-    """The log's start has moved past the position: the policy decides, and says so."""
+    """The log start has moved past the position: the reset policy applies, with an event."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0, 5)
     cluster.set_log(topic, 0, start=3)
@@ -381,7 +381,7 @@ async def test_out_of_range_at_the_leader_resets(cluster: ScriptedBroker) -> Non
 
 
 async def test_out_of_range_without_a_policy_is_raised(cluster: ScriptedBroker) -> None:
-    """Each poll says it, with partition, offset and what to do; the application may go elsewhere."""
+    """Each poll raises it, with partition, offset and remedy; the application may seek."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0, 5)
     cluster.set_log(topic, 0, start=3)
@@ -393,8 +393,8 @@ async def test_out_of_range_without_a_policy_is_raised(cluster: ScriptedBroker) 
         await reader.take(2)
 
 
-async def test_what_can_not_be_mended_is_raised_and_not_asked_for_meanwhile(cluster: ScriptedBroker) -> None:
-    """TOPIC_AUTHORIZATION_FAILED: one request, one error; only the next poll asks again."""
+async def test_a_permanent_error_is_raised_once_per_poll(cluster: ScriptedBroker) -> None:
+    """TOPIC_AUTHORIZATION_FAILED: one request, one error; only the next poll sends another request."""
     topic = fresh_topic(cluster, 2, leaders=[1, 2])
     cluster.script("Fetch", node=1, error=29)
     append(cluster, topic, 0)
@@ -407,7 +407,7 @@ async def test_what_can_not_be_mended_is_raised_and_not_asked_for_meanwhile(clus
         await reader.take(1)
 
 
-async def test_a_leader_that_has_not_heard_of_its_epoch_is_asked_again(cluster: ScriptedBroker) -> None:
+async def test_unknown_leader_epoch_is_retried_at_once(cluster: ScriptedBroker) -> None:
     """UNKNOWN_LEADER_EPOCH: no back-off, no refresh, as Kafka ships it."""
     topic = fresh_topic(cluster, leaders=[1])
     cluster.script("Fetch", error=75, times=3)

@@ -1,4 +1,4 @@
-"""Where partitions are fetched from, and what is told when that changes; no cluster."""
+"""The node that each partition is fetched from, and the events when it changes; no cluster."""
 
 from random import Random
 from typing import Any
@@ -25,7 +25,7 @@ LEASE_MS = 1000.0
 
 
 class World:
-    """A partition led by node 1 with a replica on 2, and the routes of a consumer that has a position there."""
+    """A partition led by node 1 with a replica on node 2, and the routes of a consumer with a position there."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, dict[str, object]]] = []
@@ -41,7 +41,7 @@ class World:
         self.told.append((event, details))
 
     def learn(self, leader: Leader, *, nodes: tuple[int, ...] = (1, 2, 3), offline: tuple[int, ...] = ()) -> None:
-        """Metadata comes, and nothing is left to ask for."""
+        """Receive metadata; no request for metadata is open afterwards."""
         self.metadata.request_sent()
         topic = TopicMetadata("t", None, (PartitionMetadata(0, leader, (1, 2, 3), offline),))
         brokers = tuple(Node(node_id, "h", 9000 + node_id) for node_id in nodes)
@@ -59,18 +59,18 @@ class World:
 
     @property
     def asks(self) -> bool:
-        """Whether metadata is asked for before its age would have it so."""
+        """True if metadata is requested before it expires."""
         return self.metadata.wait_ms(0) < 10_000
 
 
-def test_the_leader_is_where_a_partition_is_fetched_from() -> None:
-    """Without a lease, and without asking for anything."""
+def test_without_lease_the_leader_is_used() -> None:
+    """And no metadata is requested."""
     world = World()
     assert (1, False) == (world.routes.node_for(A, 0), world.asks)
 
 
-def test_a_redirection_is_told_and_followed() -> None:
-    """The same replica named again is no news."""
+def test_a_preferred_replica_is_used_and_reported() -> None:
+    """A second response with the same replica gives no event."""
     world = World()
     world.routes.redirected(A, 2, 0)
     world.routes.redirected(A, 2, 500)
@@ -79,22 +79,22 @@ def test_a_redirection_is_told_and_followed() -> None:
 
 
 def test_no_preference_changes_nothing() -> None:
-    """-1 in an answer is no redirection."""
+    """-1 in a response is no preferred replica."""
     world = World()
     world.routes.redirected(A, UNKNOWN, 0)
     assert (1, []) == (world.routes.node_for(A, 0), world.told)
 
 
-def test_a_lease_that_is_over_is_told() -> None:
-    """Back to the leader at the millisecond after; no metadata is needed for that."""
+def test_an_expired_lease_is_reported() -> None:
+    """Back to the leader a millisecond after the expiry, without metadata."""
     world = World()
     world.lease()
     assert 1 == world.routes.node_for(A, LEASE_MS + 1)
     assert (["lease over"], False) == (world.reasons, world.asks)
 
 
-def test_a_replica_that_is_offline_is_left_and_metadata_asked_for() -> None:
-    """The lease ends although it hasn't run out."""
+def test_an_offline_replica_ends_the_lease_and_requests_metadata() -> None:
+    """Before the lease expires."""
     world = World()
     world.lease()
     world.learn(Leader(1, 5), offline=(2,))
@@ -103,7 +103,7 @@ def test_a_replica_that_is_offline_is_left_and_metadata_asked_for() -> None:
 
 
 def test_a_new_leader_ends_the_lease() -> None:
-    """And is where the partition goes, for the position follows it."""
+    """The partition is fetched from the new leader, which the position follows."""
     world = World()
     world.lease()
     world.learn(Leader(3, 6))
@@ -111,8 +111,8 @@ def test_a_new_leader_ends_the_lease() -> None:
 
 
 @pytest.mark.parametrize(("error", "back"), [(6, True), (1, True), (75, False), (29, False)])
-def test_an_error_is_the_reason_that_is_told(error: int, *, back: bool) -> None:
-    """Only of those that end the lease."""
+def test_the_event_of_an_ended_lease_has_the_error(error: int, *, back: bool) -> None:
+    """Only if the error ends the lease."""
     world = World()
     world.lease()
     world.routes.on_error(A, error, current=True)
@@ -121,22 +121,22 @@ def test_an_error_is_the_reason_that_is_told(error: int, *, back: bool) -> None:
 
 
 def test_a_failed_request_ends_its_leases() -> None:
-    """Of every partition that it was for."""
+    """The leases of every partition in the request."""
     world = World()
     world.lease()
     world.routes.on_failure([A])
     assert ["request failed"] == world.reasons
 
 
-def test_while_nobody_is_known_to_lead_the_old_leader_is_asked() -> None:
+def test_without_known_leader_the_old_leader_is_used() -> None:
     """As in Kafka: it answers NOT_LEADER_OR_FOLLOWER, perhaps with a hint."""
     world = World()
     world.learn(Leader(UNKNOWN, 6))
     assert 1 == world.routes.node_for(A, 0)
 
 
-def test_a_leader_that_is_no_node_is_nowhere_and_metadata_asked_for() -> None:
-    """It left the cluster: nothing can be dialled until metadata names another."""
+def test_a_leader_without_address_requests_metadata() -> None:
+    """The leader left the cluster: it can't be dialled until metadata names another."""
     world = World()
     world.learn(Leader(UNKNOWN, 6), nodes=(2, 3))
     assert (UNKNOWN, True) == (world.routes.node_for(A, 0), world.asks)

@@ -1,4 +1,4 @@
-"""Looking positions up and proving them, at scripted leaders that refuse, lag and truncate."""
+"""Look-up and validation of positions, at scripted leaders that refuse, lag and truncate."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 @pytest.mark.parametrize(("start", "offsets"), [("earliest", [2, 3, 4, 5]), ("latest", [5])])
 async def test_either_end_is_looked_up_at_each_leader(cluster: ScriptedBroker, start: str, offsets: list[int]) -> None:
-    """One request a leader, whatever the number of partitions; reading begins at that end."""
+    """One request for each leader, for any number of partitions; reading starts at that end."""
     topic = fresh_topic(cluster, 3, leaders=[1, 2, 1])
     append(cluster, topic, 0, 5)
     cluster.set_log(topic, 0, start=2)
@@ -39,7 +39,7 @@ async def test_either_end_is_looked_up_at_each_leader(cluster: ScriptedBroker, s
 
 @pytest.mark.parametrize("error", [3, 5, 6, 9, 56, 74, 75, 78, 500])
 async def test_a_lookup_that_fails_is_tried_again_with_fresh_metadata(cluster: ScriptedBroker, error: int) -> None:
-    """Whatever the code, known or not: the position is found by the second request."""
+    """For any error code: the second request finds the position."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     cluster.script("ListOffsets", error=error)
@@ -50,7 +50,7 @@ async def test_a_lookup_that_fails_is_tried_again_with_fresh_metadata(cluster: S
 
 
 async def test_a_lookup_that_is_never_answered_is_tried_again(cluster: ScriptedBroker) -> None:
-    """The connection is closed instead of an answer."""
+    """The broker closes the connection instead of answering."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     cluster.script("ListOffsets", answer="refuse")
@@ -59,8 +59,8 @@ async def test_a_lookup_that_is_never_answered_is_tried_again(cluster: ScriptedB
     assert 2 == len(asked(cluster, topic, "ListOffsets"))
 
 
-async def test_lookups_that_fail_one_after_the_other_are_all_tried_again(cluster: ScriptedBroker) -> None:
-    """The second fails while the first waits for its second try: neither is forgotten over the other."""
+async def test_lookups_that_fail_in_turn_are_all_retried(cluster: ScriptedBroker) -> None:
+    """The second fails while the first waits for its retry: both are retried."""
     topic = fresh_topic(cluster, 2, leaders=[1, 2])
     append(cluster, topic, 0)
     append(cluster, topic, 1)
@@ -73,8 +73,8 @@ async def test_lookups_that_fail_one_after_the_other_are_all_tried_again(cluster
         assert [1] == [partition for _, partition, _ in reader.taken]
 
 
-async def test_what_may_not_be_read_is_raised_by_each_poll(cluster: ScriptedBroker) -> None:
-    """TOPIC_AUTHORIZATION_FAILED is the application's to hear of; once it is lifted, reading goes on."""
+async def test_an_unauthorized_lookup_is_raised_by_each_poll(cluster: ScriptedBroker) -> None:
+    """TOPIC_AUTHORIZATION_FAILED is raised; once it is lifted, reading continues."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     cluster.script("ListOffsets", error=29, times=2)
@@ -85,8 +85,10 @@ async def test_what_may_not_be_read_is_raised_by_each_poll(cluster: ScriptedBrok
         await reader.take(1)
 
 
-async def test_a_truncated_log_sends_the_position_back(cluster: ScriptedBroker) -> None:
-    """The new leader's log ends before what was read: with a reset policy, reading goes on from that end, told."""
+async def test_a_truncated_log_resets_the_position(cluster: ScriptedBroker) -> None:
+    """The new leader's log ends before the position: with a reset policy, reading continues at that end, with an
+    event.
+    """
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0, 5)
     async with reading(cluster, topic, {0: 0}) as reader:
@@ -102,7 +104,7 @@ async def test_a_truncated_log_sends_the_position_back(cluster: ScriptedBroker) 
 
 
 async def test_a_truncation_without_a_policy_is_raised(cluster: ScriptedBroker) -> None:
-    """Records that were read are gone: nobody decides that for the application."""
+    """Records that were read are gone: the application decides."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0, 5)
     async with reading(cluster, topic, {0: 0}, auto_offset_reset="none") as reader:
@@ -118,7 +120,7 @@ async def test_a_truncation_without_a_policy_is_raised(cluster: ScriptedBroker) 
 
 @pytest.mark.parametrize("error", [6, 74, 75, 78, 500])
 async def test_a_validation_that_fails_is_tried_again(cluster: ScriptedBroker, error: int) -> None:
-    """Nothing is fetched from a leader that hasn't confirmed the position."""
+    """No record is fetched from a leader that hasn't confirmed the position."""
     topic = fresh_topic(cluster, leaders=[1])
     append(cluster, topic, 0)
     async with reading(cluster, topic, {0: 0}) as reader:
@@ -132,8 +134,8 @@ async def test_a_validation_that_fails_is_tried_again(cluster: ScriptedBroker, e
     assert validations[-1].number < asked(cluster, topic, node=2)[0].number
 
 
-async def test_a_broker_too_old_to_be_asked_leaves_the_position_as_it_is() -> None:
-    """OffsetsForLeaderEpoch before version 3 is the followers' alone: no validation, and reading goes on."""
+async def test_a_broker_without_validation_keeps_the_position() -> None:
+    """OffsetsForLeaderEpoch before version 3 is for followers only: no validation, and reading continues."""
     with ScriptedBroker(nodes=2, versions={"OffsetForLeaderEpoch": (2, 2)}) as cluster:
         topic = fresh_topic(cluster, leaders=[1])
         append(cluster, topic, 0)
@@ -145,8 +147,8 @@ async def test_a_broker_too_old_to_be_asked_leaves_the_position_as_it_is() -> No
         assert [] == asked(cluster, topic, "OffsetForLeaderEpoch")
 
 
-async def test_the_application_can_ask_for_both_ends(cluster: ScriptedBroker) -> None:
-    """Of partitions that aren't assigned, too; a leader that refuses at first is asked again."""
+async def test_beginning_and_end_offsets(cluster: ScriptedBroker) -> None:
+    """Also of partitions that aren't assigned; a leader that refuses at first gets a second request."""
     topic = fresh_topic(cluster, 2, leaders=[1, 2])
     append(cluster, topic, 0, 4)
     cluster.set_log(topic, 0, start=1)
@@ -157,8 +159,8 @@ async def test_the_application_can_ask_for_both_ends(cluster: ScriptedBroker) ->
         assert {first: 4, second: 0} == await reader.consumer.offsets_for("latest", [first, second])
 
 
-async def test_asking_for_what_may_not_be_read_is_an_error(cluster: ScriptedBroker) -> None:
-    """No loop for ever over a topic that this client may not see."""
+async def test_end_offsets_of_an_unauthorized_topic_are_an_error(cluster: ScriptedBroker) -> None:
+    """The request is not retried for ever."""
     topic = fresh_topic(cluster)
     cluster.script("ListOffsets", error=29)
     async with reading(cluster, topic, None) as reader:

@@ -11,7 +11,7 @@ HERE = {"bootstrap.servers": "h:1"}
 
 
 def test_defaults_are_kafkas() -> None:
-    """What nobody sets is what Kafka 4.3 has."""
+    """Kafka 4.3's."""
     told = parse(ConsumerSettings, HERE)
     assert ("latest", True, 5000, 500, 1, 50 * 2**20, 2**20, 500, True) == (
         told.auto_offset_reset,
@@ -26,7 +26,7 @@ def test_defaults_are_kafkas() -> None:
     )
 
 
-def test_either_spelling_and_our_switches() -> None:
+def test_either_spelling_and_ablation_switches() -> None:
     """Dots or underscores; the two ablation switches are settings like any other."""
     told = parse(ConsumerSettings, HERE | {"group.id": "g", "fetch_session": False, "read.replica": "false"})
     assert ("g", False, False) == (told.group_id, told.fetch_session, told.read_replica)
@@ -42,13 +42,13 @@ def test_either_spelling_and_our_switches() -> None:
         ({"fetch.max.bytes": FETCH_BYTES_MAX + 1}, "fetch.max.bytes"),
     ],
 )
-def test_what_can_not_be_is_refused_with_what_would_do(changes: dict[str, object], text: str) -> None:
+def test_invalid_settings_are_refused_with_a_remedy(changes: dict[str, object], text: str) -> None:
     """An unknown name, a value out of range, and two settings that contradict one another."""
     with pytest.raises(SettingError, match=text):
         parse(ConsumerSettings, HERE | changes)
 
 
-def test_the_largest_answer_that_may_be_asked_for_fits_a_frame() -> None:
-    """With room for a batch of Kafka's default size beyond the limit, and more: else it would be refused for ever."""
+def test_the_largest_fetch_response_fits_a_frame() -> None:
+    """With room for a batch of Kafka's default size beyond the limit: a larger response would be refused for ever."""
     assert FETCH_BYTES_MAX == parse(ConsumerSettings, HERE | {"fetch.max.bytes": FETCH_BYTES_MAX}).fetch_max_bytes
     assert 2**20 < FRAME_BYTES_MAX - FETCH_BYTES_MAX

@@ -1,4 +1,4 @@
-"""What an answer means for a batch, without a network: the table of deliveries.py, row by row."""
+"""Effect of a Produce response on a batch, without a network: each row of the table in produce_request.py."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ from aftershock.workloads.kafka.rules.values import Leader
 
 
 class Bench:
-    """One batch of three records, drained at 0 ms, and what is reported of it."""
+    """One batch of three records, drained at 0 ms, and its reported outcomes."""
 
     def __init__(self, *, idempotent: bool = True, records: int = 3, **changes: object) -> None:
         given = {"bootstrap.servers": "h:1", "linger.ms": 0, "enable.idempotence": idempotent} | changes
@@ -59,8 +59,8 @@ RETRY = None
         (ErrorCode.unknown_server_error, (-1, True)),
     ],
 )
-def test_answers(error: ErrorCode, end: tuple[int, bool] | None, idempotent: bool) -> None:
-    """What each error of a first attempt leads to: delivered, failed (in doubt or not), or tried again."""
+def test_first_attempt_by_error(error: ErrorCode, end: tuple[int, bool] | None, idempotent: bool) -> None:
+    """Delivered, failed (in doubt or not), or retried."""
     bench = Bench(idempotent=idempotent)
     bench.deliveries.on_response(bench.batch, error, 1, base_offset=-1)
     assert ([] if end is RETRY else [end]) == bench.ends
@@ -71,16 +71,15 @@ def test_answers(error: ErrorCode, end: tuple[int, bool] | None, idempotent: boo
     ("error", "idempotent"),
     [(45, RETRY), (59, RETRY), (47, (47, False))],
 )
-def test_errors_of_the_numbering(error: int, idempotent: tuple[int, bool] | None) -> None:
-    """They are tried again by the rules of idempotence, and never without it."""
+def test_sequence_errors_are_retried_only_with_idempotence(error: int, idempotent: tuple[int, bool] | None) -> None:
     for switched_on, end in ((True, idempotent), (False, (error, False))):
         bench = Bench(idempotent=switched_on)
         bench.deliveries.on_response(bench.batch, error, 1)
         assert ([] if end is RETRY else [end]) == bench.ends
 
 
-def test_a_delivery_says_where_and_how() -> None:
-    """Tokens in order, the base offset, who took it by which epoch, and the number of attempts."""
+def test_a_delivery_has_offset_broker_epoch_and_attempts() -> None:
+    """Tokens are in order."""
     bench = Bench()
     bench.deliveries.on_response(bench.batch, ErrorCode.not_enough_replicas, 1)
     bench.deliveries.on_response(bench.drain(1000), 0, 1001, base_offset=40)
@@ -88,7 +87,9 @@ def test_a_delivery_says_where_and_how() -> None:
 
 
 def test_a_base_offset_beside_an_error_is_doubt() -> None:
-    """Refused after it was appended (the leader lost its office while it waited for replicas): it may survive."""
+    """The batch was appended, then refused: the leader changed while it waited for replicas. The records may
+    survive.
+    """
     bench = Bench(retries=1)
     bench.deliveries.on_response(bench.batch, ErrorCode.not_leader_or_follower, 1, base_offset=40)
     bench.deliveries.on_response(bench.drain(1000), ErrorCode.not_leader_or_follower, 1001, base_offset=-1)
@@ -96,7 +97,7 @@ def test_a_base_offset_beside_an_error_is_doubt() -> None:
 
 
 def test_success_ends_all_doubt() -> None:
-    """An attempt without an answer, then one that is acknowledged: the record is there, once."""
+    """An unanswered attempt, then an acknowledged one: the record was written, once."""
     bench = Bench()
     bench.deliveries.on_no_response(bench.batch, ErrorCode.network_exception, 1, sent=True)
     assert bench.batch.in_doubt
@@ -105,16 +106,16 @@ def test_success_ends_all_doubt() -> None:
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_what_was_not_sent_is_not_in_doubt(sent: bool) -> None:
-    """The connection was gone before the request could be written."""
+def test_an_unsent_batch_is_not_in_doubt(sent: bool) -> None:
+    """The connection was closed before the request could be written."""
     bench = Bench(retries=1)
     bench.deliveries.on_no_response(bench.batch, ErrorCode.network_exception, 1, sent=sent)
     bench.deliveries.on_no_response(bench.drain(1000), ErrorCode.network_exception, 1001, sent=False)
     assert [(ErrorCode.network_exception, sent)] == bench.ends
 
 
-def test_expiry_is_by_age_whatever_happens() -> None:
-    """A queued batch that was refused has failed; an error after the deadline isn't tried again."""
+def test_a_batch_expires_by_its_age() -> None:
+    """A queued batch that was refused has failed; an error after the deadline isn't retried."""
     bench = Bench()
     bench.deliveries.on_response(bench.batch, ErrorCode.not_enough_replicas, 119_999)
     bench.deliveries.expire(119_999)
@@ -127,7 +128,7 @@ def test_expiry_is_by_age_whatever_happens() -> None:
 
 
 def test_a_batch_in_flight_expires_in_doubt_and_only_once() -> None:
-    """Its late answers are not reported; its memory was given back when it expired."""
+    """Its late responses are not reported; its memory is released at the expiry."""
     bench = Bench()
     bench.deliveries.expire(120_000)
     free_bytes = bench.rules.accumulator.unfinished.free_bytes
@@ -137,8 +138,8 @@ def test_a_batch_in_flight_expires_in_doubt_and_only_once() -> None:
     assert bench.rules.accumulator.unfinished.free_bytes == free_bytes == 32 * 1024 * 1024
 
 
-def test_a_late_success_settles_the_numbers() -> None:
-    """A batch that expired after a retry blocks its partition until it is known what became of it: its ack frees it."""
+def test_a_late_success_unblocks_the_partition() -> None:
+    """A batch that expired after a retry blocks its partition until its fate is known: an acknowledgement frees it."""
     bench = Bench()
     idempotence = bench.rules.idempotence
     assert idempotence
@@ -154,8 +155,8 @@ def test_a_late_success_settles_the_numbers() -> None:
     assert (3, 0) == (following.numbers.base_sequence, idempotence.counts["epoch_bumps"])
 
 
-def test_a_batch_too_large_is_split_and_one_record_fails() -> None:
-    """Its parts go on; what can't be split has failed with the broker's error."""
+def test_a_batch_too_large_is_split() -> None:
+    """Its parts are retried; a single record that is too large fails with the broker's error."""
     bench = Bench(records=2)
     bench.deliveries.on_response(bench.batch, ErrorCode.message_too_large, 1)
     assert [] == bench.ends
@@ -165,8 +166,8 @@ def test_a_batch_too_large_is_split_and_one_record_fails() -> None:
     assert [[0], [1]] == [each.tokens for each in bench.reported]
 
 
-def test_abandoning_reports_all_of_it() -> None:
-    """What is in flight is in doubt, what waits has failed unless an attempt leaves a doubt."""
+def test_abandoning_reports_every_batch() -> None:
+    """A batch in flight is in doubt, a waiting batch has failed unless an earlier attempt leaves doubt."""
     bench = Bench()
     for token in (3, 4):
         bench.rules.accumulator.append("t", b"v", None, (), 0, token, 0, 0)

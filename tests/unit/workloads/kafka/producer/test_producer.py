@@ -1,4 +1,4 @@
-"""The producer as an application sees it: starting, sending, closing, and what goes wrong at the edges."""
+"""The producer as an application uses it: start, send, close, and errors."""
 
 import asyncio
 import random
@@ -32,7 +32,7 @@ def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
 
 
 async def test_every_record_is_written_once_and_in_order(cluster: ScriptedBroker) -> None:
-    """Three partitions on three nodes; each outcome says where its record is, and there it is."""
+    """Three partitions on three nodes; each record is at the offset in its outcome."""
     async with writing(cluster, 3, linger_ms=2) as writer:
         for number in range(300):
             writer.offer(partition=number % 3)
@@ -47,7 +47,7 @@ async def test_every_record_is_written_once_and_in_order(cluster: ScriptedBroker
 
 
 async def test_keys_headers_and_nulls_arrive(cluster: ScriptedBroker) -> None:
-    """What a record carries is what is written: a null value, an empty key, two headers of one name."""
+    """A null value, an empty key, two headers with one name."""
     topic = fresh_topic(cluster)
     writer = Writer(cluster.bootstrap, topic)
     await writer.producer.start([topic])
@@ -61,7 +61,7 @@ async def test_keys_headers_and_nulls_arrive(cluster: ScriptedBroker) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_compression(cluster: ScriptedBroker, codec: str) -> None:
-    """Whatever the codec, what is read back is what was sent; and batches take in more as the estimate learns."""
+    """For any codec the records are read back unchanged, and batches take more records as the estimate improves."""
     async with writing(cluster, linger_ms=50, compression_type=codec, batch_size=2000) as writer:
         for _ in range(30):
             writer.offer(20, size=100)
@@ -72,7 +72,7 @@ async def test_compression(cluster: ScriptedBroker, codec: str) -> None:
 
 
 async def test_librdkafka_reads_what_is_written(cluster: ScriptedBroker) -> None:
-    """An independent client gets every record: compressed, with its key and headers, from the offsets reported."""
+    """An independent client gets every record: compressed, with its key and headers, at the reported offset."""
     async with writing(cluster, linger_ms=2, compression_type="lz4") as writer:
         writer.offer(50, size=200)
         await writer.flush()
@@ -89,7 +89,7 @@ def read_all(cluster: ScriptedBroker, topic: str, count: int) -> list[tuple[int,
 
 
 async def test_linger_gathers_records(cluster: ScriptedBroker) -> None:
-    """Records of one linger share a batch; a flush doesn't wait for it."""
+    """Records within one linger share a batch; a flush doesn't wait for the linger."""
     async with writing(cluster, linger_ms=60_000, delivery_timeout_ms=120_000) as writer:
         writer.offer(10)
         await asyncio.sleep(0.05)
@@ -102,7 +102,7 @@ async def test_linger_gathers_records(cluster: ScriptedBroker) -> None:
 
 
 async def test_starting_waits_for_brokers(cluster: ScriptedBroker) -> None:
-    """As long as nobody answers, start goes on trying; its caller has the deadline."""
+    """Without an answer start retries; its caller has the deadline."""
     for node in cluster.addresses:
         cluster.down(node)
     topic = fresh_topic(cluster)
@@ -119,7 +119,7 @@ async def test_starting_waits_for_brokers(cluster: ScriptedBroker) -> None:
 
 
 async def test_starting_can_be_cancelled(cluster: ScriptedBroker) -> None:
-    """And leaves no task behind once closed."""
+    """No task is left after close."""
     writer = Writer(cluster.bootstrap, "no-such-topic")
     starting = asyncio.create_task(writer.producer.start(["no-such-topic"]))
     await writer.until(lambda: writer.events("metadata_refreshed"), "no metadata")
@@ -130,8 +130,8 @@ async def test_starting_can_be_cancelled(cluster: ScriptedBroker) -> None:
     assert {asyncio.current_task()} == asyncio.all_tasks()
 
 
-async def test_starting_fails_for_a_topic_that_is_not_there(cluster: ScriptedBroker) -> None:
-    """It may be made any moment, so only max.block.ms decides; the error names it."""
+async def test_starting_fails_for_a_missing_topic(cluster: ScriptedBroker) -> None:
+    """The topic may be created at any moment, so max.block.ms decides; the error names it."""
     writer = Writer(cluster.bootstrap, "no-such-topic", max_block_ms=50)
     with pytest.raises(BrokerError, match="no-such-topic: UNKNOWN_TOPIC_OR_PARTITION") as refused:
         await writer.producer.start(["no-such-topic"])
@@ -140,7 +140,7 @@ async def test_starting_fails_for_a_topic_that_is_not_there(cluster: ScriptedBro
 
 
 async def test_starting_fails_without_the_right_to_produce_idempotently(cluster: ScriptedBroker) -> None:
-    """CLUSTER_AUTHORIZATION_FAILED for InitProducerId won't go away: it is raised."""
+    """CLUSTER_AUTHORIZATION_FAILED for InitProducerId is permanent, so it is raised."""
     cluster.script("InitProducerId", times=100, error=ErrorCode.cluster_authorization_failed)
     topic = fresh_topic(cluster)
     writer = Writer(cluster.bootstrap, topic)
@@ -150,10 +150,10 @@ async def test_starting_fails_without_the_right_to_produce_idempotently(cluster:
 
 
 @pytest.mark.parametrize(("switches", "version"), [("response", 12), ("metadata", 9)])
-async def test_starting_makes_the_codec(
+async def test_starting_compiles_the_codec(
     cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, switches: str, version: int
 ) -> None:
-    """The first record doesn't wait for what takes ten milliseconds: Produce is prepared as it will be spoken."""
+    """Compiling takes ten milliseconds, which the first record doesn't wait for."""
     prepared: list[Any] = []
     monkeypatch.setattr("aftershock.workloads.kafka.producer.produce_request.prepare", prepared.append)
     async with writing(cluster, leader_discovery=switches):
@@ -162,7 +162,7 @@ async def test_starting_makes_the_codec(
 
 @pytest.mark.parametrize("api", ["Produce", "InitProducerId", "Metadata"])
 async def test_a_broker_that_is_too_old(api: str) -> None:
-    """One that lacks a version or an API that is needed: a sentence with both ranges, and no hang."""
+    """A broker that lacks a required version or API: an error with both ranges, and no hang."""
     versions = {"Metadata": (0, 5)} if api == "Metadata" else {api: None}
     with ScriptedBroker(versions=versions) as cluster:
         topic = fresh_topic(cluster)
@@ -178,18 +178,18 @@ async def test_a_broker_that_is_too_old(api: str) -> None:
 
 
 async def test_a_codec_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said when the producer is made, not when the first batch is sent."""
+    """The constructor raises the error, not the first batch."""
     monkeypatch.setattr("aftershock.workloads.kafka.wire.compression.available", lambda _name: False)
     settings = ProducerSettings(bootstrap_servers=(Address("h", 1),), compression_type="zstd")
     with pytest.raises(UnsupportedError, match="cramjam"):
         Producer(settings, report=lambda _delivery: None, on_event=lambda _event, **_details: None)
 
 
-# -- what can't be taken
+# -- refused records
 
 
 async def test_a_record_that_is_too_large_fails_alone(cluster: ScriptedBroker) -> None:
-    """At once, certainly, and the records around it are written."""
+    """At once and without doubt; the records around it are written."""
     async with writing(cluster, max_request_size=5000) as writer:
         writer.offer()
         writer.offer(size=5000)
@@ -200,7 +200,9 @@ async def test_a_record_that_is_too_large_fails_alone(cluster: ScriptedBroker) -
 
 
 async def test_a_full_buffer_blocks_then_fails_that_record_alone(cluster: ScriptedBroker) -> None:
-    """After max.block.ms with no room the record has failed, certainly; once there is room, records are taken again."""
+    """After max.block.ms without room the record has failed without doubt; once there is room, records are accepted
+    again.
+    """
     async with writing(cluster, buffer_memory=20_000, max_block_ms=50) as writer:
         stuck = cluster.script("Produce", delay_ms=400)
         writer.offer()
@@ -215,8 +217,8 @@ async def test_a_full_buffer_blocks_then_fails_that_record_alone(cluster: Script
         assert 1 == cluster.fired(stuck)
 
 
-async def test_a_full_buffer_lets_nothing_linger(cluster: ScriptedBroker) -> None:
-    """While somebody waits for room, batches go at once: the wait is for the broker, not for linger.ms."""
+async def test_a_full_buffer_ends_the_linger(cluster: ScriptedBroker) -> None:
+    """While a record waits for room, batches are sent at once: the wait is for the broker, not for linger.ms."""
     async with writing(cluster, 2, buffer_memory=20_000, linger_ms=60_000, delivery_timeout_ms=120_000) as writer:
         writer.offer(partition=0)
         async with asyncio.timeout(10):
@@ -226,7 +228,7 @@ async def test_a_full_buffer_lets_nothing_linger(cluster: ScriptedBroker) -> Non
 
 
 async def test_an_unknown_topic_fails_its_record_after_max_block(cluster: ScriptedBroker) -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION, certainly not written; the topic that is known goes on."""
+    """UNKNOWN_TOPIC_OR_PARTITION, certainly not written; other topics are unaffected."""
     async with writing(cluster, max_block_ms=300) as writer:
         await writer.producer.send("no-such-topic", b"0", token=100)
         await writer.send()
@@ -234,8 +236,8 @@ async def test_an_unknown_topic_fails_its_record_after_max_block(cluster: Script
     assert 0 == writer.outcomes[0].error
 
 
-async def test_a_topic_that_is_made_meanwhile_gets_its_record(cluster: ScriptedBroker) -> None:
-    """send waits for the metadata, and needs not be asked again."""
+async def test_a_topic_created_during_send_gets_its_record(cluster: ScriptedBroker) -> None:
+    """send waits for the metadata, and needs no second call."""
     async with writing(cluster) as writer:
         later = f"{writer.topic}-later"
         sending = asyncio.create_task(writer.producer.send(later, b"0", token=100))
@@ -247,15 +249,15 @@ async def test_a_topic_that_is_made_meanwhile_gets_its_record(cluster: ScriptedB
         assert [0] == written(cluster, later)
 
 
-async def test_a_partition_that_is_not_there_fails_its_record(cluster: ScriptedBroker) -> None:
+async def test_a_missing_partition_fails_its_record(cluster: ScriptedBroker) -> None:
     """After max.block.ms, like an unknown topic: partitions may be added."""
     async with writing(cluster, max_block_ms=30) as writer:
         await writer.producer.send(writer.topic, b"0", partition=9, token=100)
     assert (9, ErrorCode.request_timed_out, False) == (writer.outcomes[100].partition, *writer.outcomes[100][4:6])
 
 
-async def test_a_topic_one_may_not_see_fails_at_once(cluster: ScriptedBroker) -> None:
-    """TOPIC_AUTHORIZATION_FAILED in Metadata isn't waited out."""
+async def test_an_unauthorized_topic_fails_at_once(cluster: ScriptedBroker) -> None:
+    """TOPIC_AUTHORIZATION_FAILED in Metadata is not retried until max.block.ms."""
     async with writing(cluster, max_block_ms=60_000) as writer:
         cluster.script("Metadata", times=100, error=ErrorCode.topic_authorization_failed)
         async with asyncio.timeout(10):
@@ -263,11 +265,11 @@ async def test_a_topic_one_may_not_see_fails_at_once(cluster: ScriptedBroker) ->
     assert (ErrorCode.topic_authorization_failed, False) == writer.outcomes[100][4:6]
 
 
-# -- the end
+# -- close
 
 
-async def test_closing_sends_what_is_there(cluster: ScriptedBroker) -> None:
-    """What lingers is sent; afterwards nothing is taken."""
+async def test_closing_sends_lingering_records(cluster: ScriptedBroker) -> None:
+    """Afterwards no record is accepted."""
     async with writing(cluster, linger_ms=60_000, delivery_timeout_ms=120_000) as writer:
         writer.offer(10)
         await writer.producer.close(5000)
@@ -277,7 +279,7 @@ async def test_closing_sends_what_is_there(cluster: ScriptedBroker) -> None:
 
 
 async def test_closing_is_bounded_and_reports_everything(cluster: ScriptedBroker) -> None:
-    """With a broker that never answers: what was sent is in doubt, what wasn't has failed, and no task is left."""
+    """With a broker that never answers: sent records are in doubt, unsent records have failed, and no task is left."""
     async with writing(cluster, 2, max_in_flight_requests_per_connection=1, leaders=[1, 1]) as writer:
         cluster.script("Produce", times=100, answer="lost")
         writer.offer(partition=0)
@@ -290,8 +292,8 @@ async def test_closing_is_bounded_and_reports_everything(cluster: ScriptedBroker
     assert {ErrorCode.request_timed_out} == {delivery.error for delivery in writer.deliveries}
 
 
-async def test_a_cancelled_flush_leaves_the_producer_as_it_was(cluster: ScriptedBroker) -> None:
-    """It goes on lingering, and everything is written in the end."""
+async def test_a_cancelled_flush_does_not_change_the_producer(cluster: ScriptedBroker) -> None:
+    """The linger continues, and all records are written in the end."""
     async with writing(cluster, linger_ms=100) as writer:
         cluster.script("Produce", delay_ms=200)
         writer.offer()
@@ -302,8 +304,8 @@ async def test_a_cancelled_flush_leaves_the_producer_as_it_was(cluster: Scripted
         assert [0] == written(cluster, writer.topic)
 
 
-async def test_a_cancelled_send_is_not_taken(cluster: ScriptedBroker) -> None:
-    """Whoever gave up waiting for room has sent nothing, and holds nobody up."""
+async def test_a_cancelled_send_sends_no_record(cluster: ScriptedBroker) -> None:
+    """A caller that stops waiting for room blocks no other caller."""
     async with writing(cluster, buffer_memory=20_000) as writer:
         cluster.script("Produce", delay_ms=300)
         writer.offer()
@@ -315,8 +317,8 @@ async def test_a_cancelled_send_is_not_taken(cluster: ScriptedBroker) -> None:
         assert [0] == written(cluster, writer.topic)
 
 
-async def test_closing_ends_those_who_wait(cluster: ScriptedBroker) -> None:
-    """A record that still waits for room when the producer is closed has failed; whoever waits is not left hanging."""
+async def test_closing_fails_waiting_records(cluster: ScriptedBroker) -> None:
+    """A record that still waits for room at the close has failed; its caller doesn't hang."""
     async with writing(cluster, buffer_memory=20_000) as writer:
         cluster.script("Produce", answer="lost")
         writer.offer()
@@ -329,8 +331,7 @@ async def test_closing_ends_those_who_wait(cluster: ScriptedBroker) -> None:
     assert [True, False] == [writer.outcomes[token].in_doubt for token in (0, 1)]
 
 
-async def test_closing_twice_is_closing_once(cluster: ScriptedBroker) -> None:
-    """The second time there is nothing left to do or to report."""
+async def test_a_second_close_has_no_effect(cluster: ScriptedBroker) -> None:
     async with writing(cluster) as writer:
         await writer.send()
         await writer.producer.close(1000)
@@ -338,12 +339,12 @@ async def test_closing_twice_is_closing_once(cluster: ScriptedBroker) -> None:
     assert 1 == len(writer.deliveries)
 
 
-async def test_a_mistake_of_ours_reports_everything(cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception in the loop ends the producer: what it held is reported, what comes is refused, nobody hangs."""
+async def test_an_internal_error_reports_every_record(cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception in the loop ends the producer: its records are reported, later ones are refused, no caller hangs."""
     seen: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: seen.append(context["exception"]))
     async with writing(cluster) as writer:
-        monkeypatch.setattr(writer.producer._sender.exchange, "send", lambda *_: 1 / 0)
+        monkeypatch.setattr(writer.producer._sender.requester, "send", lambda *_: 1 / 0)
         writer.offer()
         await writer.flush()
         writer.offer()
@@ -353,7 +354,7 @@ async def test_a_mistake_of_ours_reports_everything(cluster: ScriptedBroker, mon
 
 
 async def test_draws_are_repeatable(cluster: ScriptedBroker) -> None:
-    """All randomness comes from the one that the producer was given: the same seed, the same partitions."""
+    """All randomness comes from the producer's generator: the same seed gives the same partitions."""
     orders = []
     for _ in range(2):
         topic = fresh_topic(cluster, 6)
@@ -377,7 +378,7 @@ async def test_draws_are_repeatable(cluster: ScriptedBroker) -> None:
 
 
 async def test_traffic_is_counted_by_node(cluster: ScriptedBroker) -> None:
-    """Bytes sent to a node are at least those of its records, and none go to nodes that lead nothing."""
+    """Bytes sent to a node are at least those of its records; a node that leads no partition gets none."""
     async with writing(cluster, leaders=[2]) as writer:
         writer.offer(10, size=1000)
         await writer.flush()

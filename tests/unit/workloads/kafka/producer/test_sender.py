@@ -1,4 +1,4 @@
-"""The producer's loop against a cluster that misbehaves: who is sent what, when, and what is made of the answers."""
+"""The sender loop against a misbehaving cluster: requests, their times, and the effect of responses."""
 
 import asyncio
 from collections.abc import Iterator
@@ -55,8 +55,8 @@ def sequences(requests: list[ReceivedRequest], topic: str, partition: int = 0) -
         pytest.param({"garble": {0: 127}}, id="an answer of 2 GB"),
     ],
 )
-async def test_what_goes_wrong_once_is_tried_again(cluster: ScriptedBroker, trouble: dict[str, object]) -> None:
-    """Ten batches in flight behind one another, the third meets trouble: each is written once, all are in order."""
+async def test_a_single_error_is_retried(cluster: ScriptedBroker, trouble: dict[str, object]) -> None:
+    """Ten batches in flight, the third meets an error: each is written once, in order."""
     async with writing(cluster) as writer:
         await writer.send()
         cluster.script("Produce", nth=2, partition=(writer.topic, 0), **trouble)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ async def test_what_goes_wrong_once_is_tried_again(cluster: ScriptedBroker, trou
 
 
 async def test_a_request_that_is_never_answered_times_out(cluster: ScriptedBroker) -> None:
-    """After request.timeout.ms the connection is given up; the batch goes out on another one, with its old sequence."""
+    """After request.timeout.ms the connection is closed; the batch is sent on another one, with its old sequence."""
     async with writing(cluster, request_timeout_ms=100, delivery_timeout_ms=5000) as writer:
         cluster.script("Produce", answer="none")
         await writer.send()
@@ -83,7 +83,7 @@ async def test_a_request_that_is_never_answered_times_out(cluster: ScriptedBroke
 
 
 async def test_retries_are_bounded(cluster: ScriptedBroker) -> None:
-    """``retries`` more attempts than the first, then the record has failed with the last error."""
+    """``retries`` attempts after the first, then the record has failed with the last error."""
     async with writing(cluster, retries=2) as writer:
         cluster.script("Produce", times=100, error=ErrorCode.not_enough_replicas)
         await writer.send()
@@ -92,7 +92,7 @@ async def test_retries_are_bounded(cluster: ScriptedBroker) -> None:
 
 
 async def test_retries_back_off(cluster: ScriptedBroker) -> None:
-    """100 ms, then 200 ms, each within a fifth, between attempts on one leader epoch."""
+    """100 ms, then 200 ms, each within 20 %, between attempts on one leader epoch."""
     async with writing(cluster, retry_backoff_ms=100, retry_backoff_max_ms=1000) as writer:
         cluster.script("Produce", times=2, error=ErrorCode.not_enough_replicas)
         await writer.send()
@@ -129,7 +129,7 @@ async def test_requests_of_one_turn_are_written_together(
 
 
 async def test_a_hint_sends_a_batch_to_the_new_leader_at_once(cluster: ScriptedBroker) -> None:
-    """No back-off and no Metadata answer lies between the refusal and the next attempt, which is the last."""
+    """Neither a back-off nor a Metadata response lies between the refusal and the next attempt, which succeeds."""
     async with writing(cluster, retry_backoff_ms=60_000, retry_backoff_max_ms=60_000, leaders=[1]) as writer:
         await writer.send()
         cluster.move_leader(writer.topic, 0, to=2)
@@ -141,7 +141,7 @@ async def test_a_hint_sends_a_batch_to_the_new_leader_at_once(cluster: ScriptedB
 
 
 async def test_a_second_failure_on_an_epoch_backs_off(cluster: ScriptedBroker) -> None:
-    """Exactly one immediate retry per newer epoch: the new leader refuses as well, with a hint that is no news."""
+    """One immediate retry for each newer epoch: the new leader refuses as well, with a hint of the same epoch."""
     async with writing(cluster, retry_backoff_ms=50, leaders=[1]) as writer:
         await writer.send()
         cluster.move_leader(writer.topic, 0, to=2)
@@ -168,12 +168,12 @@ async def test_a_second_failure_on_an_epoch_backs_off(cluster: ScriptedBroker) -
         pytest.param("metadata", 0, 0, 9, id="all off"),
     ],
 )
-async def test_each_switch_changes_its_own_part(
+async def test_each_switch_disables_its_own_part(
     cluster: ScriptedBroker, switches: object, accepted: int, immediate: int, version: int
 ) -> None:
-    """A leader moves under the same load: what is switched off doesn't happen, all else does; nothing is ever lost.
+    """A leader moves under the same load: only the switched-off part doesn't happen; no record is lost.
 
-    Without a hint the epoch is learned from Metadata, which allows an immediate retry just as well.
+    Without a hint the epoch is learned from Metadata, which allows an immediate retry as well.
     """
     async with writing(cluster, leaders=[1], leader_discovery=switches, retry_backoff_ms=200) as writer:
         await writer.send()
@@ -185,8 +185,8 @@ async def test_each_switch_changes_its_own_part(
         assert [OK, OK] == ends(writer)
 
 
-async def test_a_leader_that_dies_is_found_by_metadata() -> None:
-    """A dead leader gives no hint: KIP-951 can't help, but the batch is retried where Metadata says."""
+async def test_a_dead_leader_is_replaced_by_metadata() -> None:
+    """A dead leader gives no hint: KIP-951 can't help, but the batch is sent to the leader in Metadata."""
     with ScriptedBroker(nodes=2) as own:
         async with writing(own, leaders=[1]) as writer:
             await writer.send()
@@ -217,11 +217,13 @@ async def test_a_leader_that_dies_is_found_by_metadata() -> None:
         pytest.param([{"error": 10}], (10, False), id="too large for the broker"),
     ],
 )
-async def test_doubt(cluster: ScriptedBroker, troubles: list[dict[str, object]], end: tuple[int, bool]) -> None:
-    """Failed only if every attempt that was sent was surely refused; the last of the troubles lasts.
+async def test_doubt_depends_on_every_attempt(
+    cluster: ScriptedBroker, troubles: list[dict[str, object]], end: tuple[int, bool]
+) -> None:
+    """A record has failed for certain only if every sent attempt was refused; the last error of the list repeats.
 
-    The back-offs are such that the time is up between two attempts, and not in one: the third comes after 0.6 s to 0.9,
-    and the fourth not before 1.4.
+    The back-offs are such that the deadline falls between two attempts: the third comes after 0.6 s to 0.9 s, the
+    fourth not before 1.4 s.
     """
     times = {"request_timeout_ms": 600, "delivery_timeout_ms": 1150, "retry_backoff_ms": 250}
     async with writing(cluster, retry_backoff_max_ms=4000, **times) as writer:
@@ -232,7 +234,7 @@ async def test_doubt(cluster: ScriptedBroker, troubles: list[dict[str, object]],
         assert [end] == ends(writer)
 
 
-async def test_a_record_that_never_left_has_failed() -> None:
+async def test_a_record_that_was_never_sent_has_failed() -> None:
     """It expired while its leader could not be reached: no attempt, no doubt."""
     with ScriptedBroker() as own:
         async with writing(own, request_timeout_ms=100, delivery_timeout_ms=200) as writer:
@@ -242,8 +244,8 @@ async def test_a_record_that_never_left_has_failed() -> None:
             assert (0, -1) == (writer.outcomes[0].attempts, writer.outcomes[0].broker_id)
 
 
-async def test_a_late_answer_changes_nothing(cluster: ScriptedBroker) -> None:
-    """A batch that expired in flight stays in doubt, is reported once, and the partition goes on."""
+async def test_a_late_response_changes_no_outcome(cluster: ScriptedBroker) -> None:
+    """A batch that expired in flight stays in doubt, is reported once, and the partition continues."""
     async with writing(cluster, request_timeout_ms=3000, delivery_timeout_ms=3000) as writer:
         expiry = writer.producer._rules.accumulator.unfinished
         expiry._delivery_timeout_ms = 100
@@ -256,10 +258,10 @@ async def test_a_late_answer_changes_nothing(cluster: ScriptedBroker) -> None:
         assert [(ErrorCode.request_timed_out, True), OK] == ends(writer)
 
 
-# -- numbers
+# -- sequences
 
 
-async def test_an_epoch_bump_is_told(cluster: ScriptedBroker) -> None:
+async def test_an_epoch_bump_is_an_event(cluster: ScriptedBroker) -> None:
     """A refused batch leaves a gap in the sequences: the epoch is bumped and the next batch starts from 0."""
     async with writing(cluster) as writer:
         await writer.send()
@@ -281,7 +283,7 @@ async def test_a_duplicate_is_a_success_without_an_offset(cluster: ScriptedBroke
 
 
 async def test_a_fatal_error_ends_the_producer(cluster: ScriptedBroker) -> None:
-    """CLUSTER_AUTHORIZATION_FAILED: what is there is reported with it, and what comes is refused at once."""
+    """CLUSTER_AUTHORIZATION_FAILED: pending records are reported with it, and later ones are refused at once."""
     async with writing(cluster) as writer:
         cluster.script("Produce", times=100, error=ErrorCode.cluster_authorization_failed)
         await writer.send()
@@ -289,8 +291,8 @@ async def test_a_fatal_error_ends_the_producer(cluster: ScriptedBroker) -> None:
         assert [(ErrorCode.cluster_authorization_failed, False)] * 2 == ends(writer)
 
 
-async def test_the_id_is_asked_for_until_it_is_given(cluster: ScriptedBroker) -> None:
-    """COORDINATOR_LOAD_IN_PROGRESS and a lost connection are tried again."""
+async def test_init_producer_id_is_retried(cluster: ScriptedBroker) -> None:
+    """After COORDINATOR_LOAD_IN_PROGRESS and after a lost connection."""
     cluster.script("InitProducerId", error=14)
     cluster.script("InitProducerId", answer="close")
     async with writing(cluster) as writer:
@@ -302,8 +304,8 @@ async def test_the_id_is_asked_for_until_it_is_given(cluster: ScriptedBroker) ->
 # -- without idempotence
 
 
-async def test_acks_0_is_sent_and_done(cluster: ScriptedBroker) -> None:
-    """No answer is waited for: delivered, at an offset that nobody knows; and the records do arrive."""
+async def test_acks_0_needs_no_response(cluster: ScriptedBroker) -> None:
+    """Delivered at an unknown offset; and the records do arrive."""
     async with writing(cluster, acks="0") as writer:
         writer.offer(5)
         await writer.flush()
@@ -315,7 +317,7 @@ async def test_acks_0_is_sent_and_done(cluster: ScriptedBroker) -> None:
 
 
 async def test_one_in_flight_keeps_order_without_sequences(cluster: ScriptedBroker) -> None:
-    """Muting: nothing of a partition is sent before the answer to what was sent before."""
+    """Muting: a partition's next request waits for the response to the previous one."""
     settings = {"max_in_flight_requests_per_connection": 1, "enable_idempotence": False, "batch_size": 0}
     async with writing(cluster, **settings) as writer:
         cluster.script("Produce", nth=3, times=2, error=ErrorCode.not_enough_replicas)
@@ -326,7 +328,7 @@ async def test_one_in_flight_keeps_order_without_sequences(cluster: ScriptedBrok
 
 
 async def test_in_flight_is_bounded(cluster: ScriptedBroker) -> None:
-    """With answers held back, five requests go out and not a sixth; then the rest follows."""
+    """With responses held back, five requests are sent and not a sixth; then the rest follows."""
     async with writing(cluster, batch_size=0) as writer:
         cluster.script("Produce", delay_ms=300)
         writer.offer(9)
@@ -336,11 +338,11 @@ async def test_in_flight_is_bounded(cluster: ScriptedBroker) -> None:
         assert list(range(9)) == written(cluster, writer.topic)
 
 
-# -- the rest
+# -- throttling, splits, incomplete responses, moves
 
 
 async def test_throttling_is_honoured(cluster: ScriptedBroker) -> None:
-    """A node that says so is left alone for its throttle time; another node is not."""
+    """A node gets no request during its throttle time; another node does."""
     async with writing(cluster, 2, leaders=[1, 2]) as writer:
         cluster.script("Produce", node=1, throttle_ms=400)
         await writer.send()
@@ -355,7 +357,7 @@ async def test_throttling_is_honoured(cluster: ScriptedBroker) -> None:
 
 
 async def test_a_batch_too_large_for_the_broker_is_split(cluster: ScriptedBroker) -> None:
-    """Until it fits: nothing is lost, doubled or moved, and every record has its own offset."""
+    """Until it fits: no record is lost, doubled or moved, and every record has its own offset."""
     async with writing(cluster, linger_ms=60_000, delivery_timeout_ms=120_000) as writer:
         cluster.script("Produce", times=2, error=ErrorCode.message_too_large)
         writer.offer(12)
@@ -366,8 +368,7 @@ async def test_a_batch_too_large_for_the_broker_is_split(cluster: ScriptedBroker
         assert list(range(12)) == sorted(offsets)
 
 
-async def test_a_partition_that_an_answer_leaves_out_is_tried_again(cluster: ScriptedBroker) -> None:
-    """An answer without our partition is no answer: the batch is not forgotten."""
+async def test_a_partition_missing_from_a_response_is_retried(cluster: ScriptedBroker) -> None:
     async with writing(cluster) as writer:
         requester = writer.producer._sender.requester
         answered = requester.on_response
@@ -385,8 +386,8 @@ async def test_a_partition_that_an_answer_leaves_out_is_tried_again(cluster: Scr
         assert 2 == writer.outcomes[0].attempts
 
 
-async def test_waiting_costs_nothing(cluster: ScriptedBroker) -> None:
-    """While nothing happens no turns are taken: a lingering batch is looked at when its time has come."""
+async def test_an_idle_sender_does_not_poll(cluster: ScriptedBroker) -> None:
+    """A lingering batch is examined when its time has come, and not before."""
     async with writing(cluster, linger_ms=200) as writer:
         await writer.send()
         turns = []
@@ -398,7 +399,7 @@ async def test_waiting_costs_nothing(cluster: ScriptedBroker) -> None:
         assert len(turns) <= 6
 
 
-async def test_rotating_leaders_lose_nothing(cluster: ScriptedBroker) -> None:
+async def test_rotating_leaders_lose_no_record(cluster: ScriptedBroker) -> None:
     """Forty moves of three partitions under load: each record is written exactly once and in order."""
     async with writing(cluster, 3, linger_ms=1) as writer:
 
@@ -419,8 +420,8 @@ async def test_rotating_leaders_lose_nothing(cluster: ScriptedBroker) -> None:
         assert writer.producer.counts["hints_accepted"] >= 1
 
 
-async def test_a_topic_that_is_made_again_is_found(cluster: ScriptedBroker) -> None:
-    """Another topic under the same name starts its epochs again: the producer follows it."""
+async def test_a_recreated_topic_is_followed(cluster: ScriptedBroker) -> None:
+    """Another topic with the same name starts its epochs again."""
     topic = fresh_topic(cluster, leaders=[1])
     writer = Writer(cluster.bootstrap, topic)
     await writer.producer.start([topic])
