@@ -1,7 +1,7 @@
 """Workload adapters of confluent-kafka (librdkafka): producer, consumer and committer.
 
 The adapters add no retries or time-outs, because librdkafka's behaviour is under test, and no error of the cluster ends
-their loops. Settings that librdkafka rejects raise ``KafkaException``.
+an adapter's loop. Settings that librdkafka rejects raise ``KafkaException``.
 """
 
 import time
@@ -37,7 +37,7 @@ from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 
 
 class ConfluentClient:
-    """Callbacks that all clients of librdkafka have."""
+    """Callbacks of every client of librdkafka."""
 
     def __init__(self, events: Events) -> None:
         self._events, self._traffic = events, Traffic()
@@ -70,7 +70,7 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         self._sending = ProduceRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        """Find the leaders in advance, so that the search does not delay the first record."""
+        """Find the leaders in advance, so that the lookup does not delay the first record."""
         wait_for_leaders(self._producer, self._assignment.topic, self._assignment.partitions)
 
     def _poll(self, wait_us: int) -> None:
@@ -108,7 +108,7 @@ class ConfluentProducer(ConfluentClient, PollingSender):
 
 
 def _or_unknown(number: int | None) -> int:
-    """Return UNKNOWN for each of librdkafka's values for an unknown number: -1, -1001 and None."""
+    """Return UNKNOWN for librdkafka's values for an unknown number: -1, -1001 and None."""
     return UNKNOWN if number is None or number < 0 else number
 
 
@@ -116,7 +116,7 @@ BATCH = 200  # records per step, so that orders are read under any load
 
 
 class ConfluentConsumer(ConfluentClient, ReceivingClient):
-    """Consumer; its start offsets are fixed before it is ready, so it cannot miss records that are produced later."""
+    """Consumer; its start offsets are fixed before the load starts, so the consumer misses no record of the load."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         super().__init__(events)
@@ -150,37 +150,31 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
 
     def step(self, wait_us: int) -> None:
         for number in range(BATCH):
-            message = self._poll(0 if number else wait_us / US_PER_S)
+            try:
+                message = self._consumer.poll(0 if number else wait_us / US_PER_S)
+            except KafkaException as error:
+                self._on_error(error.args[0])
+                message = None
             if message is None:
                 if not number:
                     self._receiving.idle()
                 return
-            self._take(message)
-
-    def _poll(self, wait_s: float) -> Message | None:
-        try:
-            return self._consumer.poll(wait_s)
-        except KafkaException as error:
-            self._on_error(error.args[0])
-            return None
-
-    def _take(self, message: Message) -> None:
-        error, partition, offset = message.error(), message.partition(), message.offset()
-        if error is not None or partition is None or offset is None:
-            self._on_error(error or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
-            return
-        epoch = message.leader_epoch()
-        # the value of the latest fetch response, from the client's cache
-        watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
-        self._receiving.take(
-            unpack(cast("Headers", message.headers())),
-            partition=partition,
-            offset=offset,
-            high_watermark=watermarks[1] if watermarks and watermarks[1] >= 0 else UNKNOWN,
-            leader_epoch=UNKNOWN if epoch is None else epoch,
-            size_bytes=len(message),
-            value=message.value() or b"",
-        )
+            problem, partition, offset = message.error(), message.partition(), message.offset()
+            if problem is not None or partition is None or offset is None:
+                self._on_error(problem or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
+                continue
+            epoch = message.leader_epoch()
+            # The value of the latest fetch response, from the client's cache.
+            watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
+            self._receiving.take(
+                unpack(cast("Headers", message.headers())),
+                partition=partition,
+                offset=offset,
+                high_watermark=watermarks[1] if watermarks and watermarks[1] >= 0 else UNKNOWN,
+                leader_epoch=UNKNOWN if epoch is None else epoch,
+                size_bytes=len(message),
+                value=message.value() or b"",
+            )
 
     def progress(self) -> dict[str, Any]:
         return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
@@ -197,10 +191,9 @@ _CALL_S = 3_600.0
 class ConfluentCommitter(ConfluentClient, PollingSender):
     """Committer: the admin client's ``alter_consumer_group_offsets`` for groups without members, one call per commit.
 
-    The adapter keeps the deadline itself: an admin call that times out while the coordinator is away ends the whole
-    process (an assertion of librdkafka 2.16, its issue 4605). Calls therefore get the longest time-out, and a commit
-    without an answer at its deadline is in doubt. librdkafka uses one connection to a coordinator, whose requests the
-    broker answers one after the other; the reference committer uses several.
+    An admin call that times out while the coordinator is away ends the whole process (an assertion of librdkafka 2.16,
+    its issue 4605). Calls therefore get the longest time-out; at its deadline the adapter records a commit without a
+    response as in doubt. librdkafka uses a single connection to a coordinator; the reference committer uses several.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
@@ -209,11 +202,11 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
         self._admin = AdminClient(committer_config(assignment) | self._callbacks)
         self._sending = SendRecorder(assignment, clock)
         self._open: dict[int, int] = {}  # deadline of each commit in flight, in order
-        # filled by librdkafka's thread, emptied by this thread
+        # librdkafka's thread adds results, and this thread removes the results.
         self._results: SimpleQueue[tuple[int, Future[Any]]] = SimpleQueue()
 
     def prepare(self) -> None:
-        """Find the topic. librdkafka finds a coordinator when it first needs it."""
+        """Find the topic; librdkafka finds a coordinator when the first commit needs the coordinator."""
         wait_for_leaders(self._admin, self._assignment.topic, 0)
 
     def step(self, wait_us: int) -> None:

@@ -24,15 +24,15 @@ STATISTICS_INTERVAL_MS = 1000
 class Traffic:
     """Bytes sent to and received from each broker since the client started, as of the latest statistics.
 
-    The bytes prove exposure to a fault: all of them crossed the link between the client's rack and the broker.
-    Toxiproxy cannot prove it, because it counts a connection's bytes only when the connection closes.
+    The bytes prove exposure to a fault, because every byte crossed the link between the client's rack and the broker.
+    Toxiproxy's count is no proof: Toxiproxy counts a connection's bytes only when the connection closes.
     """
 
     def __init__(self) -> None:
         self.by_broker: dict[int, tuple[int, int]] = {}
 
     def on_statistics(self, statistics: str) -> None:
-        """Handle librdkafka's ``stats_cb``. Brokers without a node id are bootstrap addresses and are skipped."""
+        """Handle librdkafka's ``stats_cb``; skip bootstrap addresses, which are brokers without a node id."""
         totals: dict[int, tuple[int, int]] = {}
         for broker in json.loads(statistics)["brokers"].values():
             if (node := broker["nodeid"]) >= 0:

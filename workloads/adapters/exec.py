@@ -1,7 +1,7 @@
 """Workload adapters of client programs (``client: exec`` and ``client: java``).
 
-The worker hands a program each order when it is due, over the protocol of ``docs/EXEC.md``; the program reports each
-record, commit or delivered record. Errors are named as in Kafka or librdkafka.
+The worker sends a program every order when the order is due, over the protocol of ``docs/EXEC.md``; the program reports
+the result of every order, or every delivered record. Errors are named as in Kafka or librdkafka.
 """
 
 import logging
@@ -62,9 +62,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class ExecLink:
-    """Starts the assignment's program, handles reports common to all programs and passes all other reports to ``take``.
+    """Program of an assignment: handles the reports common to all programs, and passes all other reports to ``take``.
 
-    ``write`` is ``Child.write``. ``traffic`` is broker → bytes (sent, received).
+    ``traffic`` is broker → bytes (sent, received).
     """
 
     def __init__(self, assignment: Assignment, events: Events, take: Callable[[Report], None]) -> None:
@@ -75,7 +75,7 @@ class ExecLink:
         self.traffic: Mapping[int, tuple[int, int]] = {}
 
     def start(self, positions: Mapping[int, int] | None = None) -> None:
-        """Send the start order, and wait until the program is ready; the caller has a deadline."""
+        """Send the start order, and wait without a limit until the program is ready."""
         self.write(start_order(self._assignment, positions))
         while not self._ready:
             self.hear(_PREPARE_STEP_S)
@@ -114,7 +114,7 @@ class ExecLink:
 
 
 class ExecSender(PollingSender):
-    """Client over a program that receives numbered orders and reports each order once, by its number."""
+    """Client over a program that receives numbered orders and reports the result of every order once, by its number."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, events: Events) -> None:
         self._link = ExecLink(assignment, events, self._take)
@@ -122,7 +122,7 @@ class ExecSender(PollingSender):
 
     @abstractmethod
     def _next_order(self) -> tuple[int, bytes]:
-        """Begin the row of the order that is due and return its number and its line."""
+        """Begin the row of the order that is due; return the order's number and line."""
 
     def prepare(self) -> None:
         self._link.start()
@@ -131,7 +131,7 @@ class ExecSender(PollingSender):
         self._link.hear(wait_us / US_PER_S)
 
     def _send(self) -> None:
-        """Write an order; an order fails at once if the program is too far behind in reading orders."""
+        """Write an order, or record a failure if the program is too far behind in reading orders."""
         seq, order = self._next_order()
         if self._link.write(order):
             self._open.add(seq)
@@ -151,7 +151,7 @@ class ExecSender(PollingSender):
             self._sending.ended(seq, Status.OK, KafkaError.NO_ERROR, partition=report.partition, offset=report.offset)
             return
         code = error_code(report.error)
-        # without a statement of the program, the error code decides, as for every client
+        # If the program doesn't say, the error code decides, as for every client.
         in_doubt = status_of_code(code) is not Status.FAILED if report.in_doubt is None else report.in_doubt
         self._sending.ended(seq, Status.IN_DOUBT if in_doubt else Status.FAILED, code)
 
@@ -163,7 +163,7 @@ class ExecSender(PollingSender):
 
 
 class ExecProducer(ExecSender):
-    """Producer: the program receives each whole record when it is due."""
+    """Producer: the program receives every record when the record is due."""
 
     _sending: ProduceRecorder
 
@@ -177,7 +177,7 @@ class ExecProducer(ExecSender):
 
 
 class ExecCommitter(ExecSender):
-    """Committer: the program receives each offset when it is due."""
+    """Committer: the program receives every offset when the commit is due."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         super().__init__(assignment, events)
@@ -190,10 +190,7 @@ class ExecCommitter(ExecSender):
 
 
 class ExecConsumer(ReceivingClient):
-    """Consumer: the program reports each record that its application would see.
-
-    The time of a delivery is the time at which its report is read.
-    """
+    """Consumer: the program reports every delivered record. A record's delivery time is when its report is read."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment = assignment
@@ -201,10 +198,7 @@ class ExecConsumer(ReceivingClient):
         self._receiving = ReceiveRecorder(assignment, clock, events)
 
     def prepare(self) -> None:
-        """Fix the start offsets, then start the program; return when it reads.
-
-        The offsets come first, so that the program cannot miss records that are produced later.
-        """
+        """Fix the start offsets, so that the program misses no record produced later; start the program."""
         starts = self._receiving.begin_at(resolve_start_offsets(self._assignment))
         self._link.start(starts if self._assignment.group is None else None)
         if not self._receiving.assignments:

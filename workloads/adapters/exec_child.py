@@ -1,8 +1,8 @@
 """Client program as a child process, and the pipes to it.
 
-No call waits longer than the caller allows: all pipes are non-blocking. The program's output is read only as fast as it
-is processed, so a program that writes too much blocks on its pipe. Its standard error is copied to the worker's log.
-The program dies with the worker (``tether``); an orderly end also kills every process that it started.
+No call waits longer than the caller allows: all pipes are non-blocking. The program's output is read only as fast as
+the worker processes the reports, so a program that writes too much blocks on its pipe. The program's standard error
+goes to the worker's log. The program dies with the worker (``tether``); an orderly end also kills its child processes.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ _LAST_OUTPUT_S = 1.0
 
 
 class Child:
-    """One running program. All methods raise ``WorkloadError`` once it has ended unexpectedly."""
+    """Running program; all methods raise ``WorkloadError`` after an unexpected end of the program."""
 
     def __init__(self, command: Sequence[str]) -> None:
         if not command:
@@ -76,7 +76,7 @@ class Child:
         return True
 
     def hear(self, wait_s: float) -> list[bytes]:
-        """Return whole lines that the program wrote within ``wait_s``, possibly none; also write queued lines."""
+        """Return the whole lines that the program wrote within ``wait_s``; also write queued lines."""
         if self._dead:
             raise self._dead
         listening = [self._out, self._end] if self._err is None else [self._out, self._end, self._err]
@@ -98,7 +98,7 @@ class Child:
         return []
 
     def hang_up(self) -> None:
-        """Close the program's standard input, as the end of this process would do."""
+        """Close the program's standard input, like the end of this process."""
         self._backlog.clear()
         if self._process.stdin:
             self._process.stdin.close()
@@ -132,7 +132,7 @@ class Child:
                 self._backlog.clear()  # its end is reported by `hear`, after its last output
 
     def _copy_log(self) -> None:
-        """Copy a piece of the program's standard error to this process's."""
+        """Copy a piece of the program's standard error to the standard error of this process."""
         text = os.read(self._err, _CHUNK).decode(errors="replace") if self._err is not None else ""
         if not text:
             self._err = None

@@ -1,7 +1,7 @@
 """Start offsets, spool rows and positions of one consumer, the same for every client library.
 
-The start offset of every partition is fixed before anything is produced that the consumer must not miss. A record is
-recorded when the library hands it over, which is when an application would see it.
+The start offset of every partition is fixed before the load starts. A record is recorded when the library delivers the
+record, as to an application.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
 
     That is the group's committed offset, else the offset that ``from`` gives now. For a group that starts at the end of
     the log, that offset is committed; otherwise the group would start at the end of the log at the time of assignment,
-    and miss earlier records. Retries without a limit, each time from the beginning: a group that has gained a member in
-    the meantime rejects this commit (UNKNOWN_MEMBER_ID) and no longer needs it.
+    and miss earlier records. Retries all steps without a limit: a group that has gained a member in the meantime
+    rejects the commit (UNKNOWN_MEMBER_ID), and that member commits the offsets.
     """
     plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
     partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
@@ -63,11 +63,10 @@ class ReceiveRecorder:
         self._drain: Drain | None = None
 
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Return partition → offset where reading starts.
+        """Return partition → offset where reading starts; ``starts``: committed offsets, or those for a new consumer.
 
-        ``starts`` holds the offsets at which a new consumer would start, or which the group has committed. A partition
-        without deliveries counts as read up to that offset. A restarted consumer without a group continues behind the
-        last record delivered to it, like an application that stores its offsets with its results.
+        A restarted consumer without a group continues behind its last delivered record, like an application that stores
+        its offsets with its results.
         """
         delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
         self._positions = {**starts, **delivered}
@@ -109,10 +108,10 @@ class ReceiveRecorder:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """Record one delivered record, now. ``mark`` is None for a foreign record.
+        """Record a delivery at the current time. ``mark`` None: a foreign record.
 
-        ``value`` is None if the client does not report it; otherwise it is compared with the value that was sent.
-        Records that were in the topic before the run are counted but have no row: the evidence has no log of them.
+        A ``value`` is compared with the value that was sent; None: the client reports no values. Records that were in
+        the topic before the run are counted but have no row.
         """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
@@ -138,14 +137,14 @@ class ReceiveRecorder:
             self.foreign += 1
 
     def reached(self, partition: int, position: int) -> None:
-        """Note that every record before ``position`` was delivered, or never will be (transaction markers)."""
+        """Advance a position; ``position`` may be behind transaction markers, which are never delivered."""
         self._positions[partition] = max(position, self._positions.get(partition, 0))
 
     def idle(self) -> None:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, after ``drain``, the number of missing offsets by partition; empty if all were reached."""
+        """Return, after ``drain``, the number of missing offsets by partition; empty without missing offsets."""
         if self._drain is None:
             return None
         ends = self._drain.end_offsets.items()

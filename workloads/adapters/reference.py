@@ -1,7 +1,7 @@
 """Workload adapters of the reference clients: a producer, a consumer and a committer, each on one event loop.
 
-The clients know the result of every attempt, so they decide themselves which records and commits have ``failed`` and
-which are ``in_doubt``. ``SettingError`` names a setting that a client does not have.
+The clients know the result of every attempt, so the clients decide which records and commits have ``failed`` and which
+are ``in_doubt``. ``SettingError`` names a setting that a client does not have.
 """
 
 import asyncio
@@ -32,7 +32,15 @@ from aftershock.workloads.kafka.producer.producer import Producer
 from aftershock.workloads.kafka.rules.commits import Outcome, Target
 from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.codes import name
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, Go, ProduceAssignment
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    Go,
+    Order,
+    ProduceAssignment,
+    Stop,
+)
 from aftershock.workloads.load.events import Clock, Events
 from aftershock.workloads.load.schedule import HEADER, US_PER_MS, US_PER_S, unpack
 from aftershock.workloads.load.spool import UNKNOWN, Status
@@ -44,7 +52,7 @@ class EventLoopClient:
     """Client on one event loop, with tasks that must not fail: after a failure the next ``step`` raises the error.
 
     The event loop uses ``select(2)``, which waits in microseconds; epoll waits in whole milliseconds, which would add
-    half a millisecond to the lateness of every record. ``select`` suits few descriptors, and a client has a handful.
+    half a millisecond to the lateness of every record.
     """
 
     def __init__(self) -> None:
@@ -58,7 +66,7 @@ class EventLoopClient:
         self._vital.append(self._loop.create_task(work))
 
     def step(self, wait_us: int) -> None:
-        """Run for that long, or until a vital task ends."""
+        """Run the event loop for ``wait_us``, or until a vital task ends."""
 
         async def wait() -> None:
             if self._vital:
@@ -93,8 +101,7 @@ S = TypeVar("S", bound=ClientSettings)
 def reference_settings(cls: type[S], assignment: Assignment) -> S:
     """Return the settings of a reference client; ``SettingError`` for a setting that does not exist or a wrong value.
 
-    Settings are layered as in ``confluent_settings``: the harness's, the plan's, the arm's. An arm's settings and
-    switches apply to its clients of every kind; each client uses only the settings that it supports.
+    Settings are layered as in ``confluent_settings.py``; an arm's switches are settings, too.
     """
     settings: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
     settings |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
@@ -182,10 +189,10 @@ _CONSUMER_CLOSE_MS = 3_000.0
 
 
 class ReferenceConsumer(EventLoopClient, ReceivingClient):
-    """Consumer; its start offsets are fixed before it is ready, so it cannot miss records that are produced later.
+    """Consumer; its start offsets are fixed before the load starts, so the consumer misses no record of the load.
 
-    A partition's error does not end the loop: it is reported, and the next poll follows after a pause. An error that is
-    final for the consumer, such as a group that rejects it, ends the worker with that error's message.
+    A partition's error is reported, and the next poll follows after a pause. An error that is final for the consumer,
+    such as a rejection by its group, ends the worker with that error's message.
     """
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
@@ -210,7 +217,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
             starts = committed | await consumer.offsets_for(assignment.from_, missing)
             if not (group and assignment.from_ == "latest" and missing):
                 break
-            # otherwise the group would start wherever the end is when the assignment arrives
+            # Without this commit the group would start at the end of the log at the time of assignment.
             try:
                 await consumer.commit(starts)
                 break
@@ -268,7 +275,7 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
         return super().answer()
 
     def progress(self) -> dict[str, Any]:
-        """Return the counts of ``Tally.progress``, and the cost of fetches so far."""
+        """Return the counts of ``Tally.progress``, and the counters of fetches."""
         fetches = {name: count for name, count in self._consumer.counts.items() if name.startswith("fetch")}
         return self._receiving.tally.progress() | {"traffic": self._consumer.brokers.traffic, "counts": fetches}
 
@@ -285,27 +292,29 @@ _COMMITTER_CLOSE_MS = 2_000.0
 class ClosedLoop(SendRecorder):
     """Recorder of a closed loop: from ``go`` until ``stop``, ``in_flight`` commits are in flight at a time.
 
-    Use a closed loop to measure capacity only. A commit is intended when it is sent, so its latency is its service
-    time: a stall of the system stalls the load too, and nothing corrects for it (coordinated omission). ``freed`` is
-    called when another commit may be sent. Call ``begin`` only right after ``early_us`` reported a commit as due.
+    Use a closed loop to measure capacity only. The intended time of a commit is its send time, so its latency is its
+    service time: a stall of the system also stalls the load (coordinated omission). ``slot_freed`` is called after a
+    commit ends. Call ``begin`` only right after ``early_us`` reported a commit as due.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:
         super().__init__(assignment, clock)
-        self._in_flight, self.freed = in_flight, Wake()
+        self._in_flight, self.slot_freed = in_flight, Wake()
         self._start_us: int | None = None
         self._stop_us: int | None = None
         self._due_us: dict[int, int] = {}
         self._now_us = 0
 
-    def _on_go(self, order: Go) -> None:
-        self._start_us, self._stop_us = order.start_us, order.stop_us
-
-    def _on_stop(self, at_us: int) -> None:
-        self._stop_us = at_us
+    def obey(self, order: Order) -> None:
+        if isinstance(order, Go):
+            self._start_us, self._stop_us = order.start_us, order.stop_us
+        elif isinstance(order, Stop):
+            end = self._end
+            super().obey(order)
+            self._stop_us, self._end = order.at_us, end  # `early_us` sets the end at the stop time
 
     def early_us(self) -> int | None:
-        """Return 0 or less while another commit may be sent; None if none will follow or all slots are taken."""
+        """Return 0 or less if a commit may be sent now; None after the last commit, or while all slots are taken."""
         self._now_us = now_us = self._clock()
         if self._end is None and self._stop_us is not None and now_us >= self._stop_us:
             self._end = self.next
@@ -314,15 +323,14 @@ class ClosedLoop(SendRecorder):
         return self._start_us - now_us
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """Begin the row of the next commit, which was due when ``early_us`` found a free slot."""
         self._due_us[self.next] = self._now_us
         return super().begin(size_bytes)
 
     def ended(self, seq: int, status: Status, code: int, **details: int) -> None:
-        """Record the final status of ``seq``, reached now, and free its slot."""
+        """Record the final status of ``seq`` at the current time, and free its slot."""
         super().ended(seq, status, code, **details)
         del self._due_us[seq]
-        self.freed()
+        self.slot_freed()
 
     def _intended_us(self, seq: int) -> int:
         return self._due_us[seq]
@@ -336,11 +344,11 @@ async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn
             send()
         else:
             loop.idle()
-            await loop.freed.wait(min(POLL_INTERVAL_US, early_us or POLL_INTERVAL_US) / US_PER_MS)
+            await loop.slot_freed.wait(min(POLL_INTERVAL_US, early_us or POLL_INTERVAL_US) / US_PER_MS)
 
 
 class ReferenceCommitter(EventLoopClient, SendingClient):
-    """Committer; open loop by default, a closed loop with ``in_flight``."""
+    """Committer: a closed loop if the assignment has ``in_flight``, an open loop otherwise."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         settings = reference_settings(CommitterSettings, assignment)

@@ -1,7 +1,7 @@
 """Schedule, spool rows and counts of one open-loop sender, the same for every client library.
 
-A record (or commit) is sent at its intended time, or as soon afterwards as this process can, regardless of what became
-of the records before it. Its spool row is begun before the client library receives it.
+A record (or commit) is sent at its intended time, or as soon afterwards as this process can, whatever the results of
+earlier records. The record's spool row is begun before the client library receives the record.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Filler, Sche
 from aftershock.workloads.load.spool import CLIENT_DOWN, UNKNOWN, ProduceSpool, Status
 
 REQUEST_TIMEOUT_S = 2.0
-"""Time limit of one request, short because requests are repeated; the caller of the worker has a deadline."""
+"""Time limit of one request, short because requests are repeated until the worker's deadline."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ POLL_INTERVAL_US = 20 * US_PER_MS
 """Interval at which an idle sender on an event loop looks for work."""
 
 GRACE_US = 10 * US_PER_S
-"""Longest time without a report after a record's deadline. librdkafka looks for expired records once a second."""
+"""Longest wait for a report after a record's deadline. librdkafka looks for expired records once a second."""
 
 
 class SendRecorder:
@@ -58,24 +58,19 @@ class SendRecorder:
         self._stopping = self._answered = False
 
     def obey(self, order: Order) -> None:
-        if isinstance(order, Go):
-            self._on_go(order)
-        elif isinstance(order, Stop):
-            self._on_stop(order.at_us)
-            self._stopping = True
-            self._answer_by_us = order.at_us + self._assignment.deadline_ms * US_PER_MS + GRACE_US
-
-    def _on_go(self, order: Go) -> None:
-        """Start the schedule. A restarted sender continues with the record that the schedule has reached by now.
-
-        The records that were due in the meantime were never sent and have failed (CLIENT_DOWN).
-        """
         assignment = self._assignment
+        if isinstance(order, Stop):
+            self._end = max(self.next, self._schedule.count_before(order.at_us)) if self._schedule else 0
+            self._stopping = True
+            self._answer_by_us = order.at_us + assignment.deadline_ms * US_PER_MS + GRACE_US
+        if not isinstance(order, Go):
+            return
         schedule = self._schedule = Schedule(order.start_us, assignment.offset_us, assignment.rate_per_s or 0)
         if order.stop_us is not None:
             self._end = max(self.next, schedule.count_before(order.stop_us))
         if not assignment.life:
             return
+        # A restarted sender continues with the record that is due now; earlier records were never sent and have failed.
         due = schedule.count_before(self._clock())
         first_due = due if self._end is None else min(due, self._end)
         for seq in range(self.next, first_due):
@@ -90,17 +85,14 @@ class SendRecorder:
             self.tally.never_sent()
         self.next = max(self.next, first_due)
 
-    def _on_stop(self, at_us: int) -> None:
-        self._end = max(self.next, self._schedule.count_before(at_us)) if self._schedule else 0
-
     def early_us(self) -> int | None:
-        """Return the time until the next record is due, 0 or less if it is due, None if none will follow."""
+        """Return the time until the next record is due, 0 or less if the record is due, None after the last record."""
         if self._schedule is None or self.next == self._end:
             return None
         return self._schedule.intended_us(self.next) - self._clock()
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """Begin the row of the next record, which the library receives now; return its number and intended time."""
+        """Begin the row of the next record, which the library receives now; return the number and the intended time."""
         seq, sent_us = self.next, self._clock()
         intended_us = self._intended_us(seq)
         self.next = seq + 1
@@ -121,7 +113,7 @@ class SendRecorder:
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Record the final status of ``seq``, reached now. 0 stands for unknown ``attempts``."""
+        """Record the final status of ``seq`` at the current time. ``attempts`` 0: unknown."""
         done_us = self._clock()
         self._spool.end(
             seq,
@@ -143,9 +135,9 @@ class SendRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, once after ``stop``, how many records lack a final status; 0 unless the library lost a record.
+        """Return, once after ``stop``, the number of records without a final status, which the library lost.
 
-        The answer follows when every record has its final status, or GRACE_US after the deadline of the last record.
+        The result follows when every record has its final status, or GRACE_US after the deadline of the last record.
         """
         if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
@@ -166,7 +158,7 @@ class DueRecord(NamedTuple):
 
 
 class ProduceRecorder(SendRecorder):
-    """Recorder of a producer: it also draws the records."""
+    """Recorder of a producer; also draws the records."""
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock) -> None:
         super().__init__(assignment, clock)
@@ -195,12 +187,12 @@ class SendingClient:
         return self._sending.answer()
 
     def counters(self) -> dict[str, int]:
-        """Return records by status; ``sent`` minus the sum of all statuses is the number without a report."""
+        """Return numbers of records: ``sent``, and by status; a record without a report has no status."""
         return self._sending.tally.counts()
 
 
 class PollingSender(SendingClient, ABC):
-    """Sender over a library without an event loop of ours."""
+    """Sender over a library that doesn't use this process's event loop."""
 
     @abstractmethod
     def _send(self) -> None:

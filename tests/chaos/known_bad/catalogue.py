@@ -1,7 +1,7 @@
-"""What a known-bad client is: the reference client with one defect, and the check that has to see it.
+"""Known-bad clients: the reference client with one defect, and the check that must detect it.
 
-A module of ``clients`` is one: its name is that of its arm in the plans, its first line says what it does, the rest of
-its docstring which bug of the world it is like, and ``BAD`` the rest.
+Each module of ``clients`` is one client: its name is the name of its arm in the plans, the first line of its
+docstring describes the defect, the rest of the docstring names a real bug like it, and ``BAD`` has the other fields.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,8 +19,8 @@ _HOME = Path(__file__).parent
 class KnownBad:
     """``plant`` puts the defect into this process.
 
-    ``fault`` is what brings it out, in words; ``caught`` the check that must FAIL, with ``says`` in its reason;
-    ``also`` may, for the same cause.
+    ``fault`` describes what triggers the defect; ``caught`` is the check that must FAIL, with ``says`` in its
+    reason; the checks in ``also`` may fail for the same cause.
     """
 
     fault: str
@@ -32,24 +32,26 @@ class KnownBad:
 
 
 def put(owner: object, name: str, new: object) -> None:
-    """``new`` in the place of what ``owner`` has by that name; AttributeError where it has nothing: a stale defect."""
+    """Replace the attribute ``name`` of ``owner`` by ``new``; AttributeError if it doesn't exist, since the defect
+    is then stale.
+    """
     getattr(owner, name)
     setattr(owner, name, new)
 
 
 @cache
 def known_bad() -> Mapping[str, KnownBad]:
-    """All of them, by the names of their arms."""
+    """Return all known-bad clients by the names of their arms."""
     return {name: _read(name) for name in sorted(module.name for module in iter_modules([str(_HOME / "clients")]))}
 
 
 def plan(name: str) -> Path:
-    """The plan that brings some of them out."""
+    """Return the plan that triggers some of the defects."""
     return _HOME / f"{name}.yaml"
 
 
 def plant(arm: str) -> None:
-    """Put the defect that an arm is named for into this process; none into one that is named for none."""
+    """Plant the defect that an arm is named for in this process; an arm with another name gets none."""
     if (_HOME / "clients" / f"{arm}.py").exists():
         _read(arm).plant()
 

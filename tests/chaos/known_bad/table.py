@@ -16,7 +16,7 @@ same plans {clean} clients without a defect must raise no alarm.
 
 
 def section() -> list[str]:
-    """Its lines."""
+    """Return the lines of the section."""
     arms = {name: [arm for each in load_plan(plan(name)).plan.workloads for arm in each.arms] for name in PLANS}
     every = [arm for names in arms.values() for arm in names]
     clean = len(every) + sum(arm not in known_bad() for arm in every)

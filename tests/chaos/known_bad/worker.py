@@ -1,4 +1,4 @@
-"""A worker whose client has the defect that its arm is named for: the product's own, but for what is planted."""
+"""A worker whose client has the defect that its arm is named for; otherwise the product's own worker."""
 
 import os
 

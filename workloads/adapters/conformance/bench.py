@@ -38,11 +38,11 @@ _PATIENCE_S = 30.0
 
 
 class NotExaminable(Exception):  # noqa: N818  # the check is skipped, which is not an error
-    """The check needs a broken cluster, and this cluster must not be broken."""
+    """The check needs an outage, which this cluster doesn't allow."""
 
 
 class Cluster(Protocol):
-    """Brokers that keep their logs, and their ports, while they are down."""
+    """Cluster whose brokers keep their logs and ports during an outage."""
 
     bootstrap: str
 
@@ -50,14 +50,14 @@ class Cluster(Protocol):
         """Create a topic of PARTITIONS partitions."""
 
     def down(self) -> None:
-        """Stop all brokers from answering and from accepting connections; ``NotExaminable`` if that is not possible."""
+        """Stop all brokers from answering and from accepting connections; ``NotExaminable`` if not allowed."""
 
     def up(self) -> None:
         """Bring all brokers back."""
 
 
 class StandingCluster:
-    """The user's cluster at an address: topics are created there and stay, and no broker is stopped."""
+    """Cluster of the user: checks create topics, delete none, and stop no broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -92,11 +92,11 @@ R = TypeVar("R", bound=Report)
 
 
 class Violation(Exception):  # noqa: N818  # the client's error, not the harness's
-    """A requirement that the client violates."""
+    """Requirement that the client violates."""
 
 
 class ExpectedRecord(NamedTuple):
-    """A record as it was ordered, and as the log must hold it."""
+    """Record of a send order, which the log must hold unchanged."""
 
     key: bytes | None
     value: bytes
@@ -104,7 +104,7 @@ class ExpectedRecord(NamedTuple):
 
 
 class ClientSession:
-    """One running instance of the client, and all its reports so far."""
+    """Running instance of the client, with its reports so far."""
 
     def __init__(self, command: Sequence[str], patience_s: float) -> None:
         self.child = Child(command)
@@ -132,13 +132,13 @@ class ClientSession:
             self._listen(remaining_s)
 
     def quiet(self) -> None:
-        """Listen for QUIET_S, a period in which some reports must not arrive."""
+        """Listen for QUIET_S; the caller then checks that no wrong report has arrived."""
         deadline = time.monotonic() + QUIET_S
         while (remaining_s := deadline - time.monotonic()) > 0:
             self._listen(remaining_s)
 
     def close(self) -> None:
-        """Order the client to close; it must say bye and exit with status 0."""
+        """Order the client to close; raise Violation unless the client says bye and exits with status 0."""
         self.order(close_order())
         self.until(lambda: self.reports_of(Bye), "say bye after close")
         if status := self.child.end(self.patience_s):
@@ -156,7 +156,7 @@ class ClientSession:
 
 
 class Bench:
-    """The client under examination, and the cluster used for it."""
+    """Client program under examination, and the cluster for its checks."""
 
     def __init__(self, command: Sequence[str], cluster: Cluster, patience_s: float) -> None:
         self._command, self._patience_s = command, patience_s
@@ -164,10 +164,14 @@ class Bench:
         self.cluster = cluster
 
     @contextmanager
-    def session(self) -> Iterator[ClientSession]:
-        """Start a new instance of the client; it is killed when the block is left."""
+    def session(
+        self, assignment: Assignment | None = None, positions: Mapping[int, int] | None = None
+    ) -> Iterator[ClientSession]:
+        """Start a new instance of the client, and its assignment if there is one; kill the client at the end."""
         session = ClientSession(self._command, self._patience_s)
         try:
+            if assignment is not None:
+                session.start(assignment, positions)
             yield session
         finally:
             session.child.kill()
@@ -241,7 +245,7 @@ class Bench:
 
 
 def marked_record(number: int, size_bytes: int = 100, key: bytes | None = None) -> ExpectedRecord:
-    """Return a record with a mark, like those that workers order."""
+    """Return a record with a mark, like the records of a run."""
     value = number.to_bytes(8, "big") * (size_bytes // 8 + 1)
     return ExpectedRecord(key, value[:size_bytes], ((HEADER, pack(0, number, number)),))
 
@@ -253,14 +257,14 @@ EXIT_S = 5.0
 """Longest time that a client may outlive its worker."""
 
 
-def order_reports(talk: ClientSession) -> list[Acked | Failed]:
-    return [report for report in talk.reports if isinstance(report, Acked | Failed)]
+def order_reports(session: ClientSession) -> list[Acked | Failed]:
+    return [report for report in session.reports if isinstance(report, Acked | Failed)]
 
 
 def await_reports(
     session: ClientSession, seqs: Sequence[int], action: str, patience_s: float | None = None
 ) -> dict[int, Acked | Failed]:
-    """Listen until each of ``seqs`` is reported; raise Violation for a missing, repeated or unknown number."""
+    """Listen until all of ``seqs`` are reported; raise Violation for a missing, repeated or unknown number."""
     expected = set(seqs)
     session.until(lambda: expected <= {report.seq for report in order_reports(session)}, action, patience_s)
     counts = Counter(report.seq for report in order_reports(session))
@@ -272,7 +276,7 @@ def await_reports(
 
 
 def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
-    """Return the reports if all are acks; raise Violation with the first failure otherwise."""
+    """Return the reports, all of which must be acks; raise Violation for a failure."""
     for report in reports.values():
         if isinstance(report, Failed):
             raise Violation(f"the client failed {report.seq} with {report.error}, although nothing was wrong")
@@ -280,13 +284,13 @@ def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
 
 
 def require_none_acked(session: ClientSession, situation: str, first: int = 0) -> None:
-    """Raise Violation if an order from ``first`` on was acked."""
+    """Raise Violation if the client acked an order from ``first`` on."""
     if early := [report for report in session.reports_of(Acked) if report.seq >= first]:
         raise Violation(f"the client acked {early[0].seq} {situation}; only Kafka may acknowledge")
 
 
 def require_exit_at_end_of_input(session: ClientSession) -> None:
-    """Raise Violation if the client outlives its worker: its standard input ends without a close order."""
+    """End the client's standard input without a close order; raise Violation unless the client exits."""
     session.child.hang_up()
     if session.child.end(EXIT_S) == KILLED:
         raise Violation(

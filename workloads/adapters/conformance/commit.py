@@ -22,8 +22,7 @@ _SOON_MS = 2_000
 def acks_and_keeps_commits(bench: Bench) -> None:
     """Commits of many groups are acked once each, and the cluster holds the last commit of each group."""
     topic = bench.topic()
-    with bench.session() as session:
-        session.start(bench.committing(topic))
+    with bench.session(bench.committing(topic)) as session:
         _commit(session, topic, _GROUPS * _ROUNDS)
         require_all_acked(
             await_reports(session, range(_GROUPS * _ROUNDS), f"report all of {_GROUPS * _ROUNDS} commits")
@@ -38,8 +37,7 @@ def acks_and_keeps_commits(bench: Bench) -> None:
 def acks_nothing_during_an_outage(bench: Bench) -> None:
     """While every broker is down nothing is acked; after their return every commit is reported."""
     topic = bench.topic()
-    with bench.session() as session:
-        session.start(bench.committing(topic))
+    with bench.session(bench.committing(topic)) as session:
         with bench.outage():
             _commit(session, topic, _FEW)
             session.quiet()
@@ -50,18 +48,15 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
 def keeps_deadlines(bench: Bench) -> None:
     """If Kafka is down for longer than the deadline, every commit fails soon after its deadline."""
     topic = bench.topic()
-    with bench.session() as session:
-        session.start(bench.committing(topic, deadline_ms=_SOON_MS))
-        with bench.outage():
-            _commit(session, topic, _FEW)
-            await_reports(session, range(_FEW), f"fail commits of a {_SOON_MS} ms deadline", _SOON_MS / 1000 + GRACE_S)
-            require_none_acked(session, "while every broker was down")
+    with bench.session(bench.committing(topic, deadline_ms=_SOON_MS)) as session, bench.outage():
+        _commit(session, topic, _FEW)
+        await_reports(session, range(_FEW), f"fail commits of a {_SOON_MS} ms deadline", _SOON_MS / 1000 + GRACE_S)
+        require_none_acked(session, "while every broker was down")
 
 
 def exits_with_the_worker(bench: Bench) -> None:
     """The client exits at once when its standard input ends without a close order."""
-    with bench.session() as session:
-        session.start(bench.committing(bench.topic()))
+    with bench.session(bench.committing(bench.topic())) as session:
         require_exit_at_end_of_input(session)
 
 

@@ -23,8 +23,7 @@ def reads_from_start_positions(bench: Bench) -> None:
     """The client reports the log from its start positions on, once and in order, and later records too."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
-    with bench.session() as session:
-        session.start(bench.consuming(topic), dict.fromkeys(_ALL, _FIRST))
+    with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, _FIRST)) as session:
         _assigned_first(session)
         bench.fill(topic, new)
         _read(session, {number: [*old[number], *new[number]] for number in _ALL}, _FIRST)
@@ -40,8 +39,7 @@ def reports_foreign_records(bench: Bench) -> None:
         ExpectedRecord(None, b"v", (("h", None),)),
     ]
     bench.fill(topic, {0: strange})
-    with bench.session() as session:
-        session.start(bench.consuming(topic), dict.fromkeys(_ALL, 0))
+    with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, 0)) as session:
         _read(session, {0: strange}, 0)
 
 
@@ -49,8 +47,7 @@ def continues_after_an_outage(bench: Bench) -> None:
     """After an outage of every broker the client misses nothing and repeats nothing."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
-    with bench.session() as session:
-        session.start(bench.consuming(topic), dict.fromkeys(_ALL, 0))
+    with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, 0)) as session:
         _read(session, old, 0)
         with bench.outage():
             session.quiet()
@@ -64,8 +61,7 @@ def continues_from_committed_offsets(bench: Bench) -> None:
     group = f"group-of-{topic}"
     bench.fill(topic, log)
     bench.commit(group, topic, dict.fromkeys(_ALL, _FIRST))
-    with bench.session() as session:
-        session.start(bench.consuming(topic, group=group))
+    with bench.session(bench.consuming(topic, group=group)) as session:
         _assigned_first(session)
         _read(session, log, _FIRST)
         session.close()
@@ -77,8 +73,7 @@ def continues_from_committed_offsets(bench: Bench) -> None:
 
 def exits_with_the_worker(bench: Bench) -> None:
     """The client exits at once when its standard input ends without a close order."""
-    with bench.session() as session:
-        session.start(bench.consuming(bench.topic()), dict.fromkeys(_ALL, 0))
+    with bench.session(bench.consuming(bench.topic()), dict.fromkeys(_ALL, 0)) as session:
         require_exit_at_end_of_input(session)
 
 

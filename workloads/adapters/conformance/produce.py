@@ -27,9 +27,13 @@ _SOON_MS = 2_000
 
 def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
     """Every record of a burst is acked once, and the log holds it at the acked offset, byte for byte."""
-    topic, records = bench.topic(), [_varied(number) for number in range(_BURST)]
-    with bench.session() as session:
-        session.start(bench.producing(topic))
+    # Sizes vary and include 0; some records have a key, some an empty key.
+    topic = bench.topic()
+    records = [
+        marked_record(number, number * number % 5_000, (None, b"", b"key-%d" % number)[number % 3])
+        for number in range(_BURST)
+    ]
+    with bench.session(bench.producing(topic)) as session:
         _send(session, records)
         acked = require_all_acked(await_reports(session, range(_BURST), f"report all of {_BURST} records"))
         session.close()
@@ -42,8 +46,7 @@ def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
 def reports_a_record_that_is_too_large(bench: Bench) -> None:
     """A record of 3 MiB is reported, with either result, and the records around it are acked."""
     records = [marked_record(0), marked_record(1, _TOO_LARGE), marked_record(2)]
-    with bench.session() as session:
-        session.start(bench.producing(bench.topic()))
+    with bench.session(bench.producing(bench.topic())) as session:
         _send(session, records)
         reports = await_reports(session, range(3), "report a record of 3 MiB and those around it")
     for seq in (0, 2):
@@ -54,8 +57,7 @@ def reports_a_record_that_is_too_large(bench: Bench) -> None:
 def acks_nothing_during_an_outage(bench: Bench) -> None:
     """While every broker is down nothing is acked; afterwards all is reported, and the log holds what was acked."""
     topic, records = bench.topic(), [marked_record(number) for number in range(_FEW)]
-    with bench.session() as session:
-        session.start(bench.producing(topic))
+    with bench.session(bench.producing(topic)) as session:
         with bench.outage():
             _send(session, records)
             session.quiet()
@@ -70,8 +72,7 @@ def keeps_deadlines(bench: Bench) -> None:
     One record is sent before the outage, because Kafka's own producer keeps no deadline until it has its producer id.
     """
     records = [marked_record(number) for number in range(_FEW)]
-    with bench.session() as session:
-        session.start(bench.producing(bench.topic(), deadline_ms=_SOON_MS))
+    with bench.session(bench.producing(bench.topic(), deadline_ms=_SOON_MS)) as session:
         _send(session, records[:1])
         await_reports(session, [0], "report a record while nothing is wrong")
         with bench.outage():
@@ -82,8 +83,7 @@ def keeps_deadlines(bench: Bench) -> None:
 
 def reports_open_records_on_close(bench: Bench) -> None:
     """Ordered to close right after a burst, the client reports every record before it says bye."""
-    with bench.session() as session:
-        session.start(bench.producing(bench.topic()))
+    with bench.session(bench.producing(bench.topic())) as session:
         _send(session, [marked_record(number) for number in range(_FEW)])
         session.order(close_order())
         session.until(lambda: session.reports_of(Bye), "say bye after close")
@@ -92,8 +92,7 @@ def reports_open_records_on_close(bench: Bench) -> None:
 
 def exits_with_the_worker(bench: Bench) -> None:
     """The client exits at once when its standard input ends without a close order."""
-    with bench.session() as session:
-        session.start(bench.producing(bench.topic()))
+    with bench.session(bench.producing(bench.topic())) as session:
         require_exit_at_end_of_input(session)
 
 
@@ -105,11 +104,6 @@ CHECKS = (
     reports_open_records_on_close,
     exits_with_the_worker,
 )
-
-
-def _varied(number: int) -> ExpectedRecord:
-    """Return a record: sizes vary and include 0; some have a key, some an empty key."""
-    return marked_record(number, number * number % 5_000, (None, b"", b"key-%d" % number)[number % 3])
 
 
 def _send(session: ClientSession, records: Sequence[ExpectedRecord], first: int = 0) -> None:

@@ -2,11 +2,11 @@
 
 Rules (Kafka's ``CoordinatorRequestManager``):
 
-1. Any broker can name the coordinator. FindCoordinator uses a separate connection, so that a fetch that waits for
-   data does not delay it.
-2. The client keeps its coordinator until it does not answer, or reports that it is no longer the coordinator. The next
-   lookup waits for ``retry.backoff.ms`` since the last one, because brokers may return the old coordinator for a while.
-   The connection uses the address in the FindCoordinator response: metadata may be older, or not list the node.
+1. Any broker can name the coordinator. FindCoordinator uses a separate connection, so that no waiting fetch delays the
+   request.
+2. The client uses a coordinator until that broker does not answer, or reports that the coordinator has moved. The next
+   lookup waits for ``retry.backoff.ms`` since the last lookup, because brokers may return the old coordinator for a
+   while. The connection uses the address in the FindCoordinator response: metadata may be older, or lack the node.
 3. If no coordinator can be found now, the caller backs off and retries. Only a missing authorization is a final error.
 """
 
@@ -32,7 +32,7 @@ _FORBIDDEN = frozenset({ErrorCode.group_authorization_failed, ErrorCode.transact
 
 
 class CoordinatorContext(Protocol):
-    """Properties of the client that a coordinator needs; ``backoff`` applies between two lookups."""
+    """Parts of the client that a coordinator uses; ``backoff`` applies between two lookups."""
 
     @property
     def settings(self) -> ClientSettings: ...
@@ -60,11 +60,10 @@ class Coordinator:
         self._turn, self._not_before_ms = 0, 0.0
 
     async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
-        """Send the coordinator the request that ``make`` builds from the messages of ``api``; return its response.
+        """Send the coordinator the request that ``make`` builds from the messages of ``api``; return the response.
 
-        Raises: OSError, ProtocolError: there was no answer, or there is no coordinator now. Back off and retry.
-        BrokerError: this client is not authorized for the group or transactional id. UnsupportedError: the broker does
-        not support the request.
+        Raises: OSError, ProtocolError: no response, or no coordinator now: back off and retry. BrokerError: this client
+        is not authorized for the group or transactional id. UnsupportedError: the broker does not support the request.
         """
         node_id = await self.find()
         try:
@@ -74,7 +73,7 @@ class Coordinator:
             raise
 
     async def find(self) -> int:
-        """Return the coordinator's node id, looking it up if necessary. Raises as ``ask``."""
+        """Return the coordinator's node id, from a lookup if necessary; raises as ``ask``."""
         if self._node_id is not None:
             return self._node_id
 
@@ -86,7 +85,7 @@ class Coordinator:
         self.lookups += 1
         nodes = sorted(self._shared.metadata.nodes)
         if not nodes:
-            raise ConnectionError("no broker is known yet")
+            raise ConnectionError("no broker can be asked for the coordinator: the metadata lists no broker yet")
         self._turn += 1  # ask the known brokers in turn, because some of them may be down
         response = await self._ask(nodes[self._turn % len(nodes)], FIND_COORDINATOR, make_request)
         key_name = f"{_KINDS[self._key_type]} {self._key}"

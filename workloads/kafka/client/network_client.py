@@ -1,25 +1,23 @@
-"""Connections of one client: one per node and purpose, so that a long fetch never delays a heartbeat.
-
-The client also refreshes the cluster metadata, by rule 3.
+"""Connections of one client, one per node and purpose, so that a long fetch never delays a heartbeat; metadata refresh.
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
 1. A connection is made when it is first needed, to the address that the metadata gives at that moment. A coordinator is
-   contacted at the address in the FindCoordinator response, until that fails.
-2. After a failure or loss the next attempt waits: 50 ms, doubled each time up to 1 s, with jitter. A successful
-   connection resets the wait. After a failure and after a loss, metadata is requested, because the node may be gone.
-3. One Metadata request at a time, to a known node that is connected, with the fewest requests in flight; otherwise to
-   any reachable node. The bootstrap addresses serve while no node is known, and again when no node can be reached
-   (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). The request shares the data connection, as in Kafka, unless
+   contacted at the address in the FindCoordinator response, until that address fails.
+2. After a failed or lost connection the next attempt waits for ``reconnect.backoff.ms``, and metadata is requested,
+   because the node may be gone. A successful connection resets the back-off.
+3. One Metadata request at a time, to the connected node with the fewest requests in flight; otherwise to any reachable
+   node. The bootstrap addresses serve while no node is known, and again when no node can be reached (Kafka 4's
+   ``metadata.recovery.strategy=rebootstrap``). The request shares the data connection, as in Kafka, unless
    ``metadata.own.connection`` is set.
-4. A connection that is unused for ``connections.max.idle.ms`` is closed; a bootstrap connection, as soon as a node of
-   rule 3 is connected.
-5. A broker with incompatible versions is skipped as long as others answer.
+4. A connection that is unused for ``connections.max.idle.ms`` is closed; a bootstrap connection, as soon as a node can
+   serve Metadata requests.
+5. A broker with incompatible versions is skipped while other brokers answer.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -38,8 +36,8 @@ from aftershock.workloads.kafka.wire.connection import Address
 class NodeConnection:
     """Connection to one node for one purpose: open, connecting, or in back-off.
 
-    Each attempt evaluates ``address`` and passes it to ``connect``. ``on_change`` is called when a connection was made,
-    was refused, or was found to be lost; ``error`` is the reason for a missing connection.
+    ``on_change`` is called when a connection is made, refused, or found to be lost; ``error`` is the reason for a
+    missing connection.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class NodeConnection:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes sent and received so far, over all connections."""
+        """Bytes (sent, received) so far, including earlier channels."""
         sent, received = self._bytes
         channel = self._channel
         return (sent, received) if channel is None else (sent + channel.sent_bytes, received + channel.received_bytes)
@@ -79,11 +77,11 @@ class NodeConnection:
     def wait_ms(self) -> float:
         """Return the time until a connection attempt is allowed; infinite while connecting or open."""
         if self._connecting is not None or self.open is not None:
-            return float("inf")
+            return inf
         return max(0.0, self._retry_at_ms - self._clock_ms())
 
     def ready(self) -> Channel | None:
-        """Return the open channel; otherwise connect in the background, unless the back-off forbids it."""
+        """Return the open channel; without one, connect in the background after the back-off."""
         if (channel := self.open) is not None:
             self.used_ms = self._clock_ms()
             return channel
@@ -100,11 +98,7 @@ class NodeConnection:
             self._on_change(self)
 
     async def channel(self) -> Channel:
-        """Return the open channel, or wait for the attempt in progress.
-
-        Raises: ConnectionError: no connection is possible now. ClientError: the peer is incompatible (ProtocolError,
-        UnsupportedError).
-        """
+        """Return the open channel, or wait for the attempt in progress; raises as ``NetworkClient.channel``."""
         channel = self.ready()
         if channel is None and self._connecting is not None:
             await asyncio.wait([self._connecting])
@@ -116,7 +110,7 @@ class NodeConnection:
         raise ConnectionError(f"no connection to {self._address() or 'an unknown node'}: {self.error}")
 
     async def close(self) -> None:
-        """Cancel the attempt in progress, or close the channel. ``ready`` connects again, without waiting."""
+        """Cancel the attempt in progress, or close the channel; the next ``ready`` connects without back-off."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -125,7 +119,7 @@ class NodeConnection:
             await channel.close()
 
     def _retire(self) -> Channel | None:
-        """Remove the channel; its bytes still count."""
+        """Remove the channel and add its bytes to the total."""
         channel, self._bytes = self._channel, self.traffic
         self._channel = None
         return channel
@@ -155,17 +149,14 @@ _IDLE_CHECK_MS = 1_000
 
 
 class NetworkClient:
-    """Connects, reconnects, refreshes metadata and counts bytes. Belongs to one event loop.
+    """Connections and metadata refresh of one client. Belongs to one event loop.
 
-    ``on_change`` is called when something changed that a waiting client may need: a connection was made, refused or
-    lost; metadata arrived or failed. ``unsupported`` is the reason why the last refresh found no compatible broker;
-    None after a success.
+    ``on_change`` is called when a connection is made, refused or lost, and when a metadata refresh ends.
+    ``unsupported`` is the error of the last refresh if no compatible broker answered; None after a success.
     """
 
     def __init__(
         self,
-        bootstrap: Sequence[Address],
-        client_id: str,
         settings: ClientSettings,
         metadata: Metadata,
         clock_ms: Callable[[], float],
@@ -175,11 +166,11 @@ class NetworkClient:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.unsupported: UnsupportedError | None = None
-        self._bootstrap = bootstrap
+        self._bootstrap = settings.bootstrap_servers
         self._settings = settings
         self._connect_to = partial(
             Channel.open,
-            client_id=client_id,
+            client_id=settings.client_id,
             security=settings.security,
             connect_timeout_ms=settings.socket_connection_setup_timeout_ms,
         )
@@ -200,9 +191,7 @@ class NetworkClient:
     # -- connections
 
     def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
-        """Return the open channel to a node, else None.
-
-        If it returns None, a connection is being made, or will be when ``wait_ms`` has passed.
+        """Return the open channel to a node, or None; then a connection is being made, or will be after ``wait_ms``.
 
         Never blocks and never raises: for loops that retry after ``on_change``.
         """
@@ -213,26 +202,30 @@ class NetworkClient:
         return self._link(node_id, purpose).wait_ms()
 
     async def channel(self, node_id: int, purpose: Purpose = "data") -> Channel:
-        """Return the open channel to a node, connecting if there is none.
+        """Return the open channel to a node; without one, connect, for the connect timeout at most.
 
-        Raises: ConnectionError: refused, unknown node, or within the reconnect back-off; never waits for longer than
-        the connect timeout. ClientError: the broker is incompatible: ProtocolError, UnsupportedError.
+        Raises: ConnectionError: refused, unknown node, or within the reconnect back-off. ProtocolError,
+        UnsupportedError: the broker is incompatible.
         """
         if self._closed:
             raise ConnectionAbortedError("the client is closed")
         return await self._link(node_id, purpose).channel()
 
     async def any(self) -> Channel:
-        """Return an open channel for a Metadata request (rule 3), connecting if there is none.
+        """Return an open channel to a broker chosen by rule 3; without one, connect.
 
-        Raises: ConnectionError: no broker can be reached now. ClientError: no broker is compatible; the error is that
-        of the last broker.
+        Raises: ConnectionError: no broker can be reached now. ClientError: no broker is compatible.
         """
         if channels := self._open_channels():
             return min(channels, key=lambda channel: (channel.in_flight, self._draw.random()))
         incompatible: ClientError | None = None
         reason: Exception | None = None
-        for node_id, purpose in self._candidates():
+        nodes, numbers = list(self._metadata.nodes), range(len(self._bootstrap))
+        candidates: list[tuple[int, Purpose]] = [
+            *((node_id, self._metadata_purpose) for node_id in self._draw.sample(nodes, len(nodes))),
+            *((number, "bootstrap") for number in self._draw.sample(numbers, len(numbers))),
+        ]
+        for node_id, purpose in candidates:
             try:
                 channel = await self.channel(node_id, purpose)
                 METADATA.messages(channel.versions)
@@ -243,12 +236,12 @@ class NetworkClient:
             else:
                 return channel
         raise incompatible or ConnectionError(
-            f"none of {', '.join(map(str, self._bootstrap))} or the nodes in their metadata answers; "
+            f"no broker answers at {', '.join(map(str, self._bootstrap))} or at the addresses in the metadata; "
             f"last error: {reason}"
         )
 
     def _open_channels(self) -> list[Channel]:
-        """Return the open connections to brokers that support our Metadata versions (rule 3)."""
+        """Return the open channels for Metadata requests, without brokers of incompatible versions."""
         nodes, channels = self._metadata.nodes, []
         for (node_id, purpose), link in self._links.items():
             usable = not nodes if purpose == "bootstrap" else purpose == self._metadata_purpose and node_id in nodes
@@ -257,12 +250,6 @@ class NetworkClient:
                     METADATA.messages(channel.versions)
                     channels.append(channel)
         return channels
-
-    def _candidates(self) -> Iterator[tuple[int, Purpose]]:
-        nodes = list(self._metadata.nodes)
-        yield from ((node_id, self._metadata_purpose) for node_id in self._draw.sample(nodes, len(nodes)))
-        numbers = range(len(self._bootstrap))
-        yield from ((number, "bootstrap") for number in self._draw.sample(numbers, len(numbers)))
 
     def _link(self, node_id: int, purpose: Purpose) -> NodeConnection:
         link = self._links.get((node_id, purpose))
@@ -285,7 +272,7 @@ class NetworkClient:
         return Address(node.host, node.port) if node else None
 
     def set_coordinator(self, coordinator: Node) -> None:
-        """Use the address of a FindCoordinator response for the coordinator connection, until it fails."""
+        """Use the address of a FindCoordinator response for the coordinator connection, until a connection fails."""
         self._coordinator_addresses[coordinator.node_id] = Address(coordinator.host, coordinator.port)
 
     def _changed(self, node_id: int, purpose: Purpose, link: NodeConnection) -> None:
@@ -299,20 +286,18 @@ class NetworkClient:
     # -- metadata
 
     async def refresh(self) -> bool:
-        """Request the metadata and pass it to ``metadata``; False if no broker answered.
+        """Update the metadata, or wait for the refresh in progress; False if no broker answered.
 
-        Only one refresh runs at a time: concurrent callers wait for the refresh in progress.
-
-        Raises: UnsupportedError: the brokers that answer have no compatible version of Metadata, or of ApiVersions.
+        Raises: UnsupportedError: no broker that answers has a compatible version of Metadata, or of ApiVersions.
         """
         task = self._refreshing or self._start_refresh()
         await asyncio.wait([task])
         return not task.cancelled() and task.result()
 
     def refresh_if_due(self) -> float:
-        """Start a refresh in the background if one is due; also detect lost connections and close idle ones (rule 4).
+        """Start a refresh in the background if the metadata is due for one; close idle connections (rule 4).
 
-        Return milliseconds until the next refresh (infinite while one runs).
+        Returns milliseconds until the next refresh, infinite during a refresh.
         """
         now_ms = self._clock_ms()
         for link in self._links.values():
@@ -355,8 +340,8 @@ class NetworkClient:
             if not response.nodes:
                 raise ConnectionError(f"{channel.address} knows no brokers yet")  # noqa: TRY301  # handled like a refusal
             self._metadata.update(response, self._clock_ms())
-        except Exception as error:  # any error: without `failed` there would be no further refresh
-            self._metadata.failed(self._clock_ms())
+        except Exception as error:  # any error: without `failed` there would be no later refresh
+            self._metadata.on_failure(self._clock_ms())
             self._on_event("metadata_failed", why=str(error) or type(error).__name__)
             if isinstance(error, OSError | ProtocolError):
                 return False
@@ -369,9 +354,9 @@ class NetworkClient:
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:
-        """Node id → bytes sent to it and received from it so far, over all its connections.
+        """Node id → bytes (sent, received) so far, over all connections to the node.
 
-        Bytes of the bootstrap connections belong to the node with the same address, else to node -1.
+        Bytes of a bootstrap connection belong to the node with the same address, else to node -1.
         """
         nodes = {Address(node.host, node.port): node.node_id for node in self._metadata.nodes.values()}
         sums: dict[int, tuple[int, int]] = {}
@@ -383,7 +368,6 @@ class NetworkClient:
         return sums
 
     async def close(self) -> None:
-        """Close every channel and end every task; nothing is opened afterwards."""
         self._closed = True
         if self._refreshing is not None:
             self._refreshing.cancel()

@@ -1,8 +1,6 @@
-"""Requests and responses that several clients share, in whichever version a broker speaks.
+"""Requests and responses that several clients share, in the version that suits each broker.
 
-``ApiVersionRange`` is the range of versions that the client code supports, in which the fields that it sets are the
-same; it gives kio's message classes of the version for one broker. The functions build the requests of producers and of
-all clients, and translate kio's responses into the values that the rules use.
+The functions build requests, and translate kio's responses into the values that the rules use.
 """
 
 import struct
@@ -31,16 +29,16 @@ from aftershock.workloads.kafka.wire.schema import uvarint
 
 
 class ApiVersionRange(NamedTuple):
-    """Versions of an API that the client code supports."""
+    """Versions of an API that the client code supports: the versions in which the fields that the code sets agree."""
 
     api: Api
     least: int
     most: int
 
     def messages(self, versions: Versions, cap: int | None = None) -> Any:
-        """Return the module of the request's classes, in the highest version that both sides have and ``cap`` allows.
+        """Return kio's module of the request's classes, in the highest version that both sides and ``cap`` allow.
 
-        Raises UnsupportedError if there is none, with the broker's range and the client's.
+        Raises UnsupportedError if client and broker have no version in common.
         """
         most = self.most if cap is None else min(cap, self.most)
         version = versions.pick(self.api, most)
@@ -54,7 +52,7 @@ class ApiVersionRange(NamedTuple):
 
 
 def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
-    """Yield each topic once with its partitions, as most requests need them; use an inner iterator at once."""
+    """Yield each topic once with its partitions; use an inner iterator before the next step."""
     return groupby(sorted(partitions), key=lambda tp: tp.topic)
 
 
@@ -74,7 +72,7 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
 
 
 def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
-    """Return a request for these topics and all nodes. Unlike Kafka's clients, it does not create topics."""
+    """Return a request for these topics and all nodes; unlike Kafka's clients, this client creates no topics."""
     old = {} if messages.MetadataRequest.__version__ > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
     return messages.MetadataRequest(
         topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
@@ -85,10 +83,7 @@ def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
 
 
 class ProduceWriter:
-    """Writer of one version's Produce bodies, encoded without dataclasses because those cost too much time.
-
-    ``timeout_ms`` limits the wait for the acknowledgement.
-    """
+    """Writer of one version's Produce bodies, without dataclasses, which cost too much time."""
 
     def __init__(self, kind: type[RequestPayload], acks: int, timeout_ms: int) -> None:
         self.kind = kind
@@ -151,10 +146,7 @@ def leader_hint(partition: Any) -> Leader:
 
 
 def endpoints(response: Any) -> tuple[Node, ...]:
-    """Return ``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response; empty in older versions.
-
-    Invalid addresses are skipped, so that the results in the response can still be used.
-    """
+    """Return ``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response, without invalid addresses."""
     nodes = []
     for entry in getattr(response, "node_endpoints", ()):
         with suppress(ProtocolError):

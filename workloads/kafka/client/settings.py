@@ -1,9 +1,4 @@
-"""Settings of the reference clients: Kafka's names and defaults (4.3), and additional switches.
-
-Each client has a class; a field is Kafka's name with ``_`` for ``.``. ``parse`` accepts either spelling, rejects
-unknown names and invalid values, and suggests valid ones. Sizes are in bytes and times in milliseconds, as the names
-say.
-"""
+"""Settings of the reference clients: Kafka's names, with ``_`` for ``.``, and defaults (4.3); additional switches."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,15 +13,13 @@ from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
 INT32_MAX = 2**31 - 1
-
 S = TypeVar("S", bound="ClientSettings")
 
 
 def parse(cls: type[S], settings: Mapping[str, object]) -> S:
-    """Parse settings in Kafka's spelling (``linger.ms``) or ours (``linger_ms``) into a value of ``cls``.
+    """Parse settings, named as in Kafka (``linger.ms``) or as fields (``linger_ms``), into a value of ``cls``.
 
-    Numbers and booleans may be text. ``SettingError`` for an unknown name, an invalid value, and contradicting
-    settings.
+    Numbers and booleans may be text. Raises SettingError for unknown names, invalid values and contradicting settings.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     values = {}
@@ -66,7 +59,7 @@ def flag(*, default: bool) -> Any:
 
 
 def choice(default: object, values: Mapping[str, object]) -> Any:
-    """Return a field for one of the values, by its text in upper or lower case."""
+    """Return a field that accepts a key of ``values``, in upper or lower case, and stores its value."""
 
     def read(value: object) -> object:
         key = str(value).lower()
@@ -78,7 +71,7 @@ def choice(default: object, values: Mapping[str, object]) -> Any:
 
 
 def text(default: str | None) -> Any:
-    """Return a field for text; if the default is None, empty text is None."""
+    """Return a field for text; empty text becomes the default."""
 
     def read(value: object) -> str | None:
         if not isinstance(value, str):
@@ -112,11 +105,10 @@ def _addresses(value: object) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings of every client. ``client_rack`` is the rack that the client reports, None for none.
+    """Settings of every client. ``security`` replaces Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``.
 
-    ``security`` replaces Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``. ``metadata_own_connection`` is an
-    addition for measurements: Metadata requests use a separate connection, so that a late Metadata response delays no
-    other response.
+    With ``metadata_own_connection``, for measurements, Metadata requests use a separate connection, so that a late
+    Metadata response delays no other response.
     """
 
     bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
@@ -138,7 +130,7 @@ class ClientSettings:
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
-        """Return the settings that were not set but follow from others."""
+        """Return unset settings whose values follow from ``values``."""
         return {}
 
 
@@ -169,7 +161,6 @@ class ProducerSettings(ClientSettings):
     partitioner_rack_aware: bool = flag(default=False)
 
     def __post_init__(self) -> None:
-        """Raise ``SettingError`` for contradicting settings, as Kafka's ``ProducerConfig`` does."""
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise SettingError(
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than linger.ms + request.timeout.ms "
@@ -186,6 +177,6 @@ class ProducerSettings(ClientSettings):
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Switch idempotence off if it was not set and the other settings exclude it, as Kafka does."""
+        """Switch an unset idempotence off if the other settings exclude idempotence, as Kafka does."""
         fits = values.get("acks", -1) == -1 and values.get("retries", 1) > 0
         return {"enable_idempotence": fits and values.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

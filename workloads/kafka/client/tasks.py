@@ -1,14 +1,4 @@
-"""Small asyncio tools that all reference clients share.
-
-``Wake`` is a one-waiter event, ``EventListener`` the type of the callback for ``events.jsonl``, ``monotonic_ms`` the
-clock that the rules receive as ``now_ms``, and ``retry_until_answered`` repeats a request with back-off until a
-response arrives.
-
-``RateLimitedListener`` limits repeated events. There is no back-off for partitions with errors (``fetcher.py``, rule
-4), so the same event may occur a thousand times a second. Counters count every event, but ``events.jsonl`` gets only
-some of them: an event with the same details is passed on BURST times in a row, and from then on once in REPEAT_MS,
-until it has been rare for a while.
-"""
+"""Small asyncio tools that all reference clients share."""
 
 import asyncio
 import math
@@ -22,17 +12,16 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Calling it releases the current waiter or, without one, the next, so that no call is missed."""
+    """Event with one waiter: a call releases the current waiter or, if nothing waits, the next waiter."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def __call__(self) -> None:
-        """Release the waiter."""
         self._event.set()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Wait until woken, at most ``timeout_ms`` (may be infinite). Supports one waiter at a time."""
+        """Wait for a call, at most ``timeout_ms`` (may be infinite)."""
         try:
             async with asyncio.timeout(None if timeout_ms == math.inf else timeout_ms / 1000):
                 await self._event.wait()
@@ -43,14 +32,14 @@ class Wake:
 
 
 class EventListener(Protocol):
-    """Callback for events. Called on the loop's thread; must not block and must not raise."""
+    """Callback for ``events.jsonl``. Called on the loop's thread; must not block and must not raise."""
 
     def __call__(self, event: str, **details: object) -> None:
-        """Handle ``event``, which happens now. Details are JSON types."""
+        """Record ``event`` at the current time. Details are JSON types."""
 
 
 def monotonic_ms() -> float:
-    """Return milliseconds of the monotonic clock, which is also the event loop's."""
+    """Return milliseconds of the event loop's clock, which the rules receive as ``now_ms``."""
     return monotonic() * 1000
 
 
@@ -59,7 +48,10 @@ REPEAT_MS = 1_000.0
 
 
 class RateLimitedListener:
-    """Listener that drops repeated events."""
+    """Listener that drops repeated events: a fetch has no back-off, so an event may occur a thousand times a second.
+
+    An event with the same details is passed on BURST times in a row, then once in REPEAT_MS.
+    """
 
     def __init__(self, on_event: EventListener, clock_ms: Callable[[], float]) -> None:
         self._on_event, self._clock_ms = on_event, clock_ms

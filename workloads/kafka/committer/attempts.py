@@ -1,7 +1,7 @@
 """Attempts to commit one offset: settings, requests, and the two ways to commit (plain OffsetCommit, or a transaction).
 
-The groups have no members. The rules of transactions are in ``rules/transactions.py``. Each target has its own
-transactional id, ``<client id>-<group>-<partition>``, as in an application with one producer per partition.
+The groups have no members. Each target has its own transactional id, ``<client id>-<group>-<partition>``, as in an
+application with one producer per partition.
 """
 
 import asyncio
@@ -29,10 +29,8 @@ from aftershock.workloads.kafka.wire.codec import Api
 class CommitterSettings(ClientSettings):
     """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
 
-    ``delivery_timeout_ms`` bounds a commit with all its retries, like the consumer's ``default.api.timeout.ms``; it has
-    the name of the producer's setting, because plans set both deadlines in the same way. ``connections_per_broker``
-    connections share the groups (see ``committer.py``). ``commit_metadata_bytes`` of text go with each plain commit: a
-    few large commits fill a coordinator's batch.
+    ``delivery_timeout_ms`` bounds a commit with all its retries, like the consumer's ``default.api.timeout.ms``; plans
+    set this deadline as the producer's. With ``commit_metadata_bytes`` a few plain commits fill a coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)
@@ -71,7 +69,7 @@ def _topics(topic_kind: Any, partition_kind: Any, target: Target, offset: int, m
 
 
 def _commit_error(response: Any) -> int:
-    """Return the error code of the single partition in either response; raise ProtocolError if it is missing."""
+    """Return the error code of a response's only partition; raise ProtocolError if the partition is missing."""
     answers = [partition for topic in response.topics for partition in topic.partitions]
     if not answers:
         raise ProtocolError("the response to a commit lacks its partition")
@@ -79,7 +77,7 @@ def _commit_error(response: Any) -> int:
 
 
 class ConnectionLane(NamedTuple):
-    """Connections shared by some targets; all lanes of a committer share the same metadata."""
+    """Connections shared by some targets; all lanes of a committer use the same metadata."""
 
     settings: CommitterSettings
     brokers: NetworkClient
@@ -89,7 +87,7 @@ class ConnectionLane(NamedTuple):
 
 
 class Attempts(Protocol):
-    """Ways to execute one target's commits."""
+    """Way to execute the commits of one target."""
 
     @property
     def lookups(self) -> int:
@@ -99,11 +97,11 @@ class Attempts(Protocol):
         """Find the coordinator, connect, and check its versions. Raises as ``Coordinator.ask``."""
 
     async def make(self, offset: int) -> int:
-        """Commit ``offset`` and return Kafka's code. OSError or ProtocolError: there was no answer; back off."""
+        """Commit ``offset`` and return Kafka's code. OSError or ProtocolError: no response, so back off and retry."""
 
 
 class PlainAttempts:
-    """OffsetCommit. ``sent`` receives the coordinator's node id just before a commit goes to the wire."""
+    """Attempts by OffsetCommit. ``sent`` receives the coordinator's node id just before a commit is sent."""
 
     def __init__(self, target: Target, lane: ConnectionLane, sent: Callable[[int], None]) -> None:
         self._target, self._lane, self._sent = target, lane, sent
@@ -143,9 +141,9 @@ class PlainAttempts:
 
 
 class TransactionalAttempts:
-    """Transactions. ``sent`` receives the coordinator's node id just before a transaction's commit goes to the wire.
+    """Attempts by transactions. ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
 
-    ``is_wanted`` returns whether the commit is still needed: if not, the transaction is aborted while that is possible.
+    If ``is_wanted`` returns False, the commit has expired, and the transaction is aborted while that is possible.
     """
 
     def __init__(
@@ -176,7 +174,7 @@ class TransactionalAttempts:
         """Commit ``offset``, in as many steps as needed; return Kafka's code of the result."""
         transaction = self._transaction
         transaction.begin()
-        while transaction.under_way:
+        while transaction.has_request:
             await asyncio.sleep(transaction.wait_ms / 1000)
             if not self._is_wanted():
                 transaction.abandon()
@@ -187,16 +185,16 @@ class TransactionalAttempts:
             except UnsupportedError:
                 error = int(ErrorCode.unsupported_version)
             except (OSError, ProtocolError):
-                transaction.unanswered()
+                transaction.on_no_response()
                 continue
             if transaction.coordinator_lost(error):
                 committing = transaction.stage is Stage.COMMITTING
                 (self._group_coordinator if committing else self._transaction_coordinator).forget()
-            transaction.answered(error)
+            transaction.on_response(error)
         return transaction.error
 
     async def _send(self, offset: int) -> int:
-        """Send the request of the current stage; return the response's code."""
+        """Send the request of the current stage; return the error code of the response."""
         transaction, coordinator, group = self._transaction, self._transaction_coordinator, self._target.group
         stage, (producer_id, epoch) = transaction.stage, transaction.identity
         sender = {"transactional_id": self._id, "producer_id": producer_id, "producer_epoch": epoch}

@@ -1,9 +1,9 @@
 """Reference committer: commits of many groups without members, each sent as early as ``rules/commits.py`` allows.
 
-A target (a partition of a group) with something to commit has a task, which makes one attempt at a time. Targets do not
-wait for each other. A broker reads a connection's next request after it has answered the previous request, so commits
-that share a connection would never get into the same batch of a coordinator, and such batches are the subject of
-KIP-1224. Therefore targets are distributed over several connections (*lanes*).
+A target (a partition of a group) with pending commits has a task, which makes one attempt at a time. A broker reads a
+connection's next request after its response to the previous request, so commits that share a connection would never get
+into the same batch of a coordinator, and such batches are the subject of KIP-1224. Therefore targets are distributed
+over several connections (*lanes*).
 """
 
 import asyncio
@@ -33,10 +33,9 @@ _SOONEST_MS = 1.0  # lower limit, so that a wait rounded to 0 does not spin
 
 
 class Committer:
-    """Commits offsets. Belongs to the event loop that it is started on.
+    """Commits of many groups, on one event loop.
 
-    ``report`` is called once for every offered commit, at its deadline at the latest, and must not raise. ``on_event``
-    receives ``commit_retried`` (group, topic, partition, why) and the events of the connections.
+    ``report`` is called once for every offered commit, at its deadline at the latest, and must not raise.
     """
 
     def __init__(
@@ -52,8 +51,6 @@ class Committer:
         self._lanes: list[ConnectionLane] = []
         for _ in range(settings.connections_per_broker):
             brokers = NetworkClient(
-                settings.bootstrap_servers,
-                settings.client_id,
                 settings,
                 self._metadata,
                 monotonic_ms,
@@ -73,7 +70,7 @@ class Committer:
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:
-        """Node id → bytes sent to it and received from it so far, over all connections."""
+        """Node id → bytes (sent, received) so far, over all connections."""
         sums: dict[int, tuple[int, int]] = {}
         for lane in self._lanes:
             for node_id, (sent, received) in lane.brokers.traffic.items():
@@ -81,12 +78,8 @@ class Committer:
                 sums[node_id] = (sent_before + sent, received_before + received)
         return sums
 
-    # ---- the start
-
     async def start(self, targets: Sequence[Target]) -> None:
-        """Prepare the first commit: get the topics' metadata, find the coordinators and connect to them.
-
-        Retries without a limit; the caller sets the deadline.
+        """Get the topics' metadata and connect to the coordinators; retries without a limit.
 
         Raises: BrokerError: this client is not authorized for a topic or a group. UnsupportedError: the brokers lack a
         required version.
@@ -103,7 +96,7 @@ class Committer:
                 self._attempts[target] = PlainAttempts(target, lane, sent)
 
         async def prepare(lane_targets: Iterable[Target]) -> None:
-            for target in lane_targets:  # one after the other: there may be thousands
+            for target in lane_targets:  # one after the other, because there may be thousands
                 await retry_until_answered(self._attempts[target].prepare, self._backoff)
 
         lanes = len(self._lanes)
@@ -117,15 +110,10 @@ class Committer:
                 reason = codes.name(topic.error)
                 raise BrokerError(f"offsets of the topic {name} cannot be committed: {reason}", topic.error)
             if topic is None or topic.error:
-                raise ConnectionError(f"the topic {name} is not known yet")
-
-    # ---- commits
+                raise ConnectionError(f"the metadata lacks the topic {name}")
 
     def offer(self, target: Target, offset: int, *, token: int) -> None:
-        """Commit ``offset`` for one of the targets given to ``start``.
-
-        Raises the unexpected error that ended the target's task earlier, if any.
-        """
+        """Commit ``offset`` for a target given to ``start``; raise the error that ended the target's task, if any."""
         self._commits.offer(target, offset, token, monotonic_ms())
         self._wake()
         task = self._tasks.get(target)
@@ -135,7 +123,7 @@ class Committer:
             self._tasks[target] = asyncio.create_task(self._work(target))
 
     async def _work(self, target: Target) -> None:
-        """Run until the target has nothing left to commit."""
+        """Run until the target has no pending commit."""
         while (wait_ms := self._commits.wait_ms(target, monotonic_ms())) < inf:
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
@@ -143,10 +131,10 @@ class Committer:
             try:
                 error = await self._attempts[target].make(self._commits.begin(target))
             except (OSError, ProtocolError) as unanswered:
-                self._commits.unanswered(target, monotonic_ms())
+                self._commits.on_no_response(target, monotonic_ms())
                 self._report_retry(target, str(unanswered))
                 continue
-            self._report_all(self._commits.answered(target, error, monotonic_ms()))
+            self._report_all(self._commits.on_response(target, error, monotonic_ms()))
             if error in COMMIT_RETRIABLE:
                 self._report_retry(target, codes.name(error))
 
@@ -163,8 +151,6 @@ class Committer:
             self._report_all(self._commits.expire(now_ms))
             refresh_ms = self._lanes[0].brokers.refresh_if_due()
             await self._wake.wait(max(_SOONEST_MS, min(refresh_ms, self._commits.next_deadline_ms - now_ms)))
-
-    # ---- the end
 
     async def close(self, timeout_ms: float) -> None:
         """Wait ``timeout_ms`` for open commits, report the remaining commits as failed or in doubt, end all tasks."""

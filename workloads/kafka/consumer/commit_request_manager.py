@@ -2,10 +2,6 @@
 
 OffsetCommit and OffsetFetch use version 9, which has the member's epoch (KIP-848) and names topics. In Kafka an
 explicit commit with a stale epoch fails; this client retries with the new epoch, as Kafka does for automatic commits.
-
-Automatic commits (``enable.auto.commit``, Kafka's ``AutoCommitState``): ``poll``, the revocation of partitions and
-``close`` commit the positions. A position covers only records of earlier polls, so committed records have reached the
-application. A failed commit is reported and not retried, because the next commit covers its offsets.
 """
 
 import asyncio
@@ -31,14 +27,14 @@ A = TypeVar("A")
 
 
 class Membership(NamedTuple):
-    """Identity of a commit. The default is a consumer with assigned partitions, which is not a member of the group."""
+    """Identity of a commit; by default that of a consumer that isn't a member of the group."""
 
     member_id: str = ""
     epoch: int = UNKNOWN
 
 
 class Committed(NamedTuple):
-    """A committed offset, and the leader epoch of the record before it."""
+    """Committed offset, and the leader epoch of the record before that offset."""
 
     offset: int
     epoch: int = UNKNOWN
@@ -57,16 +53,16 @@ class CommittedOffsets:
     ) -> None:
         self._group_id, self._coordinator, self._backoff = group_id, coordinator, backoff
         self._timeout_ms, self._membership = timeout_ms, membership
-        self._turn = asyncio.Lock()  # one commit at a time: an earlier commit cannot overtake a later one
+        self._turn = asyncio.Lock()  # one commit at a time, so that no earlier commit overtakes a later commit
 
     async def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit ``offsets``; raise TimeoutError at the deadline, BrokerError if the group rejects them."""
+        """Commit ``offsets``; raise TimeoutError at the deadline, BrokerError if the group rejects the commit."""
         if offsets:
             async with self._turn:
                 await self._until_done(lambda: self._commit(offsets))
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """Return the committed offsets of ``partitions``, without partitions that have none; errors as ``commit``."""
+        """Return the offsets that the group has committed for ``partitions``; errors as ``commit``."""
 
         def request(messages: Any) -> Any:
             member = self._membership()
@@ -127,7 +123,7 @@ class CommittedOffsets:
         self._check([part.error_code for topic in response.topics for part in topic.partitions])
 
     def _check(self, errors: Iterable[int]) -> None:
-        """Raise ConnectionError for retriable errors, BrokerError for all other errors."""
+        """Raise ConnectionError for a retriable error, BrokerError for any other error; 0 is no error."""
         for error in map(int, filter(None, errors)):
             if error in codes.COORDINATOR_MOVED:
                 self._coordinator.forget()
@@ -141,7 +137,7 @@ class CommittedOffsets:
 
 
 def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Committed]:
-    """Return the valid positions, which may be committed now."""
+    """Return the offsets of all valid positions."""
     return {
         tp: Committed(position.offset, position.offset_epoch)
         for tp in positions
@@ -150,7 +146,12 @@ def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Comm
 
 
 class AutoCommit:
-    """Automatic commits of one consumer, if they are enabled."""
+    """Automatic commits of one consumer: ``enable.auto.commit``, Kafka's ``AutoCommitState``.
+
+    ``poll``, the revocation of partitions and ``close`` commit the positions. A position covers only records of earlier
+    polls, so committed records have reached the application. A failed commit is reported and not retried, because the
+    next commit covers its offsets.
+    """
 
     def __init__(
         self, store: CommittedOffsets, positions: SubscriptionState, settings: ConsumerSettings, on_event: EventListener
@@ -161,7 +162,7 @@ class AutoCommit:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def polled(self, now_ms: float) -> None:
-        """Note that a poll starts: the records of earlier polls are processed. Commit them if it is time."""
+        """Commit the records of earlier polls if ``auto.commit.interval.ms`` has passed; called when a poll starts."""
         if not self._enabled:
             return
         if self._due_ms is None:
@@ -171,7 +172,7 @@ class AutoCommit:
             self.begin()
 
     def begin(self) -> asyncio.Task[None] | None:
-        """Start to commit all positions; None if commits are not automatic."""
+        """Start to commit all positions; None if automatic commits are disabled."""
         if not self._enabled:
             return None
         task = asyncio.create_task(self._commit(offsets_to_commit(self._positions)))

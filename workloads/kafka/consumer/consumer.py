@@ -1,8 +1,7 @@
 """Reference consumer: the application's view, and the loop that drives it.
 
-The consumer fetches ahead by one response per node; data that is not polled blocks further fetches, so memory is
-bounded by ``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers. The rules are in
-``workloads/kafka/rules``.
+The consumer fetches ahead by one response per node; data that is not polled blocks further fetches from its node, so
+memory is bounded by ``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers.
 """
 
 import asyncio
@@ -33,10 +32,9 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 class Consumer:
-    """Consumer with a bounded buffer. Belongs to the event loop that it is started on.
+    """Consumer on one event loop, for either ``assign`` or ``subscribe``.
 
-    Use either ``assign`` or ``subscribe``. Everything that concerns the application happens in ``poll``: it delivers
-    batches, calls back about partitions, and commits what earlier polls delivered.
+    ``poll`` delivers batches, calls back about partitions, and commits the records of earlier polls.
     """
 
     def __init__(self, settings: ConsumerSettings, *, on_event: EventListener) -> None:
@@ -45,8 +43,6 @@ class Consumer:
         metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
         positions = SubscriptionState(settings.auto_offset_reset)
         self.brokers = NetworkClient(
-            settings.bootstrap_servers,
-            settings.client_id,
             settings,
             metadata,
             monotonic_ms,
@@ -95,7 +91,7 @@ class Consumer:
         self._tasks.append(task)
 
     async def _run(self) -> None:
-        """Run metadata, lookups, validations and fetches; raise UnsupportedError if no broker can be fetched from."""
+        """Run metadata, lookups, validations and fetches; raise UnsupportedError if no broker supports Fetch."""
         while True:
             metadata_ms = self.brokers.refresh_if_due()
             now_ms = monotonic_ms()
@@ -103,7 +99,7 @@ class Consumer:
             await self._wake_loop.wait(min(metadata_ms, fetch_ms, self._offsets.step(now_ms)))
 
     def check(self) -> None:
-        """Raise the error that has ended this consumer, if any; every later ``poll`` raises it, too."""
+        """Raise the error that has ended this consumer, if any; every later ``poll`` raises the same error."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -111,10 +107,9 @@ class Consumer:
     # ---- what to read
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Get the metadata of ``topics``, which ``assign`` and ``subscribe`` need.
+        """Get the metadata of ``topics``, which ``assign`` and ``subscribe`` need; raise ClientError for final errors.
 
-        Retries while no broker answers; the caller sets the deadline. A topic unknown to the brokers may still be
-        created, within ``default.api.timeout.ms``. Raises a ``ClientError`` for final errors.
+        Retries without a limit while no broker answers, and for ``default.api.timeout.ms`` while a topic is unknown.
         """
         topic_deadline_ms = monotonic_ms() + self._shared.settings.default_api_timeout_ms
         self._shared.metadata.want(topics)
@@ -140,7 +135,7 @@ class Consumer:
         return [TopicPartition(topic, item.partition) for item in metadata.partitions] if metadata else []
 
     def assign(self, positions: Mapping[TopicPartition, Start]) -> None:
-        """Assign exactly these partitions, each with its start."""
+        """Replace the assignment by these partitions, each with its start."""
         self._shared.metadata.want({tp.topic for tp in positions})
         self._shared.buffer.drop(positions)
         self._shared.assign(positions)
@@ -153,7 +148,7 @@ class Consumer:
         self._wake_loop()
 
     async def subscribe(self, topics: Sequence[str], on_assigned: OnPartitions, on_revoked: OnPartitions) -> None:
-        """Join ``group.id`` (KIP-848); ``poll`` calls back with partitions. Raises SettingError without a group."""
+        """Join ``group.id`` (KIP-848); ``poll`` calls back with partitions."""
         group = self._require_group("subscribe")
         self._shared.metadata.want(topics)
         group.join(topics, on_assigned, on_revoked)
@@ -169,16 +164,14 @@ class Consumer:
     async def poll(self, timeout_ms: float) -> list[Fetched]:
         """Return whole batches with about ``max.poll.records`` records; empty after the time-out.
 
-        The event loop's other work gets a turn in any case.
-
-        Raises: BrokerError: a final error: not authorized, excluded from the group for good (then ``check`` raises it,
-        too), or no offset to continue from under ``auto.offset.reset=none``. ProtocolError: a corrupt batch; the next
-        poll fetches it again. UnsupportedError: a broker, a format or a codec that this client cannot read.
+        Raises: BrokerError: not authorized, excluded from the group for good (then ``check`` raises the error, too), or
+        no offset to continue from under ``auto.offset.reset=none``. ProtocolError: a corrupt batch; the next poll
+        fetches the batch again. UnsupportedError: a broker, a format or a codec that this client cannot read.
         """
         buffer, deadline_ms = self._shared.buffer, monotonic_ms() + timeout_ms
         if self._group:
             self._group.polled()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # other tasks get a turn even if data is buffered
         while True:
             self.check()
             if self._group:
@@ -201,7 +194,7 @@ class Consumer:
         return None if position is None else position.offset
 
     async def offsets_for(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each log, or the one after its last record. Retries until all are known."""
+        """Return the first offset of each log, or the end offset. Retries until every offset is known."""
         return await self._offsets.find(end, partitions)
 
     # ---- the group's offsets
@@ -209,8 +202,8 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets, or every position.
 
-        Raises: BrokerError: the group rejects the commit. TimeoutError: ``default.api.timeout.ms`` is over.
-        SettingError: there is no group.
+        Raises: BrokerError: the group rejects the commit. TimeoutError: no success within ``default.api.timeout.ms``.
+        SettingError: ``group.id`` is not set.
         """
         store = self._require_group("commit").store
         if offsets is None:
@@ -219,14 +212,14 @@ class Consumer:
             await store.commit({tp: Committed(offset) for tp, offset in offsets.items()})
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the group's committed offsets, without partitions that have none; raises as ``commit``."""
+        """Return the offsets that the group has committed for ``partitions``; raises as ``commit``."""
         commits = await self._require_group("read committed offsets").store.committed(partitions)
         return {tp: committed.offset for tp, committed in commits.items()}
 
     # ---- the end
 
     async def close(self, timeout_ms: float) -> None:
-        """Commit (if automatic), leave the group and end the sessions within ``timeout_ms``; then end all tasks."""
+        """Commit (if automatic), leave the group and close the fetch sessions within ``timeout_ms``; end all tasks."""
         for task in self._tasks:
             task.cancel()
         try:

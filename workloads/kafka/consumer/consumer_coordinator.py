@@ -2,8 +2,7 @@
 
 Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``; the state machine is in ``rules/consumer_group.py``. A
 consumer that assigns its partitions itself commits without being a member; a subscribing consumer is a member, with
-heartbeats while ``run`` runs. ConsumerGroupHeartbeat is used in versions 0 and 1; of the additions in version 1, only
-the member id that the client chooses is used.
+heartbeats while ``run`` runs.
 """
 
 import asyncio
@@ -38,14 +37,15 @@ from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 HEARTBEAT = ApiVersionRange(Api.CONSUMER_GROUP_HEARTBEAT, 0, 1)
+"""Version 1 adds the member id that the client chooses."""
 UNCHANGED_MS = -1
 
 OnPartitions = Callable[[Sequence[TopicPartition]], None]
-"""The application's callback, called from ``poll`` and ``close`` only; it must not block."""
+"""Callback of the application, called from ``poll`` and ``close`` only; must not block."""
 
 
 class ConsumerCoordinator:
-    """One consumer and its group. ``run`` in the background once it has joined; ``polled`` and ``settle`` from poll."""
+    """Group of one consumer. ``run`` sends heartbeats in the background; ``poll`` calls ``polled`` and ``settle``."""
 
     def __init__(self, group_id: str, shared: ConsumerContext) -> None:
         settings = shared.settings
@@ -128,7 +128,7 @@ class ConsumerCoordinator:
         try:
             response = await self._coordinator.ask(HEARTBEAT, request)
         except (OSError, ProtocolError) as error:
-            self._member.failed(self._shared.clock_ms())
+            self._member.on_failure(self._shared.clock_ms())
             self._shared.on_event("heartbeat_failed", reason=str(error) or type(error).__name__)
             return
         error_code = int(response.error_code)
@@ -139,7 +139,7 @@ class ConsumerCoordinator:
         )
         interval_ms = response.heartbeat_interval / MILLISECOND
         answer = HeartbeatAnswer(error_code, response.member_epoch, interval_ms, assignment)
-        verdict = self._member.answered(answer, self._shared.clock_ms())
+        verdict = self._member.on_response(answer, self._shared.clock_ms())
         if verdict is not Verdict.CONTINUE:
             self._shared.on_event("group_error", error=codes.name(error_code), verdict=verdict.name.lower())
         if verdict is Verdict.FIND_COORDINATOR:
@@ -154,25 +154,25 @@ class ConsumerCoordinator:
     # ---- the assignment
 
     def polled(self) -> None:
-        """Note that a poll starts: records of earlier polls may be committed."""
+        """Commit the records of earlier polls if automatic commits are due; called when a poll starts."""
         self._commits.polled(self._shared.clock_ms())
 
     def settle(self) -> None:
-        """Apply the group's changes as far as possible now; call this from ``poll``.
+        """Apply the group's changes as far as possible now; called from ``poll``.
 
-        Revoked partitions are no longer fetched and delivered, then committed (if that is automatic), then released
-        with ``on_revoked``; only then are new partitions taken with ``on_assigned``. The commit does not block: the
-        remaining partitions are read in the meantime.
+        A revoked partition is no longer fetched and delivered, then committed (if commits are automatic), then released
+        with ``on_revoked``; new partitions follow with ``on_assigned``. The commit does not block: ``poll`` delivers
+        the remaining partitions in the meantime.
         """
         member, shared = self._member, self._shared
-        if member.state is MemberState.FENCED:  # an excluded member has lost its partitions
+        if member.state is MemberState.FENCED:  # the member has lost its partitions
             self._commits.cancel()
             lost = sorted(shared.positions)
             self._release(lost)
             listed = [[tp.topic, tp.partition] for tp in lost]
             shared.on_event("partitions_lost", partitions=listed, member_id=member.member_id)
             self._step = None
-            member.released()
+            member.rejoin()
             self._wake()
         for topic_id in member.unresolved - self._topic_names.keys():
             name = shared.metadata.name_of(topic_id)
@@ -193,7 +193,7 @@ class ConsumerCoordinator:
             shared.positions.assign([*shared.positions, *added])
             if added:
                 self._on_assigned(added)
-            member.reconciled()
+            member.finish_step()
             self._wake()
             self._step = None
         if self._without_position() and (self._restoring is None or self._restoring.done()):
@@ -221,7 +221,7 @@ class ConsumerCoordinator:
                 continue
             except ClientError as error:
                 if isinstance(error, BrokerError) and error.code in FENCED_CODES:
-                    # the next heartbeat tells the member that it is excluded
+                    # The response to the next heartbeat excludes the member.
                     await asyncio.sleep(self._shared.backoff.ms(0) / 1000)
                     continue
                 for tp in missing:
@@ -233,7 +233,7 @@ class ConsumerCoordinator:
                     continue
                 if (commit := committed.get(tp)) is not None:
                     if commit.epoch != UNKNOWN:
-                        metadata.saw_epoch(tp, commit.epoch)
+                        metadata.update_epoch(tp, commit.epoch)
                     positions.seek(tp, FetchPosition(commit.offset, commit.epoch, metadata.leader(tp)))
                 elif positions.policy != "none":
                     positions.reset(tp)
@@ -246,7 +246,7 @@ class ConsumerCoordinator:
     # ---- the end
 
     async def leave(self) -> None:
-        """Commit if that is automatic, release all partitions and leave the group; ``run`` must have ended."""
+        """Commit (if automatic), release all partitions and leave the group; ``run`` must have ended."""
         if self._member.state is MemberState.FENCED:
             self._commits.cancel()
         else:

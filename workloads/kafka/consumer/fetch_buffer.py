@@ -1,7 +1,7 @@
-"""Fetched data that is not delivered yet: one entry per partition, bounded by one fetch per node.
+"""Fetched data before its delivery: one entry per partition, bounded by one fetch per node.
 
-Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; then the position moves behind them,
-so a position always reflects what the application has received, and may be committed.
+Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; the position then moves behind the
+delivered batches, so a position covers only records that the application has received, and may be committed.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,7 @@ from aftershock.workloads.kafka.wire.batch import Batch, parse
 
 
 class Fetched(NamedTuple):
-    """A delivered batch. Its records from ``first_offset`` on are new; earlier records were not requested.
-
-    ``high_watermark`` is from the fetch response, ``broker_id`` is the responding broker, ``leader_epoch`` the batch's.
-    """
+    """Batch to deliver, without its records before ``first_offset``; ``broker_id``: the broker that responded."""
 
     topic: str
     partition: int
@@ -29,7 +26,7 @@ class Fetched(NamedTuple):
 
 
 class CompletedFetch:
-    """One partition of one response. ``offset`` is the position after the batches delivered so far."""
+    """Partition of one response. ``offset`` is the position after the delivered batches."""
 
     def __init__(
         self,
@@ -47,10 +44,10 @@ class CompletedFetch:
         self._has_batch = False
 
     def next(self) -> Fetched | None:
-        """Return the next batch that is not entirely before ``offset``; None at the end.
+        """Return the next batch with ``offset`` or a later offset; None at the end.
 
-        Raises: ProtocolError: the batch is corrupt, or there is no complete batch. UnsupportedError: an old format, or
-        a codec that is not installed.
+        Raises: ProtocolError: a corrupt batch, or no complete batch. UnsupportedError: an old format, or a codec that
+        is not installed.
         """
         for batch in self._batches:
             self._has_batch = True
@@ -65,7 +62,7 @@ class CompletedFetch:
 
 
 class FetchBuffer:
-    """Entries in the order of arrival, and errors."""
+    """Fetched partitions and errors, both in the order of arrival."""
 
     def __init__(self, positions: SubscriptionState) -> None:
         self._positions = positions
@@ -87,12 +84,12 @@ class FetchBuffer:
             self._problems.pop(tp, None)
 
     def fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Keep an error until ``problem`` returns it; until then the partition is not fetched."""
+        """Store an error until ``problem`` returns the error; until then the partition is not fetched."""
         self._problems[tp] = error
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
-        """Partitions with data, whether or not the data is still current."""
+        """Partitions with data, current or not."""
         return self._entries.keys()
 
     def has_problem(self, tp: TopicPartition) -> bool:
@@ -103,16 +100,25 @@ class FetchBuffer:
         return self._problems.pop(next(iter(self._problems))) if self._problems else None
 
     def take(self, records_max: int) -> list[Fetched]:
-        """Return whole batches in order of arrival, until they have ``records_max`` records or more.
+        """Return whole batches in order of arrival, with ``records_max`` records or more if there are as many.
 
-        The position moves behind every batch, also behind batches that are not delivered: control batches, and batches
-        emptied by compaction.
+        The position also moves behind batches that are not delivered: control batches, and batches emptied by
+        compaction.
         """
         batches: list[Fetched] = []
         count = 0
         while self._entries and count < records_max:
             entry = next(iter(self._entries.values()))
-            fetched = self._next_batch(entry)
+            fetched = None
+            # An entry isn't current if its partition was revoked, reset or sought, or awaits validation.
+            if self._positions.is_current(entry.tp, entry.offset):
+                try:
+                    fetched = entry.next()
+                except ProtocolError as error:
+                    problem = f"{entry.tp} at offset {entry.offset}: {error}; the next poll fetches it again"
+                    self.fail(entry.tp, ProtocolError(problem))
+                except UnsupportedError as error:
+                    self.fail(entry.tp, UnsupportedError(f"{entry.tp} at offset {entry.offset}: {error}"))
             if fetched is None:
                 del self._entries[entry.tp]
                 self._positions.move_to_end(entry.tp)  # the next fetch serves all other partitions first
@@ -123,20 +129,3 @@ class FetchBuffer:
                 batches.append(fetched)
                 count += fetched.batch.count
         return batches
-
-    def _next_batch(self, entry: CompletedFetch) -> Fetched | None:
-        """Return the next batch of an entry.
-
-        None if the entry has ended or failed, or is not current: the partition was revoked, reset or sought, or its
-        position must be validated first.
-        """
-        if not self._positions.is_current(entry.tp, entry.offset):
-            return None
-        try:
-            return entry.next()
-        except ProtocolError as error:
-            where = f"{entry.tp} at offset {entry.offset}"
-            self.fail(entry.tp, ProtocolError(f"{where}: {error}; the next poll fetches it again"))
-        except UnsupportedError as error:
-            self.fail(entry.tp, UnsupportedError(f"{entry.tp} at offset {entry.offset}: {error}"))
-        return None

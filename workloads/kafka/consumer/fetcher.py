@@ -1,9 +1,8 @@
 """Fetcher of one consumer: routes, requests, responses, and the cost of fetches on the wire.
 
-Kafka's ``AbstractFetch`` and ``Fetcher``. The fetcher owns no task: ``step`` starts what can be started, responses
-arrive by callback on the loop, and ``on_change`` is called after each. Requests use versions 15 to 17, which identify
-topics by id; 16 has the leader hints of KIP-951, the additions of 17 are for followers. There is no back-off for
-partitions with errors, because Kafka has none: the back-off of connections and throttle times (KIP-219) bound the loop.
+Kafka's ``AbstractFetch`` and ``Fetcher``. The fetcher owns no task: ``step`` starts fetches, and callbacks on the loop
+handle responses. As in Kafka, partitions with errors have no back-off: the back-off of connections and throttle times
+(KIP-219) bound the loop.
 """
 
 import asyncio
@@ -33,22 +32,21 @@ from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 FETCH = ApiVersionRange(Api.FETCH, 15, 17)
+"""Versions that identify topics by id; 16 has the leader hints of KIP-951, the additions of 17 are for followers."""
 NETWORK_EXCEPTION = 13
 FetchPartitions = Mapping[TopicPartition, FetchPartition]
 
 
 class FetchAnswer(NamedTuple):
-    """A Fetch response by partition. ``unknown_topic_ids`` are ids that the session does not know."""
+    """Fetch response by partition. ``unknown_topic_ids``: topic ids that are not in the session."""
 
     partitions: Mapping[TopicPartition, Any]
     unknown_topic_ids: tuple[UUID, ...]
 
 
 def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSettings) -> Any:
-    """Return the request for a plan; the rack is sent only if reading from replicas is on.
-
-    Only neighbours of the same topic share an entry, because the order of partitions is the order of service.
-    """
+    """Return the request for a plan; the rack is sent only if reading from replicas is on."""
+    # Only neighbouring partitions of a topic share an entry, because the order of partitions is the order of service.
     topics = tuple(
         messages.FetchTopic(
             topic_id=topic_id,
@@ -82,7 +80,7 @@ def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSetti
 
 
 def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
-    """Return the partitions of a response; ``topic_names`` are the session's."""
+    """Return the partitions of a response; ``topic_names`` is that of the fetch session."""
     topics = [(topic_names[topic.topic_id], topic) for topic in response.responses if topic.topic_id in topic_names]
     return FetchAnswer(
         {TopicPartition(name, part.partition_index): part for name, topic in topics for part in topic.partitions},
@@ -91,10 +89,10 @@ def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
 
 
 class FetchRoutes:
-    """Node to fetch from, for each partition of a consumer: the leader, or the replica that it is leased to (KIP-392).
+    """Node to fetch each partition from: the leader, or the replica of the partition's lease (KIP-392).
 
-    Reports ``replica_switched`` and ``replica_failed_back``, the latter with the reason. ``on_event`` should be
-    rate-limited: a replica that keeps failing is left and chosen again with every fetch.
+    Reports ``replica_switched`` and ``replica_failed_back``. ``on_event`` should be rate-limited, because a failing
+    replica may be dropped and chosen again with every fetch.
     """
 
     def __init__(
@@ -113,9 +111,9 @@ class FetchRoutes:
                 self._replicas.clear(tp)
 
     def node_for(self, tp: TopicPartition, now_ms: float) -> int:
-        """Return the node to fetch from next; UNKNOWN, after requesting metadata, if there is none.
+        """Return the node to fetch from next; UNKNOWN, after a request for metadata, without a known node.
 
-        While the metadata has no leader the position keeps its previous one, as in Kafka.
+        While the metadata has no leader the position keeps its previous leader, as in Kafka.
         """
         position, partition = self._positions.position(tp), self._metadata.partition(tp)
         if position is None or partition is None:
@@ -138,17 +136,17 @@ class FetchRoutes:
         return node_id
 
     def redirected(self, tp: TopicPartition, node_id: int, now_ms: float) -> None:
-        """Lease the replica that the leader named; UNKNOWN for none."""
+        """Lease the replica that the leader named in a response; UNKNOWN if the leader named no replica."""
         if node_id != UNKNOWN and self._replicas.grant(tp, node_id, now_ms):
             self._report("replica_switched", tp, node_id)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool) -> AfterError:
-        """Return the reaction to a partition's error. ``current``: the request was for the current position."""
+        """Return the action after a partition's error. ``current``: the request was for the current position."""
         with self._reporting_lease_end(tp, codes.name(error)):
             return self._replicas.on_error(tp, error, current=current, resets=self._positions.policy != "none")
 
-    def failed(self, partitions: Iterable[TopicPartition]) -> None:
-        """End the leases of these partitions: a request with them got no response."""
+    def on_failure(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the leases of the partitions of a request without a response."""
         for tp in partitions:
             with self._reporting_lease_end(tp, "request failed"):
                 self._replicas.clear(tp)
@@ -166,7 +164,7 @@ class FetchRoutes:
 
 
 class PendingFetch(NamedTuple):
-    """A request in flight: its node, its session, whether it is full, and the partitions that it covers."""
+    """Fetch request in flight, with all partitions of its session."""
 
     node_id: int
     session: FetchSession
@@ -175,11 +173,10 @@ class PendingFetch(NamedTuple):
 
 
 class Fetcher:
-    """Fetch loop of one consumer, a step at a time.
+    """Fetches and fetch sessions of one consumer.
 
-    The counters of bytes are KIP-227's figures. ``fetch_request_bytes`` and ``fetch_response_bytes`` are whole frames;
-    ``fetch_record_bytes`` are the records in responses, which cost the same with and without a session. The suffix is
-    ``_full`` or ``_incremental``.
+    Counters, KIP-227's figures: ``fetch_request_bytes`` and ``fetch_response_bytes`` of whole frames, and
+    ``fetch_record_bytes`` of the records in responses, each with the suffix ``_full`` or ``_incremental``.
     """
 
     def __init__(self, shared: ConsumerContext, routes: FetchRoutes) -> None:
@@ -194,15 +191,14 @@ class Fetcher:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counters of all sessions, and the cost of fetches."""
+        """Counters of all sessions, and byte counters."""
         return sum((session.counts for session in self._sessions.values()), self._bytes)
 
     def step(self, now_ms: float) -> float:
-        """Start every fetch that can be started; return milliseconds until the next try, unless an event comes first.
+        """Start every fetch that is possible now; return milliseconds until the next call, unless an event comes first.
 
-        A node has at most one fetch in flight. While a partition of a node lies in the buffer, nothing is fetched from
-        that node: fetching only the remaining partitions would make the session forget that partition, and add it
-        again right after.
+        A node has at most one fetch in flight. A node with a partition in the buffer is not fetched from: a request for
+        its other partitions would make the session forget the buffered partition, and add the partition again later.
         """
         self._routes.follow_metadata()
         buffer, positions, route = self._shared.buffer, self._shared.positions, self._routes.node_for
@@ -226,10 +222,10 @@ class Fetcher:
         return min((self._start(node_id, of_node, now_ms) for node_id, of_node in by_node.items()), default=math.inf)
 
     def _start(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
-        """Send the request, or return the time for which that is impossible.
+        """Send the request; return the time until a request is possible, infinite after a success.
 
-        A request that waits for its connection fails after ``request.timeout.ms``: the chosen replica may be dead
-        without refusing connections.
+        A request that waits for its connection fails after ``request.timeout.ms``, because a dead replica may not even
+        refuse connections.
         """
         throttled_ms = self._throttled_until_ms.get(node_id, now_ms) - now_ms
         if throttled_ms > 0:
@@ -267,20 +263,20 @@ class Fetcher:
             return
         error = future.exception()
         if error is None:
-            self._answered(pending, future.result())
+            self._on_response(pending, future.result())
         else:
             reason, session = str(error) or type(error).__name__, pending.session.is_open
-            self._on_failure(pending.node_id, pending.session.failed(), session=session, reason=reason)
+            self._on_failure(pending.node_id, pending.session.on_failure(), session=session, reason=reason)
         self._shared.on_change()
 
     def _on_failure(self, node_id: int, partitions: Collection[TopicPartition], *, session: bool, reason: str) -> None:
-        """End the leases of a failed request, and request metadata. The caller has reset the session."""
+        """End the leases of a failed request, and request metadata; the caller has reset the session."""
         self._shared.on_event("fetch_failed", node_id=node_id, session=session, reason=reason)
-        self._routes.failed(partitions)
+        self._routes.on_failure(partitions)
         self._shared.discovery.offered(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
 
-    def _answered(self, pending: PendingFetch, reply: Reply) -> None:
-        """Check a response by its session, then use its leader hints, then handle each partition by itself."""
+    def _on_response(self, pending: PendingFetch, reply: Reply) -> None:
+        """Handle a response: its fetch session, then its leader hints, then its partitions."""
         shared, response, node_id = self._shared, reply.response, pending.node_id
         throttled_ms, error = response.throttle_time / MILLISECOND, int(response.error_code)
         self._throttled_until_ms[node_id] = shared.clock_ms() + throttled_ms
@@ -290,7 +286,7 @@ class Fetcher:
         self._count_bytes("response", reply.size_bytes, pending.full)
         record_bytes = sum(len(data.records or b"") for data in answer.partitions.values())
         self._count_bytes("record", record_bytes, pending.full)
-        verdict = pending.session.answered(
+        verdict = pending.session.on_response(
             error=error,
             session_id=response.session_id,
             partitions=answer.partitions.keys(),
@@ -298,7 +294,7 @@ class Fetcher:
             unknown_topic_ids=answer.unknown_topic_ids,
         )
         event, previous_event = verdict.event, self._session_events.get(node_id)
-        # a broker that grants no sessions refuses with every response: report that once
+        # A broker that grants no session refuses with every response; report only the first refusal.
         if event is not None and not event == previous_event == SessionEvent.REFUSED:
             self._session_events[node_id] = event
             reason = verdict.problem or (codes.name(error) if error else "")
@@ -311,9 +307,9 @@ class Fetcher:
                 self._take(pending, tp, data)
 
     def _take_hints(self, pending: PendingFetch, answer: FetchAnswer, response: Any) -> None:
-        """Apply the leader hints of KIP-951 and report them.
+        """Apply and report the leader hints of KIP-951.
 
-        A refused hint is reported once: partitions with errors may repeat it a thousand times a second.
+        A refused hint is reported once, because a partition with errors may repeat the hint a thousand times a second.
         """
         errors = {
             tp: (int(data.error_code), leader_hint(data)) for tp, data in answer.partitions.items() if data.error_code
@@ -332,7 +328,7 @@ class Fetcher:
         self._routes.follow_metadata()
 
     def _take(self, pending: PendingFetch, tp: TopicPartition, data: Any) -> None:
-        """Handle one partition's data; dropped if its position is gone, or unvalidated since the hints were applied."""
+        """Handle a partition's data; ignored without a valid position: the hints may have made the position invalid."""
         if self._shared.positions.valid_position(tp) is None:
             return
         offset = pending.partitions[tp].fetch_offset
@@ -373,7 +369,7 @@ class Fetcher:
             future.cancel()
 
     async def end_sessions(self) -> None:
-        """End every session at its broker, as far as there is a connection, and wait for the responses."""
+        """Close every session at its broker, if the broker is connected, and wait for the responses."""
         futures = []
         for node_id, session in self._sessions.items():
             plan, channel = session.close(), self._shared.brokers.ready(node_id)

@@ -1,8 +1,7 @@
 """Offset lookups (ListOffsets) and validations (OffsetsForLeaderEpoch), each at the partition's leader.
 
 Kafka's ``OffsetFetcher``, ``OffsetFetcherUtils`` and ``OffsetsForLeaderEpochUtils``. A failure is retried after
-``retry.backoff.ms``, with fresh metadata; only a missing authorization is reported to the application. ListOffsets is
-used from version 4 (``currentLeaderEpoch``) to 9, OffsetsForLeaderEpoch from 3 (allowed for consumers) to 4.
+``retry.backoff.ms``, with fresh metadata; only a missing authorization is reported to the application.
 """
 
 import asyncio
@@ -21,7 +20,9 @@ from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.codec import Api
 
 LIST_OFFSETS = ApiVersionRange(Api.LIST_OFFSETS, 4, 9)
+"""Version 4 adds ``currentLeaderEpoch``."""
 OFFSET_FOR_LEADER_EPOCH = ApiVersionRange(Api.OFFSET_FOR_LEADER_EPOCH, 3, 4)
+"""Version 3 is the first version that consumers may send."""
 End = Literal["earliest", "latest"]
 TIMESTAMPS: Mapping[ResetPolicy, int] = {"earliest": -2, "latest": -1}
 UNREACHABLE = (OSError, ProtocolError)
@@ -31,21 +32,21 @@ A = TypeVar("A")
 
 
 class ListedOffset(NamedTuple):
-    """Answer of ListOffsets for one partition."""
+    """Result of ListOffsets for one partition."""
 
     error: int
     offset: int
 
 
 class LookUp(NamedTuple):
-    """End of the log to look up, and the presumed leader."""
+    """End of the log to look up at the presumed leader."""
 
     policy: ResetPolicy
     leader: Leader
 
 
 class OffsetFetcher:
-    """Lookups and validations of one consumer. ``step`` starts what is due; ``find`` is for the application."""
+    """Offset lookups and position validations of one consumer."""
 
     def __init__(self, shared: ConsumerContext) -> None:
         self._shared = shared
@@ -66,7 +67,7 @@ class OffsetFetcher:
         request: Callable[[int, dict[TopicPartition, A]], Coroutine[Any, Any, None]],
         requests: Mapping[int, dict[TopicPartition, A]],
     ) -> None:
-        """Start one request per leader for all of its partitions; the partitions are held until it is answered."""
+        """Start one request per leader for all of its partitions, which are held until the request ends."""
 
         async def guarded(node_id: int, partitions: dict[TopicPartition, A]) -> None:
             try:
@@ -97,13 +98,13 @@ class OffsetFetcher:
                 self._fail(tp, _broker_error(tp, error, action))
 
     def _fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Report the error to the application; the request is repeated after that."""
+        """Report the error to the application; the next ``step`` after the report repeats the request."""
         self._shared.buffer.fail(tp, error)
         self._shared.positions.hold((tp,), 0)
 
     async def _channel(self, node_id: int) -> Channel:
         if node_id == UNKNOWN:
-            raise ConnectionError("no leader is known")
+            raise ConnectionError("the metadata has no leader of the partition")
         return await self._shared.brokers.channel(node_id)
 
     # ---- lookups
@@ -112,14 +113,14 @@ class OffsetFetcher:
         answers, positions = await self._list(node_id, requests), self._shared.positions
         for tp, (error, offset) in answers.items():
             policy = requests[tp].policy
-            if not error and positions.looked_up(tp, policy, offset, self._shared.metadata.leader(tp)):
+            if not error and positions.apply_lookup(tp, policy, offset, self._shared.metadata.leader(tp)):
                 self._report("position_found", tp, offset=offset, end=policy)
         self._handle_errors({tp: answer.error for tp, answer in answers.items() if answer.error}, "looked up")
 
     async def _list(
         self, node_id: int, requests: Mapping[TopicPartition, LookUp]
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return an answer for each of ``requests``: a partition missing in the response is unknown."""
+        """Return a result for each of ``requests``; a partition that the response lacks is an unknown partition."""
         channel = await self._channel(node_id)
         messages = LIST_OFFSETS.messages(channel.versions)
         topics = tuple(
@@ -143,13 +144,13 @@ class OffsetFetcher:
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 if part.leader_epoch != UNKNOWN:
-                    self._shared.metadata.saw_epoch(tp, part.leader_epoch)
+                    self._shared.metadata.update_epoch(tp, part.leader_epoch)
                 if tp in answers:
                     answers[tp] = ListedOffset(int(part.error_code), part.offset)
         return answers
 
     async def find(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where these logs start or end. Retries until all are known; raise BrokerError for a final error."""
+        """Return the start or end offset of each log. Retries until all are known; raises BrokerError if refused."""
         offsets: dict[TopicPartition, int] = {}
         while missing := [tp for tp in partitions if tp not in offsets]:
             requests = {tp: LookUp(end, self._shared.metadata.leader(tp)) for tp in missing}
@@ -170,11 +171,9 @@ class OffsetFetcher:
     # ---- validations
 
     async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
-        """Compare positions with the leader's log.
+        """Compare positions with the leader's log (rule 4 of a position in ``subscription_state.py``).
 
-        A truncated log moves the position back to the log's new end (``subscription_state.py``); without a reset policy
-        the truncation is reported to the application, too. If the broker does not allow consumers to ask
-        (OffsetsForLeaderEpoch before version 3), positions stay unchanged.
+        Positions stay unchanged if the broker is too old for OffsetsForLeaderEpoch from consumers.
         """
         positions, channel = self._shared.positions, await self._channel(node_id)
         if channel.versions.offered.get(OFFSET_FOR_LEADER_EPOCH.api, (0, 0))[1] < OFFSET_FOR_LEADER_EPOCH.least:
@@ -210,12 +209,12 @@ class OffsetFetcher:
                 errors[tp] = error
                 continue
             end = EndOffset(answer.leader_epoch, answer.end_offset)
-            truncation = positions.validated(tp, position, end)
+            truncation = positions.apply_validation(tp, position, end)
             if truncation is None:
                 continue
-            mended = truncation.mended
-            self._report("truncation_detected", tp, offset=position.offset, end=end.offset, mended=mended)
-            if not mended:
+            repaired = truncation.repaired
+            self._report("truncation_detected", tp, offset=position.offset, end=end.offset, mended=repaired)
+            if not repaired:
                 end_offset = "unknown" if truncation.end is None else truncation.end.offset
                 problem = f"the log of {tp} was truncated before offset {truncation.position.offset}"
                 loss = f"(its end: {end_offset}), so records that were read are lost"
@@ -235,7 +234,7 @@ class OffsetFetcher:
 def by_node(
     requests: Mapping[TopicPartition, A], leader_of: Callable[[A], Leader]
 ) -> dict[int, dict[TopicPartition, A]]:
-    """Group requests by leader; UNKNOWN where no leader is known."""
+    """Group requests by the leader's node id, which may be UNKNOWN."""
     nodes: dict[int, dict[TopicPartition, A]] = {}
     for tp, value in requests.items():
         nodes.setdefault(leader_of(value).node_id, {})[tp] = value

@@ -1,7 +1,4 @@
-"""Settings of the reference consumer, and the context that its parts share.
-
-Names and defaults are Kafka's (4.3); there are a few additional switches.
-"""
+"""Settings of the reference consumer, and the context that the consumer's parts share."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -21,8 +18,8 @@ from aftershock.workloads.kafka.wire.codec import FRAME_BYTES_MAX
 
 MEBIBYTE = 1024 * 1024
 FETCH_BYTES_MAX = FRAME_BYTES_MAX - 10 * MEBIBYTE
-"""Upper limit of ``fetch.max.bytes`` (Kafka: 2 GiB). A frame above ``FRAME_BYTES_MAX`` would break the connection, and
-be requested again; a response also has fields of its own and, when a broker exceeds the limit, one more batch."""
+"""Upper limit of ``fetch.max.bytes`` (Kafka: 2 GiB). A frame above ``FRAME_BYTES_MAX`` would break the connection; a
+response also has other fields and, when a broker exceeds the limit, one more batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +71,7 @@ class ConsumerContext(NamedTuple):
     on_change: Callable[[], None]
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Assign exactly these partitions; drop the data and leases of the others."""
+        """Replace the assignment; drop the data and leases of partitions that are no longer assigned."""
         removed = set(self.positions).difference(partitions)
         self.positions.assign(partitions)
         self.buffer.drop(removed)

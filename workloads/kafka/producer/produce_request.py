@@ -4,7 +4,7 @@ A batch is built for each attempt, because its sequence numbers may have changed
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -29,7 +29,7 @@ from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 
 class ProducerRules(NamedTuple):
-    """Rules of one producer. ``idempotence`` is None if it is switched off; ``backoff`` is that of retries."""
+    """Rules of one producer. ``backoff`` applies to retries."""
 
     backoff: Backoff
     metadata: Metadata
@@ -40,11 +40,8 @@ class ProducerRules(NamedTuple):
 
     @classmethod
     def of(cls, settings: ProducerSettings, draw: random.Random) -> Self:
-        """Create the rules for the settings; all randomness comes from ``draw``.
-
-        Partitioning has a random stream of its own: the number of back-off draws depends on timing and must not move
-        records.
-        """
+        """Create the rules for the settings; all randomness comes from ``draw``."""
+        # Partitioning has a separate random stream: the number of back-off draws depends on timing.
         partitions = random.Random(draw.getrandbits(64))  # noqa: S311  # spreads load; not a secret
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
         metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
@@ -71,11 +68,11 @@ class ProducerRules(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Result of one batch. ``tokens`` are its records', in order; record i has offset ``base_offset + i``.
+    """Result of one batch. ``tokens``: of the batch's records; record i has offset ``base_offset + i``.
 
-    ``error`` is Kafka's code, 0 for success; ``base_offset`` is -1 if Kafka did not return it. ``in_doubt``: some
-    attempt was sent and not definitively refused, so the records may be in the log, or may still get there.
-    ``broker_id`` and ``leader_epoch`` are those of the last attempt; -1, and 0 ``attempts``, if nothing was sent.
+    ``error``: Kafka's code, 0 for success. ``base_offset``: -1 if Kafka did not return an offset. ``in_doubt``: an
+    attempt was sent and not definitively refused, so the records may be in the log now or later. ``broker_id``,
+    ``leader_epoch``: of the last attempt; -1 if nothing was sent.
     """
 
     topic: str
@@ -99,16 +96,15 @@ def rejected_delivery(topic: str, partition: int | None, token: int, error: int)
 
 
 class BatchCompleter:
-    """Completes batches, each exactly once, or returns them to the accumulator for a retry.
+    """Completes every batch exactly once, or returns the batch to the accumulator for a retry.
 
-    A batch that has ended (because it expired in flight, for example) stays ended; a later success only matters to its
-    sequence numbers.
+    A batch that has ended, for example by expiry in flight, stays ended; a later success only updates its sequence.
     """
 
     def __init__(self, settings: ProducerSettings, rules: ProducerRules, report: Report) -> None:
         self._settings, self._rules, self._report = settings, rules, report
 
-    def answered(
+    def on_response(
         self,
         batch: ProducerBatch,
         error: int,
@@ -117,13 +113,12 @@ class BatchCompleter:
         base_offset: int = UNKNOWN,
         log_start_offset: int = UNKNOWN,
     ) -> None:
-        """Handle a broker's response to an attempt: Kafka's code and the fields beside it."""
         if error and not surely_refused(error, base_offset):
             batch.in_doubt = True
         self._decide(batch, error, now_ms, base_offset, log_start_offset)
 
-    def unanswered(self, batch: ProducerBatch, error: int, now_ms: float, *, sent: bool) -> None:
-        """Handle the loss of a response. ``sent`` False: the request was never written to a connection."""
+    def on_no_response(self, batch: ProducerBatch, error: int, now_ms: float, *, sent: bool) -> None:
+        """Handle an attempt without a response. ``sent`` False: the request was never written to a connection."""
         batch.in_doubt |= sent
         self._decide(batch, error, now_ms, UNKNOWN, UNKNOWN)
 
@@ -141,7 +136,7 @@ class BatchCompleter:
             self._end_failed(batch, ErrorCode.request_timed_out)
 
     def abandon(self, error: int) -> None:
-        """Complete every open batch as failed: nothing more will be sent."""
+        """Complete every open batch as failed."""
         for batch in self._rules.accumulator.unfinished.all():
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             self._end_failed(batch, error)
@@ -176,7 +171,7 @@ class BatchCompleter:
                 return
         # 4. The batch has failed, in doubt unless the broker surely refused every attempt that was sent.
         if idempotence is not None and numbers is not None:
-            idempotence.failed(numbers, error, refused=retries_left)
+            idempotence.on_failure(numbers, error, refused=retries_left)
         self._end_failed(batch, error)
 
     def _end_delivered(self, batch: ProducerBatch, base_offset: int) -> None:
@@ -194,8 +189,8 @@ class BatchCompleter:
 
 InFlight = Mapping[TopicPartition, ProducerBatch]
 """The batches of one request."""
-Answered = Callable[[Any], None]
-"""Receives the response to a request, or the exception in its place."""
+Responses = deque[tuple[int, InFlight, Any]]
+"""Queue of node id, batches of a request, and the response or the exception in its place."""
 
 _NOT_IDEMPOTENT = ProducerId()
 
@@ -211,10 +206,10 @@ class ProduceRequester:
         self._version_cap = rules.discovery.version_cap(Api.PRODUCE)
         self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
 
-    def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, answered: Answered) -> None:
-        """Send a request with the channel's next flush; ``answered`` is called later, if a response is due."""
+    def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, responses: Responses) -> None:
+        """Send a request with the channel's next flush; the response, if one is due, is added to ``responses``."""
         try:
-            # a new connection to the node may offer another version
+            # A new connection to the node may offer another version.
             offered, cached = channel.versions, self._writers.get(node_id)
             if cached is None or cached[0] is not offered:
                 kind = PRODUCE.messages(offered, self._version_cap).ProduceRequest
@@ -225,11 +220,28 @@ class ProduceRequester:
             topics: dict[str, list[tuple[int, bytes]]] = {}
             for (topic, partition), batch in batches.items():
                 if batch.attempts.attempts:
-                    self._report_retry(batch)
+                    # The parts of a split batch differ by their first token and their record count.
+                    self._on_event(
+                        "batch_retried",
+                        topic=topic,
+                        partition=partition,
+                        node_id=batch.node_id,
+                        epoch=batch.leader_epoch,
+                        reason=codes.name(batch.error),
+                        attempts=batch.attempts.attempts,
+                        immediate=batch.immediate,
+                        token=batch.tokens[0],
+                        records=batch.count,
+                    )
                 topics.setdefault(topic, []).append((partition, self._build(batch)))
             body = writer.body(topics)
             if self._settings.acks:
-                channel.ask(writer.kind, body, answered, timeout_ms=self._settings.request_timeout_ms)
+                channel.ask(
+                    writer.kind,
+                    body,
+                    lambda response: responses.append((node_id, batches, response)),
+                    timeout_ms=self._settings.request_timeout_ms,
+                )
             else:
                 channel.send_only(writer.kind, body)
                 for batch in batches.values():
@@ -240,23 +252,8 @@ class ProduceRequester:
             self._fail(batches, ErrorCode.network_exception, now_ms, sent=False)
 
     def prepare(self) -> None:
-        """Compile the codec before the first record, assuming that brokers speak our highest version."""
+        """Compile the codec before the first record, assuming that brokers support this client's highest version."""
         prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
-
-    def _report_retry(self, batch: ProducerBatch) -> None:
-        """Report a retry with the batch's first record and record count, which the parts of a split do not share."""
-        self._on_event(
-            "batch_retried",
-            topic=batch.tp.topic,
-            partition=batch.tp.partition,
-            node_id=batch.node_id,
-            epoch=batch.leader_epoch,
-            reason=codes.name(batch.error),
-            attempts=batch.attempts.attempts,
-            immediate=batch.immediate,
-            token=batch.tokens[0],
-            records=batch.count,
-        )
 
     def _build(self, batch: ProducerBatch) -> bytes:
         numbers = batch.numbers
@@ -274,7 +271,7 @@ class ProduceRequester:
         self._rules.accumulator.built(batch, len(data))
         return data
 
-    def answered(self, batches: InFlight, response: Any, now_ms: float) -> float:
+    def on_response(self, batches: InFlight, response: Any, now_ms: float) -> float:
         """Handle a response, or the exception in its place; return the broker's throttle time in milliseconds."""
         if isinstance(response, Exception):
             timed_out = isinstance(response, TimeoutError)
@@ -296,20 +293,18 @@ class ProduceRequester:
                 else:
                     self._on_event("hint_refused", reason=refusal.value, **details)
         for tp, batch in batches.items():
-            self._complete(batch, parts.get(tp), now_ms)
+            if (part := parts.get(tp)) is None:
+                self._deliveries.on_no_response(batch, ErrorCode.network_exception, now_ms, sent=True)
+            else:
+                error, log_start = part.error_code, part.log_start_offset
+                self._deliveries.on_response(
+                    batch, error, now_ms, base_offset=part.base_offset, log_start_offset=log_start
+                )
         return response.throttle_time / MILLISECOND if response.throttle_time else 0
 
-    def _complete(self, batch: ProducerBatch, part: Any, now_ms: float) -> None:
-        if part is None:
-            self._deliveries.unanswered(batch, ErrorCode.network_exception, now_ms, sent=True)
-        else:
-            self._deliveries.answered(
-                batch, part.error_code, now_ms, base_offset=part.base_offset, log_start_offset=part.log_start_offset
-            )
-
     def _fail(self, batches: InFlight, error: ErrorCode, now_ms: float, *, sent: bool) -> None:
-        """Handle a request without a response: for any reason, the leader may have changed."""
+        """Handle a request without a response; whatever the reason, the leader may have changed."""
         routed = {tp: batch.leader_epoch for tp, batch in batches.items()}
         self._rules.discovery.offered(dict.fromkeys(batches, (int(ErrorCode.network_exception), Leader())), (), routed)
         for batch in batches.values():
-            self._deliveries.unanswered(batch, error, now_ms, sent=sent)
+            self._deliveries.on_no_response(batch, error, now_ms, sent=sent)

@@ -1,7 +1,7 @@
 """Reference producer: the application's view.
 
-A record is accepted if there is room for it and its partition is known. It is then reported exactly once: delivered,
-failed, or in doubt. Cancelling any call leaves the producer as it was.
+A record is accepted if there is room for it and its partition is known. Every accepted record is reported exactly once:
+delivered, failed, or in doubt. Cancelling any call leaves the producer unchanged.
 """
 
 import asyncio
@@ -34,10 +34,9 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an attribute access
 class Producer:
     """Producer with bounded memory. Create and use it on one event loop.
 
-    ``report`` is called once for every accepted record, and for those that ``send`` gave up, a batch at a time; it must
-    not raise. ``on_event`` receives events. ``brokers.traffic`` holds the bytes by node.
-
-    Raises: UnsupportedError: ``compression_type`` is not installed.
+    ``report`` is called once for every accepted record, a batch at a time, and for records that ``send`` gave up;
+    ``report`` must not raise. ``brokers.traffic`` holds the bytes by node. Raises UnsupportedError if the package of
+    ``compression_type`` is not installed.
     """
 
     def __init__(
@@ -61,8 +60,6 @@ class Producer:
         self._wall_ms = time.time() * 1000 - monotonic_ms()
         self._closing = False
         self.brokers = NetworkClient(
-            settings.bootstrap_servers,
-            settings.client_id,
             settings,
             rules.metadata,
             monotonic_ms,
@@ -87,14 +84,12 @@ class Producer:
     # -- start
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Get ready for the first record: all partitions of ``topics`` have leaders, and there is a producer id.
-
-        Retries for as long as it takes: the caller has the deadline.
+        """Wait until all partitions of ``topics`` have leaders and the producer has an id, without a limit.
 
         Raises: BrokerError: not authorized, or no such topic for longer than ``max_block_ms``. UnsupportedError: the
         brokers lack a required version.
         """
-        self._sender.exchange.prepare()
+        self._sender.requester.prepare()
         self._rules.metadata.want(topics)
         self._sender.wake()
         rules, patient_until_ms = self._rules, monotonic_ms() + self._settings.max_block_ms
@@ -129,12 +124,10 @@ class Producer:
         token: int,
         now_ms: float | None = None,
     ) -> bool:
-        """Accept a record if that needs no waiting. False: the buffer is full, or the topic or partition is not known.
+        """Accept a record without waiting. False: the buffer is full, or the topic or partition is not known.
 
         A record that can never be accepted is reported as failed, and the result is True. ``now_ms`` is
-        ``monotonic_ms()``.
-
-        Raises: ClientError: the producer is closed.
+        ``monotonic_ms()``. Raises ClientError if the producer is closed.
         """
         now = time.monotonic() * 1000 if now_ms is None else now_ms
         if self._closing:
@@ -170,10 +163,8 @@ class Producer:
     ) -> None:
         """Accept a record, waiting up to ``max_block_ms`` for room or metadata; after that, report it as failed.
 
-        The same happens if the producer is closed in the meantime. While a record waits, no batch lingers, and its
-        topic's metadata is requested.
-
-        Raises: ClientError: the producer is closed already.
+        Closing the producer also ends the wait. While a record waits, no batch lingers, and its topic's metadata is
+        requested. Raises ClientError if the producer is closed already.
         """
         accumulator, until_ms = self._rules.accumulator, monotonic_ms() + self._settings.max_block_ms
         while not self.offer(topic, value, key=key, headers=headers, partition=partition, token=token):

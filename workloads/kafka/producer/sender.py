@@ -1,16 +1,15 @@
 """Sender of one producer: decides which node receives which batches, and when.
 
-Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* expires batches, requests a producer id and metadata where
-needed, and sends every node its ready batches, in as many requests as the node may have in flight, written together. A
-turn happens when records were appended, when responses arrived, when a connection or the metadata changed, and when the
-time computed by the previous turn has come.
+Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* handles responses, expires batches, requests a producer id and
+metadata where needed, and sends every node its ready batches, in as many requests as the node may have in flight,
+written together. A turn follows an append, responses, a change of connections or metadata, or a timer.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -21,23 +20,22 @@ from aftershock.workloads.kafka.client.settings import ProducerSettings
 from aftershock.workloads.kafka.client.tasks import EventListener, retry_until_answered
 from aftershock.workloads.kafka.producer.produce_request import (
     BatchCompleter,
-    InFlight,
     ProduceRequester,
     ProducerRules,
+    Responses,
 )
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, ProducerId
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.channel import Channel
 
-_SENT = -1.0
 _SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
 
 
 class Sender:
     """Sending loop of one producer.
 
-    ``error`` and its Kafka ``code`` hold the error that ended it, if any: after that nothing is sent. ``exchange``
-    builds its requests. ``on_turn`` is called at the end of each turn.
+    ``error``, with its Kafka ``code``, is the error that ended the loop, if any; after an error nothing is sent.
+    ``on_turn`` is called at the end of each turn.
     """
 
     def __init__(
@@ -54,10 +52,10 @@ class Sender:
         self.error: ClientError | None = None
         self.code = 0
         self._settings, self._rules, self._brokers, self._deliveries = settings, rules, brokers, deliveries
-        self.exchange = ProduceRequester(settings, rules, deliveries, on_event)
+        self.requester = ProduceRequester(settings, rules, deliveries, on_event)
         self._on_event, self._clock_ms, self._on_turn = on_event, clock_ms, on_turn
         self._throttled_until_ms: dict[int, float] = {}
-        self._responses: list[tuple[int, InFlight, Any]] = []
+        self._responses: Responses = deque()
         self._unwritten: set[Channel] = set()
         self._producer = ProducerId()
         self._id_request: asyncio.Task[None] | None = None
@@ -65,10 +63,8 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
 
-    # -- when
-
     def wake(self) -> None:
-        """Schedule a turn as soon as the event loop gets to it."""
+        """Schedule a turn for the next pass of the event loop."""
         if self._scheduled is None and self.error is None:
             self._scheduled = self._loop.call_soon(self._turn)
 
@@ -86,106 +82,86 @@ class Sender:
             self._id_request.cancel()
             await asyncio.wait([self._id_request])
 
-    def _turn(self) -> None:
+    def _turn(self, *, timer_fired: bool = False) -> None:
+        if timer_fired:
+            self._timer = None
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None
         if self.error is not None:
             return
+        now_ms = self._clock_ms()
         try:
-            wait_ms = self._run_once(self._clock_ms())
+            while self._responses:
+                node_id, batches, response = self._responses.popleft()
+                if throttled_ms := self.requester.on_response(batches, response, now_ms):
+                    self._throttled_until_ms[node_id] = now_ms + throttled_ms
+                    self._on_event("throttled", node_id=node_id, throttle_ms=throttled_ms)
+            self._deliveries.expire(now_ms)
+            if (idempotence := self._rules.idempotence) is not None:
+                idempotence.settle()
+                if code := idempotence.fatal_error:
+                    self.give_up(BrokerError(f"the cluster rejects this producer: {codes.name(code)}", code), code)
+                    return
+                if idempotence.needs_id and self._id_request is None:
+                    self._id_request = self._loop.create_task(self._obtain_id(idempotence))
+                if (producer := idempotence.producer) != self._producer:
+                    event = "epoch_bumped" if producer.id == self._producer.id else "producer_id"
+                    self._producer = producer
+                    self._on_event(event, producer_id=producer.id, epoch=producer.epoch)
+            wait_ms = self._send_ready(now_ms)
+            while self._unwritten:
+                self._unwritten.pop().flush()
+            expiry_ms = self._rules.accumulator.unfinished.next_expiry_ms - now_ms
+            wait_ms = max(0.0, min(wait_ms, expiry_ms, self._brokers.refresh_if_due()))
         except Exception as error:
-            # a bug: waiters must be released, and the event loop's handler shows the traceback
+            # A bug: release the waiters; the event loop's exception handler shows the traceback.
             self.give_up(
                 ClientError(f"the producer failed with an internal error: {error!r}"), ErrorCode.unknown_server_error
             )
             raise
         if wait_ms < inf:
             at_s = self._loop.time() + wait_ms / 1000
-            # an earlier timer stays, because an extra turn does no harm
+            # An earlier timer stays, because an extra turn does no harm.
             if self._timer is None or self._timer.when() > at_s:
                 if self._timer is not None:
                     self._timer.cancel()
-                self._timer = self._loop.call_at(at_s, self._timer_fired)
+                self._timer = self._loop.call_at(at_s, partial(self._turn, timer_fired=True))
         self._on_turn()
 
-    def _timer_fired(self) -> None:
-        self._timer = None
-        self._turn()
-
-    # -- what
-
-    def _run_once(self, now_ms: float) -> float:
-        """Run one turn; return the time until the next turn, unless an event comes first."""
-        responses, self._responses = self._responses, []
-        for node_id, batches, response in responses:
-            if throttled_ms := self.exchange.answered(batches, response, now_ms):
-                self._throttled_until_ms[node_id] = now_ms + throttled_ms
-                self._on_event("throttled", node_id=node_id, throttle_ms=throttled_ms)
-        self._deliveries.expire(now_ms)
-        if self._rules.idempotence is not None and not self._check_producer_id(self._rules.idempotence):
-            return inf
-        wait_ms = self._send_ready(now_ms)
-        while self._unwritten:
-            self._unwritten.pop().flush()
-        expiry_ms = self._rules.accumulator.unfinished.next_expiry_ms - now_ms
-        return max(0.0, min(wait_ms, expiry_ms, self._brokers.refresh_if_due()))
-
     def _send_ready(self, now_ms: float) -> float:
-        """Send until nothing ready can be sent; return the time until more may be sent."""
+        """Send ready batches until no node accepts more; return the time until a node may accept more."""
+        accumulator = self._rules.accumulator
         while True:
-            ready = self._rules.accumulator.ready(now_ms)
+            ready = accumulator.ready(now_ms)
             if ready.leaderless:
                 self._rules.metadata.request_update(ready.leaderless)
-            waits_ms = [self._send_to(node_id, now_ms) for node_id in ready.nodes]
-            if _SENT not in waits_ms:
-                return min(ready.wait_ms, *waits_ms, inf)
-            if self._rules.accumulator.is_empty:
+            next_ms, sent = ready.wait_ms, False
+            for node_id in ready.nodes:
+                channel = self._brokers.ready(node_id)
+                if channel is None:
+                    wait_ms = self._brokers.wait_ms(node_id) or inf
+                elif channel.in_flight >= self._settings.max_in_flight_requests_per_connection:
+                    wait_ms = inf
+                elif not channel.drained:  # the socket has not accepted the earlier requests
+                    wait_ms = _SOCKET_MS
+                else:
+                    wait_ms = max(0.0, self._throttled_until_ms.get(node_id, 0.0) - now_ms)  # KIP-219
+                self._rules.partitioner.node_ready(node_id, now_ms, can_drain=wait_ms == 0)
+                if wait_ms or channel is None:
+                    next_ms = min(next_ms, wait_ms)
+                    continue
+                batches = {batch.tp: batch for batch in accumulator.drain(node_id, now_ms)}
+                if batches:
+                    # The channel triggers a turn after all responses that arrived together.
+                    self.requester.send(node_id, channel, batches, now_ms, self._responses)
+                    self._unwritten.add(channel)
+                    channel.on_answers = self._turn
+                    sent = True
+            if not sent:
+                return next_ms
+            if accumulator.is_empty:
                 return inf
-
-    def _send_to(self, node_id: int, now_ms: float) -> float:
-        """Send a node its ready batches; if that is impossible now, return the time until it may be possible."""
-        channel = self._brokers.ready(node_id)
-        if channel is None:
-            wait_ms = self._brokers.wait_ms(node_id) or inf
-        elif channel.in_flight >= self._settings.max_in_flight_requests_per_connection:
-            wait_ms = inf
-        elif not channel.drained:  # earlier requests have not left for the socket
-            wait_ms = _SOCKET_MS
-        else:
-            wait_ms = max(0.0, self._throttled_until_ms.get(node_id, 0.0) - now_ms)  # KIP-219
-        self._rules.partitioner.node_ready(node_id, now_ms, can_drain=wait_ms == 0)
-        if wait_ms or channel is None:
-            return wait_ms
-        batches = {batch.tp: batch for batch in self._rules.accumulator.drain(node_id, now_ms)}
-        if not batches:
-            return inf
-        self.exchange.send(node_id, channel, batches, now_ms, partial(self._on_response, node_id, batches))
-        self._unwritten.add(channel)
-        channel.on_answers = self._turn
-        return _SENT
-
-    def _on_response(self, node_id: int, batches: InFlight, response: Any) -> None:
-        """Keep a response; the channel triggers a turn after all responses that arrived together."""
-        self._responses.append((node_id, batches, response))
-
-    # -- numbers
-
-    def _check_producer_id(self, idempotence: Idempotence) -> bool:
-        """Request a producer id if needed. False: the producer has ended with a fatal error."""
-        idempotence.settle()
-        if idempotence.fatal_error:
-            code = idempotence.fatal_error
-            self.give_up(BrokerError(f"the cluster rejects this producer: {codes.name(code)}", code), code)
-            return False
-        if idempotence.needs_id and self._id_request is None:
-            self._id_request = self._loop.create_task(self._obtain_id(idempotence))
-        producer = idempotence.producer
-        if producer != self._producer:
-            event = "epoch_bumped" if producer.id == self._producer.id else "producer_id"
-            self._producer = producer
-            self._on_event(event, producer_id=producer.id, epoch=producer.epoch)
-        return True
 
     async def _obtain_id(self, idempotence: Idempotence) -> None:
         """Request a producer id from any broker, with back-off, until a broker returns one or refuses for good."""
@@ -209,6 +185,6 @@ class Sender:
         except UnsupportedError as error:
             self.give_up(error, ErrorCode.unsupported_version)
         else:
-            idempotence.initialized(producer.id, producer.epoch)
+            idempotence.set_producer(producer.id, producer.epoch)
         self._id_request = None
         self.wake()

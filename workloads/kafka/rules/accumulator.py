@@ -3,33 +3,31 @@
 Kafka: ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``, and the expiry in ``Sender``.
 
 Append
-  1. A record joins the last batch of its partition if it fits. Otherwise that batch is closed and a new batch is
+  1. A record joins the last batch of its partition if there is room. Otherwise that batch is closed and a new batch is
      opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
-  2. A record is rejected if memory is short; while callers wait for memory, every batch is ready. A record that exceeds
-     the largest request or the whole buffer is rejected as well.
+  2. A record is rejected if memory is short, or if it exceeds the largest request or the whole buffer.
 
 Ready
-  3. A partition's first batch is ready if it is full, a second batch is queued, ``linger.ms`` has passed, a caller
-     waits for memory or for a flush, or the producer closes; but not while the batch backs off
+  3. A partition's first batch is ready if the batch is full, a second batch is queued, ``linger.ms`` has passed, a
+     caller waits for memory or for a flush, or the producer closes; but not while the batch backs off
      (``leader_discovery.py``) or its partition is muted. The leader of a ready batch is a ready node.
   4. A partition that has batches but no leader requires a metadata refresh.
 
 Drain one node into one request
-  5. A request takes at most one batch per partition: the first, ready or not, unless it backs off or the partition is
-     muted. A drain starts at the partition where the last drain ended, so that no partition starves.
+  5. A request takes at most one batch per partition: the first, ready or not, unless the batch backs off or the
+     partition is muted. A drain starts at the partition where the last drain ended, so that no partition starves.
   6. The drain ends before the request exceeds ``max.request.size`` (but at least one batch is sent), and at the first
-     partition whose batch must wait because of its sequence (``idempotence.py``): as in Kafka, later partitions wait
-     as well.
+     partition whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions wait.
   7. If only one request may be in flight, a drained partition is muted until the response arrives.
 
 After the response
   8. A batch to retry is queued in the order of sequences; without idempotence, at the front.
-  9. A batch that the broker rejects as too large is split; the parts start with no attempts. Kafka splits by
-     ``batch.size``, which doesn't change an uncompressed batch (KAFKA-8350), so Kafka retries it until it expires.
-     This accumulator splits by ``batch.size`` or half of the batch's own size, whichever is less.
+  9. A batch that the broker rejects as too large is split by ``batch.size`` or half of the batch's own size, whichever
+     is less; the parts start with no attempts. Kafka splits by ``batch.size``, which doesn't change an uncompressed
+     batch (KAFKA-8350), so Kafka retries the batch until it expires.
 
 Memory and expiry
-  10. A batch takes its memory when it is opened and returns it once, when it ends.
+  10. A batch takes its memory when it is opened and returns the memory once, when it ends.
   11. A batch expires ``delivery.timeout.ms`` after its creation, whether it is queued, backing off or in flight.
   12. The parts of a split batch keep its creation time and hold no buffer memory.
 """
@@ -57,7 +55,7 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 
 class Unfinished:
-    """Batches that have not ended, with their memory and expiry (rules 10 to 12). ``free_bytes``: unused buffer."""
+    """Batches that have not ended, with their memory and expiry (rules 10 to 12)."""
 
     def __init__(self, buffer_memory: int, delivery_timeout_ms: float) -> None:
         self.free_bytes = buffer_memory
@@ -68,7 +66,7 @@ class Unfinished:
         return len(self._batches)
 
     def add(self, batch: ProducerBatch) -> None:
-        """Add a batch that was just opened; it must be the youngest."""
+        """Add a batch that was just opened: the youngest batch."""
         self.free_bytes -= batch.reserved
         self._batches[batch] = None
 
@@ -94,7 +92,7 @@ class Unfinished:
         return self.oldest_ms + self._delivery_timeout_ms
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Return the expired batches, oldest first. They remain here until ``finish``."""
+        """Return the expired batches, oldest first; ``finish`` removes them."""
         expired = []
         for batch in self._batches:
             if batch.created_ms + self._delivery_timeout_ms > now_ms:
@@ -108,10 +106,7 @@ class Unfinished:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """Batches of one partition, oldest first. ``muted``: not drained until the response arrives (rule 7).
-
-    ``lengths`` is shared by all queues of the topic; it is updated whenever the length of this queue changes.
-    """
+    """Batches of one partition, oldest first. ``muted``: see rule 7. ``lengths`` is that of ``TopicQueues``."""
 
     tp: TopicPartition
     lengths: dict[int, int]
@@ -136,8 +131,8 @@ _EMPTY_VIEW = TopicView(0, {})
 class TopicQueues:
     """Queues of one topic by partition, created by the first record of each partition.
 
-    ``all_queues``: queues of all topics, in order of creation. ``version``: metadata version of ``view``. ``lengths``:
-    number of queued batches per partition, from which the partitioner computes weights.
+    ``all_queues``: queues of all topics. ``version``: metadata version of ``view``. ``lengths``: number of queued
+    batches by partition, for the partitioner's weights.
     """
 
     name: str
@@ -173,17 +168,13 @@ class Limits(NamedTuple):
 
 
 class AppendResult(Enum):
-    """Result of an append. ``READY``: accepted, and the sender must be woken (a new batch, or a full batch).
+    """Result of an append."""
 
-    ``JOINED``: accepted, nothing to send yet. ``NO_PARTITION``: the partition is missing from the metadata.
-    ``TOO_LARGE``: larger than any request or than the whole buffer.
-    """
-
-    NO_PARTITION = auto()
+    NO_PARTITION = auto()  # the partition is missing from the metadata
     NO_MEMORY = auto()
-    TOO_LARGE = auto()
-    JOINED = auto()
-    READY = auto()
+    TOO_LARGE = auto()  # larger than any request, or than the whole buffer
+    JOINED = auto()  # accepted, nothing to send yet
+    READY = auto()  # accepted, and the sender must be woken: the batch is new or full
 
 
 _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an enum member lookup costs as much as a call
@@ -198,11 +189,7 @@ class Ready(NamedTuple):
 
 
 class RecordAccumulator:
-    """Queued batches of one producer. ``idempotence`` None: the producer isn't idempotent.
-
-    ``waiting`` and ``flushing``: numbers of callers that wait for memory and for a flush; ``closing``: the producer
-    is closing. ``unfinished`` holds every batch until its ``finish``.
-    """
+    """Queued batches of one producer; ``waiting``, ``flushing``: numbers of callers waiting for memory, for a flush."""
 
     def __init__(
         self,
@@ -271,16 +258,13 @@ class RecordAccumulator:
         if cached is not None and cached.partitions:
             queues.view = TopicView.of(cached, self._metadata.nodes, self._limits.client_rack)
             queues.version = self._metadata.version
-            queues.sticky.sees(queues.view)
+            queues.sticky.set_view(queues.view)
         return queues
 
     def _open(
         self, queues: TopicQueues, queue: Queue, key: bytes | None, partition: int | None, fields: int, now_ms: float
     ) -> ProducerBatch | None:
-        """Open a batch, or return the open batch of the partition that the partitioner switches to.
-
-        None if memory is short.
-        """
+        """Return a new batch, or the open batch of the partition that the partitioner switches to; None: no memory."""
         size = max(self._limits.batch_size, batch_bound(fields))
         if size > self.unfinished.free_bytes:
             return None
@@ -311,7 +295,7 @@ class RecordAccumulator:
         return not self._loaded
 
     def ready(self, now_ms: float) -> Ready:
-        """Find ready nodes by rules 3 and 4, and pass the lengths of all queues to the partitioner."""
+        """Return ready nodes by rules 3 and 4, and pass the lengths of all queues to the partitioner."""
         nodes: dict[int, None] = {}
         leaderless: list[TopicPartition] = []
         wait_ms = inf
@@ -405,7 +389,7 @@ class RecordAccumulator:
 
     def retry(self, batch: ProducerBatch, now_ms: float) -> None:
         """Queue a drained batch for a retry (rule 8)."""
-        batch.attempts.failed(now_ms)
+        batch.attempts.on_failure(now_ms)
         batch.cleared_ms = -inf
         self._put_back(batch)
 

@@ -1,14 +1,13 @@
 """Batches that a producer fills: sizes of records, compression estimates, and the state of one batch until it ends.
 
-Kafka: ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``, ``CompressionRatioEstimator``. The
-bytes are built only when the batch is sent.
+Kafka: ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``, ``CompressionRatioEstimator``. A
+batch is encoded only when the batch is sent.
 
-1. A record is accepted if it is the first, or if the estimated size and the record's largest possible size stay within
-   the limit.
-2. A batch is full if its estimated size reaches the limit, or if it was closed. Draining closes a batch for good, so a
+1. A batch accepts its first record, and further records while the estimated size plus the record's largest possible
+   size stay within the limit.
+2. A batch is full if its estimated size reaches the limit, or if the batch was closed. Draining closes a batch, so a
    retried batch is full and never lingers.
-3. An attempt that was sent and not surely refused (``idempotence.py``) leaves the batch in doubt, whatever the result
-   of later attempts.
+3. After an attempt that was sent and not surely refused (``idempotence.py``), the batch stays in doubt.
 4. The compression estimate of a topic, compressed over uncompressed size, starts at 1. A worse ratio raises it at once,
    by at least 0.05; a better ratio lowers it by 0.005 per batch. A batch uses the estimate of the time when it was
    opened, plus 5 % for safety.
@@ -33,7 +32,7 @@ RECORD_OVERHEAD_MAX = 21
 
 
 def fields_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return the size of key, value and headers with their lengths, which doesn't depend on the place in the batch."""
+    """Return the size of key, value and headers with their lengths."""
     # Called for every record: the size of a varint, (bit length + 7) // 7, is written out because a call costs more.
     size = 1 if key is None else len(key) + (len(key).bit_length() + 7) // 7
     size += 1 if value is None else len(value) + (len(value).bit_length() + 7) // 7
@@ -53,14 +52,14 @@ def _name_size(name: str) -> int:
 def record_size(fields: int, time_delta_ms: int, offset_delta: int) -> int:
     """Return the size of a record including its length; ``fields`` is from ``fields_size``.
 
-    A negative time delta is counted like the positive one, which may be wrong by one byte.
+    A negative time delta is counted like its absolute value, which may be wrong by one byte.
     """
     body = 1 + (time_delta_ms.bit_length() + 7) // 7 + (offset_delta.bit_length() + 7) // 7 + fields
     return body + (body.bit_length() + 7) // 7
 
 
 def batch_bound(fields: int) -> int:
-    """Return the largest size of a batch that contains only this record (``estimateSizeInBytesUpperBound``)."""
+    """Return the largest size of a batch with a single record (``estimateSizeInBytesUpperBound``)."""
     return BATCH_OVERHEAD + RECORD_OVERHEAD_MAX + fields
 
 
@@ -91,16 +90,15 @@ class CompressionRatios:
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition, as columns, that are delivered or fail together; ``keys`` is None without any key.
+    """Records of one partition, as columns, that are delivered or fail together; ``keys`` None: no record has a key.
 
-    ``limit``: size in bytes up to which the batch is filled. ``reserved``: bytes of the buffer that it occupies.
-    ``ratio``: compression estimate, None without compression. ``raw`` is the size of the records before compression,
-    ``estimate`` the size of the batch after it; ``room`` is the largest size of a further record's fields (rule 1).
+    ``limit``: size in bytes up to which the batch is filled. ``reserved``: occupied bytes of the buffer. ``ratio``:
+    compression estimate. ``raw``: size of the records before compression. ``estimate``: size of the batch after
+    compression. ``room``: largest size of a further record's fields (rule 1).
 
-    ``attempts``: failed attempts. ``sends``: attempts including the current one. ``node_id``, ``leader_epoch`` and
-    ``immediate`` (a retry without back-off) describe the latest attempt, ``error`` is its error code. ``numbers`` is
-    None without idempotence. ``cleared_ms``: when the accumulator last found that the batch doesn't back off.
-    ``done``: the batch has ended and was reported.
+    ``attempts``: failed attempts. ``sends``: attempts including the current attempt. ``node_id``, ``leader_epoch``,
+    ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt. ``cleared_ms``: time of the last
+    check that the batch doesn't back off.
     """
 
     tp: TopicPartition
@@ -154,7 +152,7 @@ class ProducerBatch:
     def append(
         self, value: bytes | None, key: bytes | None, headers: Headers, token: int, timestamp_ms: int, fields: int
     ) -> int:
-        """Append a record; return the growth of the estimate, with the first record including the batch's 61 bytes."""
+        """Append a record; return the growth of the estimate, for the first record with the 61-byte header."""
         values, times = self.values, self.timestamps_ms
         times.append(timestamp_ms)
         raw = self.raw = self.raw + record_size(fields, timestamp_ms - times[0], len(values))
@@ -171,7 +169,7 @@ class ProducerBatch:
         return estimate - before
 
     def split(self, limit: int) -> Sequence["ProducerBatch"]:
-        """Split into closed batches of at most ``limit`` bytes or one record, in order, without attempts or memory."""
+        """Return closed batches of at most ``limit`` bytes, or of one record, without attempts or reserved memory."""
         parts: list[ProducerBatch] = []
         for number, value in enumerate(self.values):
             key, headers = self.keys[number] if self.keys else None, self.headers[number]

@@ -1,29 +1,28 @@
 """Offset commits under open-loop load: many groups without members, and a separate outcome for each commit.
 
-This is the load of KIP-1224. The KIP concerns only the coordinator, so there is no switch here: the client sends
-each commit as soon as rule 1 allows. Kafka: ``CommitRequestManager``, ``ConsumerCoordinator``.
+This is the load of KIP-1224, which concerns only the coordinator: the client sends each commit as soon as rule 1
+allows. Kafka: ``CommitRequestManager``, ``ConsumerCoordinator``.
 
 A *target* is one partition of one group.
 
-1. **In order.** A target has one request in flight. Commits offered meanwhile queue behind it and are sent one by one
-   in the order in which they were offered, so no coordinator can replace a newer position with an older one.
+1. **In order.** A target has one request in flight. Later commits are queued and sent one by one, in order, so no
+   coordinator can replace a newer position with an older position.
 2. **Retries.** Errors in ``COMMIT_RETRIABLE`` are retried, those in ``COMMIT_MOVED`` after the coordinator is found
    again; a missing response is treated like NOT_COORDINATOR. Other errors are final: a retry can't change the state of
    group, topic or request. Retries of a target back off, doubling from ``retry.backoff.ms``, until an attempt succeeds.
    Kafka: ``CommitRequestManager.OffsetCommitRequestState.onResponse``, and equally
    ``ConsumerCoordinator.OffsetCommitResponseHandler``.
-3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. The newest is
-   sent for all of them, and they share its outcome. Kafka's auto-commit does the same: after a retriable error it
-   commits the positions of that moment. A commit promises that the group continues from there *or later*, so all are
-   acknowledged together.
+3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. The newest
+   commit is sent in place of the older commits, which share its outcome: a commit promises that the group continues
+   from its offset *or later*. Like Kafka's auto-commit, which commits the current positions after a retriable error.
 4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was offered, even with a request in flight. That request
-   blocks its target until it is answered or its connection is closed (rule 1).
-5. **Doubt.** A commit has *failed* if every attempt that was sent for it was answered and surely not written
-   (``NOT_WRITTEN``); otherwise it is in doubt.
+   blocks its target until a response arrives or its connection is closed (rule 1).
+5. **Doubt.** A commit has *failed* if every attempt that was sent for the commit was surely not written
+   (``NOT_WRITTEN``); otherwise the commit is in doubt.
 
 A coordinator appends and waits for its replicas. A pending write ends as NOT_COORDINATOR if the coordinator loses its
-partition, and as COORDINATOR_NOT_AVAILABLE if it is too slow (``CoordinatorOperationExceptionHelper``), yet the write
-may survive: these two prove nothing. Neither do REQUEST_TIMED_OUT and codes that aren't listed in this file.
+partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow (``CoordinatorOperationExceptionHelper``), yet the
+write may survive: these errors prove nothing, and neither do REQUEST_TIMED_OUT and codes missing in this file.
 
 Not excluded, neither in Kafka nor here: a request held by a lost connection (for example because its broker was frozen)
 may be written after a later commit. Only a member's epoch or a transaction could fence it, and these groups have
@@ -81,10 +80,10 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Outcome of one commit. ``error`` is Kafka's code (0: acknowledged); ``in_doubt``: may be written anyway.
+    """Outcome of one commit. ``error``: Kafka's code, 0 for success. ``in_doubt``: may be written despite the error.
 
-    ``broker_id``: the last coordinator that it was sent to, -1 if it was never sent. ``attempts``: number of requests
-    sent for it, including those of newer commits that superseded it.
+    ``broker_id``: coordinator of the last attempt, -1 without attempts. ``attempts``: number of requests sent for the
+    commit, including requests for newer commits that superseded it.
     """
 
     token: int
@@ -111,7 +110,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Turns:
-    """Commits of a target. ``carried``: commits covered by the request in flight or due for a retry, newest last."""
+    """Commits of a target. ``carried``: commits of the request in flight, or of the next retry, newest last."""
 
     waiting: deque[_Commit] = field(default_factory=deque)
     carried: list[_Commit] = field(default_factory=list)
@@ -131,8 +130,8 @@ class _Turns:
 class Commits:
     """All commits of one committer.
 
-    Counters: ``commits_sent`` (requests), ``commits_retried`` (requests after an earlier attempt for one of their
-    commits), ``commits_queued_behind`` (commits offered while others were pending), ``commits_superseded``.
+    Counters: ``commits_sent`` (requests), ``commits_retried`` (requests with a commit of an earlier attempt),
+    ``commits_queued_behind`` (commits offered while commits of the target were pending), ``commits_superseded``.
     """
 
     def __init__(self, *, delivery_timeout_ms: float, backoff: Backoff) -> None:
@@ -142,7 +141,7 @@ class Commits:
         self._by_deadline: deque[_Commit] = deque()
 
     def offer(self, target: Target, offset: int, token: int, now_ms: float) -> None:
-        """Queue a commit; ``answered``, ``expire`` or ``abandon`` returns its outcome exactly once."""
+        """Queue a commit; ``on_response``, ``expire`` or ``abandon`` returns its outcome exactly once."""
         turns = self._targets.setdefault(target, _Turns())
         commit = _Commit(token, offset, now_ms + self._timeout_ms)
         turns.clean()
@@ -150,10 +149,8 @@ class Commits:
         turns.waiting.append(commit)
         self._by_deadline.append(commit)
 
-    # ---- one attempt: begin, sent, and then answered or unanswered
-
     def wait_ms(self, target: Target, now_ms: float) -> float:
-        """Time until ``begin`` may be called: 0 is now, infinite while a request is in flight or none waits."""
+        """Return the time until ``begin`` may be called: 0 is now; infinite during a request and without commits."""
         turns = self._targets[target]
         turns.clean()
         if turns.in_flight or not (turns.carried or turns.waiting):
@@ -161,7 +158,7 @@ class Commits:
         return max(0.0, turns.retry_at_ms - now_ms)
 
     def begin(self, target: Target) -> int:
-        """Return the offset to send; call only if ``wait_ms`` is 0, then ``answered`` or ``unanswered``."""
+        """Return the offset to send; call only if ``wait_ms`` is 0, then ``on_response`` or ``on_no_response``."""
         turns = self._targets[target]
         turns.clean()
         turns.in_flight, turns.is_sent = True, False
@@ -174,7 +171,7 @@ class Commits:
         return turns.carried[-1].offset
 
     def sent(self, target: Target, broker_id: int) -> None:
-        """Record that the attempt is sent now; without this call it can't have been written."""
+        """Record that the attempt is sent now; an attempt without this call can't have been written."""
         turns = self._targets[target]
         turns.is_sent = True
         self.counts["commits_sent"] += 1
@@ -184,27 +181,25 @@ class Commits:
             commit.unproven += 1
             commit.broker_id = broker_id
 
-    def answered(self, target: Target, error: int, now_ms: float) -> list[Outcome]:
+    def on_response(self, target: Target, error: int, now_ms: float) -> list[Outcome]:
         """Process Kafka's error code of the attempt; return the outcomes of the commits that end."""
         turns = self._targets[target]
         if turns.is_sent and error in NOT_WRITTEN:
             for commit in turns.carried:
                 commit.unproven -= 1
         if error in COMMIT_RETRIABLE:
-            self.unanswered(target, now_ms)
+            self.on_no_response(target, now_ms)
             return []
         ended = [commit.end(error) for commit in turns.carried if not commit.ended]
         turns.carried, turns.in_flight, turns.failures, turns.retry_at_ms = [], False, 0, 0.0
         return ended
 
-    def unanswered(self, target: Target, now_ms: float) -> None:
-        """Schedule a retry after a back-off: there was no coordinator, connection or response."""
+    def on_no_response(self, target: Target, now_ms: float) -> None:
+        """Schedule a retry after a back-off, for want of a coordinator, connection or response."""
         turns = self._targets[target]
         turns.in_flight = False
         turns.retry_at_ms = now_ms + self._backoff.ms(turns.failures)
         turns.failures += 1
-
-    # ---- expiry
 
     def wanted(self, target: Target) -> bool:
         """True if a commit of the current attempt has not ended."""
@@ -225,5 +220,4 @@ class Commits:
         return self._by_deadline[0].deadline_ms if self._by_deadline else inf
 
     def abandon(self) -> list[Outcome]:
-        """End all commits at shutdown."""
         return self.expire(inf)

@@ -23,8 +23,7 @@ Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, 
       LEAVING ◀─leave─ any     FENCED ◀─fenced─ any                 FATAL ◀─other errors─ any
 
 In the KIP the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082). Not
-implemented: static members, regular expressions, and leaving after ``max.poll.interval.ms`` without a poll, because a
-workload polls as long as its process lives.
+implemented: static members, regular expressions, and leaving after ``max.poll.interval.ms`` without a poll.
 """
 
 import math
@@ -62,7 +61,7 @@ SILENT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.FA
 
 
 class AssignedPartition(NamedTuple):
-    """Partition as identified by the group protocol."""
+    """Partition, identified by topic id as in the group protocol."""
 
     topic_id: UUID
     partition: int
@@ -85,7 +84,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatAnswer(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat response; ``assignment`` is None if it is unchanged."""
+    """Content of a ConsumerGroupHeartbeat response; ``assignment`` None: unchanged."""
 
     error: int = 0
     member_epoch: int = 0
@@ -97,14 +96,14 @@ class Verdict(Enum):
     """Action that a response requires of the caller."""
 
     CONTINUE = "continue"
-    RELEASE = "release the lost partitions without a commit, then call `released`"
+    RELEASE = "release the lost partitions without a commit, then call `rejoin`"
     FIND_COORDINATOR = "find the coordinator"
     REPORT = "report the error; the member retries"
     FAIL = "the membership has ended: raise the error"
 
 
 class Step(NamedTuple):
-    """One step of a reconciliation: revoke ``revoke``, take ``take``, then call ``reconciled``."""
+    """Step of a reconciliation: revoke ``revoke``, take ``take``, then call ``finish_step``."""
 
     revoke: Assignment
     take: Assignment
@@ -144,14 +143,14 @@ class GroupMember:
         self._sent_fields = {}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a heartbeat is due: 0 is now, infinite while one is in flight or none is needed."""
+        """Return the time until a heartbeat is due: 0 is now; infinite during a heartbeat and without membership."""
         if self._in_flight or self.state in SILENT:
             return math.inf
         due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
         return max(0.0, due_ms - now_ms, self._not_before_ms - now_ms)
 
     def heartbeat(self, now_ms: float) -> Heartbeat:
-        """Return the heartbeat to send now. Call ``answered`` or ``failed`` before the next heartbeat."""
+        """Return the heartbeat to send now; call ``on_response`` or ``on_failure`` before the next heartbeat."""
         self.counts["heartbeats"] += 1
         self._sent_ms, self._in_flight = now_ms, True
         if self.state is MemberState.LEAVING:
@@ -164,8 +163,8 @@ class GroupMember:
         self._sent_fields = fields
         return Heartbeat(self.member_id, self.epoch, **changed)
 
-    def answered(self, answer: HeartbeatAnswer, now_ms: float) -> Verdict:
-        """Process the coordinator's response. A response after ``leave`` is ignored."""
+    def on_response(self, answer: HeartbeatAnswer, now_ms: float) -> Verdict:
+        """Process the coordinator's response, which is ignored after ``leave``."""
         self._in_flight = False
         if self.state in SILENT or self.state is MemberState.LEAVING:
             return Verdict.CONTINUE
@@ -177,7 +176,7 @@ class GroupMember:
             self._repeat_all_fields()
             return Verdict.FIND_COORDINATOR
         if answer.error in BACKED_OFF_CODES:
-            self.failed(now_ms)
+            self.on_failure(now_ms)
             return Verdict.REPORT
         if answer.error:
             self.state = MemberState.FATAL
@@ -191,7 +190,7 @@ class GroupMember:
             self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
         return Verdict.CONTINUE
 
-    def failed(self, now_ms: float) -> None:
+    def on_failure(self, now_ms: float) -> None:
         """Back off after a heartbeat without a response: a lost connection or a timeout."""
         self._in_flight = False
         self._not_before_ms = now_ms + self._backoff.ms(self._failures)
@@ -199,17 +198,17 @@ class GroupMember:
         self._repeat_all_fields()
 
     def _repeat_all_fields(self) -> None:
-        """Send every field in the next heartbeat, soon: the coordinator may not have received the last one."""
+        """Send every field in the next heartbeat, at once: the coordinator may lack the last fields."""
         self._sent_fields, self._sent_ms = {}, -math.inf
 
-    def reconcile(self, known: Container[UUID]) -> Step | None:
-        """Return the next step towards the target; None if there is nothing to do. ``known``: topics with known names.
+    def reconcile(self, named_topics: Container[UUID]) -> Step | None:
+        """Return the next step towards the target; None without a change, or during a step.
 
-        Returns None until the current step ends: by ``reconciled``, by fencing, or by leaving.
+        ``named_topics``: ids of the topics whose names the caller has. ``finish_step``, fencing and leaving end a step.
         """
         if self.state is not MemberState.RECONCILING or self._step is not None:
             return None
-        take = frozenset(partition for partition in self._target - self.owned if partition.topic_id in known)
+        take = frozenset(partition for partition in self._target - self.owned if partition.topic_id in named_topics)
         step = Step(self.owned - self._target, take)
         if not step.revoke and not step.take:
             return None
@@ -217,7 +216,7 @@ class GroupMember:
         self.counts["rebalances"] += 1
         return step
 
-    def reconciled(self) -> None:
+    def finish_step(self) -> None:
         """Acknowledge the completed step. No effect if the member was fenced meanwhile."""
         if self._step is None:
             return
@@ -226,16 +225,16 @@ class GroupMember:
 
     @property
     def unresolved(self) -> frozenset[UUID]:
-        """Topic ids of target partitions that aren't owned; the caller looks up names that it doesn't know."""
+        """Topic ids of target partitions that aren't owned; the caller looks up their names."""
         return frozenset(partition.topic_id for partition in self._target - self.owned)
 
-    def released(self) -> None:
+    def rejoin(self) -> None:
         """Join again after the lost partitions were released."""
         if self.state is MemberState.FENCED:
             self._join()
 
     def leave(self) -> bool:
-        """Leave the group; return True if a last heartbeat is due now (even if joining may not have worked)."""
+        """Leave the group; return True if a last heartbeat is due now, also after a join without a response."""
         is_member = self.state not in SILENT
         self.state = MemberState.LEAVING if is_member else MemberState.UNSUBSCRIBED
         self._step, self._in_flight = None, False

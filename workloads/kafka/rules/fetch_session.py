@@ -20,16 +20,15 @@
    none: timeout, disconnect                           (id, 0)                none
    ==================================================  =====================  =========
 
-   (id, 0) closes the old session and asks for a new one. A partition that an incremental response leaves out is
-   unchanged. FETCH_SESSION_TOPIC_ID_ERROR also requests new metadata.
-4. The session has its own partition order: changed partitions keep their place, new partitions go last. A full request
-   lists partitions in the order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental
-   request lists new partitions (in the order of ``wanted``), then changed partitions (in session order).
-5. Topic ids are used if every partition has a topic id, including the partitions being dropped.
+   (id, 0) replaces the old session by a new session. A partition that an incremental response leaves out is unchanged.
+   FETCH_SESSION_TOPIC_ID_ERROR also requests new metadata.
+4. In a session, changed partitions keep their place, and new partitions go last. A full request lists partitions in the
+   order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental request lists new partitions (in
+   the order of ``wanted``), then changed partitions (in session order).
+5. Topic ids are used if every partition has a topic id, including dropped partitions.
 
-Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first draft of the KIP (its third version) has
-another request type, ``IncrementalFetchRequest``, and a random 64-bit id for each *full* fetch: that misses a lost or
-repeated incremental request, and can't drop a partition. Kafka uses epochs and a list of forgotten topics instead.
+Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first drafts of the KIP have a random 64-bit id for
+each *full* fetch instead of epochs, which misses a lost or repeated incremental request, and can't drop a partition.
 """
 
 from collections import Counter
@@ -65,7 +64,7 @@ class FetchPartition(NamedTuple):
 
 
 Dropped = tuple[TopicPartition, UUID | None]
-"""A partition to forget, with the topic id that the session used for it."""
+"""Partition to forget, with its topic id in the session."""
 
 
 class FetchRequestPlan(NamedTuple):
@@ -115,8 +114,8 @@ def next_epoch(epoch: int) -> int:
 class FetchSession:
     """Session state that one broker is expected to hold for this client. At most one request may be in flight.
 
-    Call ``build`` before each request, then exactly one of ``answered`` and ``failed``. ``enabled=False`` is the
-    ablation: every request is full and opens no session.
+    Call ``build`` before each request, then ``on_response`` or ``on_failure``. ``enabled=False`` is the ablation: every
+    request is full and opens no session.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -139,7 +138,7 @@ class FetchSession:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, FetchPartition]:
-        """Partitions of the session, in session order, including those the latest request omitted. Read-only."""
+        """Partitions of the session, in session order, with or without a change in the latest request. Read-only."""
         return self._partitions
 
     @property
@@ -176,7 +175,7 @@ class FetchSession:
         by_id = self._all_have_ids and all(topic_id for _, topic_id in forgotten)
         return FetchRequestPlan(self._session_id, self._epoch, added | changed, forgotten, replaced, by_id)
 
-    def answered(
+    def on_response(
         self,
         *,
         error: int,
@@ -185,10 +184,7 @@ class FetchSession:
         throttle_ms: float = 0,
         unknown_topic_ids: Collection[UUID] = (),
     ) -> SessionVerdict:
-        """Judge a response by rule 3.
-
-        ``partitions``: those in the response; ``unknown_topic_ids``: its topic ids missing from ``topic_names``.
-        """
+        """Apply rule 3 to a response; ``unknown_topic_ids``: topic ids that ``topic_names`` lacks."""
         if error == FETCH_SESSION_ID_NOT_FOUND:
             event = self._count(SessionEvent.LOST) if self.is_open else None
             self._begin_anew(NO_SESSION)
@@ -220,13 +216,13 @@ class FetchSession:
             return SessionVerdict(True, self._count(SessionEvent.ESTABLISHED))
         return SessionVerdict(True, self._count(SessionEvent.REFUSED) if self._enabled else None)
 
-    def failed(self) -> tuple[TopicPartition, ...]:
-        """Handle a lost response. Returns the session's partitions: the caller must clear their read replicas."""
+    def on_failure(self) -> tuple[TopicPartition, ...]:
+        """Handle a lost response; return the session's partitions, whose read replicas the caller must clear."""
         self._give_up()
         return tuple(self._partitions)
 
     def close(self) -> FetchRequestPlan | None:
-        """Return the request that closes the session, to be sent without waiting for a response; None if not needed."""
+        """Return the request that closes the session; None without a session."""
         if self._session_id == NO_SESSION:
             return None
         plan = FetchRequestPlan(self._session_id, FINAL_EPOCH, {})

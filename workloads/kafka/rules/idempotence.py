@@ -3,12 +3,12 @@
 Kafka: ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and
 ``RecordAccumulator.shouldStopDrainBatchesForPartition``.
 
-1. A batch is numbered at its first drain with the producer's id and epoch and its partition's next sequence, and keeps
-   the number in every attempt, so that a broker recognises a batch it has already written. Sequences count records and
-   wrap from 2^31 - 1 to 0.
-2. A batch is *in flight* from its first drain until it is acknowledged, fails or expires, including while it waits for
-   a retry. A numbered batch is drained only if it is the first in flight of its partition: after an error, requests
-   are sent one at a time and in order (``may_drain``).
+1. A batch is numbered at its first drain with the producer's id and epoch and its partition's next sequence. Every
+   attempt has the same number, so that a broker recognises a batch that was already written. Sequences count records
+   and wrap from 2^31 - 1 to 0.
+2. A batch is *in flight* from its first drain until the batch is acknowledged, fails or expires, also before a retry. A
+   numbered batch is drained only if no earlier batch of its partition is in flight: after an error, requests are sent
+   one at a time and in order (``may_drain``).
 3. Broker errors (``can_retry``):
    OUT_OF_ORDER_SEQUENCE_NUMBER: always retried. If the batch directly follows the last acknowledged batch, records are
    missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
@@ -19,15 +19,15 @@ Kafka: ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, a
 4. The client bumps the epoch by itself (KIP-360). In partitions that require it, batches in flight are renumbered from
    0, in order; other partitions follow when they have nothing in flight, and get no new batch until then. Epoch 32767
    is followed by a new producer id.
-5. A batch that expires after a retry leaves its partition *unresolved*, because it may have been written. The partition
-   gets no new batch until its batches in flight have ended. If a later batch was acknowledged by then, the expired
-   batch was written; otherwise the epoch is bumped.
+5. A batch that expires after a retry may have been written, so its partition is *unresolved*: no new batch until
+   its batches in flight have ended. If a later batch was acknowledged by then, the expired batch was written; otherwise
+   the epoch is bumped.
 
-Kept as in Kafka, although undesirable: a batch that expires in its first attempt doesn't count as unresolved
-(``inRetry``); and a bump after a refused batch also renumbers the batches before it, so that a batch that was written
-but whose response was lost is written twice. Different from Kafka: Kafka compares sequences as plain integers and loses
-order at the wrap; it counts a late response to an older epoch for the current one; and at the last epoch it
-renumbers batches in flight before it has the new id. This module does none of these.
+As in Kafka, although undesirable: a batch that expires in its first attempt doesn't count as unresolved (``inRetry``);
+and a bump after a refused batch also renumbers earlier batches, so that a written batch whose response was lost is
+written twice. Unlike this module, Kafka compares sequences as plain integers and loses order at the wrap; counts a late
+response to an older epoch for the current epoch; and renumbers batches in flight at the last epoch before the new id
+arrives.
 
 Failed or in doubt (``surely_refused``): a response proves that *its attempt* was not written only as follows.
 
@@ -35,10 +35,10 @@ Failed or in doubt (``surely_refused``): a response proves that *its attempt* wa
 2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership meanwhile, the batch gets
    the same error as if it had never been appended, but the response has its base offset (``DelayedProduce`` replaces
    the error code only). So a response with a base offset proves nothing.
-3. Nothing else is proof: no response, a broken connection, KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT,
-   NOT_ENOUGH_REPLICAS_AFTER_APPEND, and every code that isn't in ``NOT_APPENDED``.
+3. A missing response, and any code that isn't in ``NOT_APPENDED``, prove nothing: KAFKA_STORAGE_ERROR,
+   REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 
-A record has *failed* if each attempt that was sent was surely refused; otherwise it is in doubt.
+A record has *failed* if each attempt that was sent was surely refused; otherwise the record is in doubt.
 """
 
 from collections import Counter
@@ -104,10 +104,10 @@ _NO_ID = ProducerId()
 
 @dataclass(slots=True, eq=False)
 class Numbers:
-    """Producer id, epoch and sequences of one batch of ``count`` records; owned by the batch, set by ``Idempotence``.
+    """Producer id, epoch and sequences of one batch of ``count`` records, set by ``Idempotence``.
 
-    ``base_sequence`` is UNKNOWN until the first drain. An epoch bump may change it and ``producer`` while the batch
-    waits for a retry, so each drain must write the header. ``renumbered``: changed since the last drain.
+    ``base_sequence`` is UNKNOWN until the first drain. An epoch bump before a retry may change the sequence and
+    ``producer`` (``renumbered``), so each drain must write the header.
     """
 
     tp: TopicPartition
@@ -161,8 +161,8 @@ class _Partition:
 class Idempotence:
     """Numbering of all partitions of one producer.
 
-    Each sender pass calls ``settle`` first. While ``needs_id``, the sender requests an id (InitProducerId without a
-    transactional id) and calls ``initialized``. Counter: ``epoch_bumps``, including replaced producer ids.
+    Each sender pass calls ``settle`` first. While ``needs_id``, the sender requests an id (InitProducerId) and calls
+    ``set_producer``. Counter: ``epoch_bumps``, including replaced producer ids.
     """
 
     def __init__(self) -> None:
@@ -175,10 +175,10 @@ class Idempotence:
 
     @property
     def needs_id(self) -> bool:
-        """True if nothing can be drained before ``initialized``."""
+        """True if nothing can be drained before ``set_producer``."""
         return self.producer.id == UNKNOWN and not self.fatal_error
 
-    def initialized(self, producer_id: int, epoch: int) -> None:
+    def set_producer(self, producer_id: int, epoch: int) -> None:
         """Use a new id and epoch, from InitProducerId or an epoch bump, and restart the partitions that require it."""
         self.producer = ProducerId(producer_id, epoch)
         for tp in self._restart:
@@ -198,7 +198,7 @@ class Idempotence:
             if self.producer.epoch == EPOCH_MAX:
                 self.producer = ProducerId()
             else:
-                self.initialized(*self.producer._replace(epoch=self.producer.epoch + 1))
+                self.set_producer(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
         """Return True if the first batch of a queue may be sent now; otherwise the drain of its node ends."""
@@ -257,8 +257,8 @@ class Idempotence:
             partition.acked = batch.next_sequence
         partition.remove(batch)
 
-    def failed(self, batch: Numbers, error: int, *, refused: bool) -> None:
-        """Process a final failure. ``refused``: attempts < retries, so this error is the cause."""
+    def on_failure(self, batch: Numbers, error: int, *, refused: bool) -> None:
+        """Process a final failure. ``refused``: by this error, not because the retries are used up."""
         self._partition(batch.tp).remove(batch)
         if error in FATAL:
             self.fatal_error = error
@@ -266,7 +266,7 @@ class Idempotence:
             self._restart.add(batch.tp)
 
     def expired(self, batch: Numbers, *, retried: bool) -> None:
-        """Process an expired batch. ``retried``: it was sent and queued for a retry at least once."""
+        """Process an expired batch. ``retried``: the batch was sent and queued for a retry at least once."""
         self._partition(batch.tp).remove(batch)
         if retried:
             latest = self._unresolved.get(batch.tp, batch.next_sequence)

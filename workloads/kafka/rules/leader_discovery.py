@@ -1,4 +1,4 @@
-"""KIP-951 leader discovery: a broker that lost a partition names the new leader, and the client goes there at once.
+"""KIP-951 leader discovery: a broker that lost a partition names the new leader, so the client needs no new metadata.
 
 Acceptance, the same for producer and consumer:
 
@@ -14,11 +14,11 @@ Acceptance, the same for producer and consumer:
 Retry of a produced batch:
 
 5. A batch stores the newest leader epoch it was examined with, and its number of attempts when that epoch appeared.
-6. The first retry after a newer epoch appeared leaves at once: exactly one immediate retry per newer epoch, whether
-   the epoch came from a hint or from a Metadata response. ``linger_ms`` doesn't delay a retry either.
+6. The first retry after a newer epoch appeared, from a hint or a Metadata response, is sent at once: exactly one
+   immediate retry per newer epoch. ``linger_ms`` doesn't delay a retry either.
 7. Any other retry waits for the back-off since its last failure, which is drawn again at each call.
 
-A consumer has no back-off of its own. After an accepted hint it validates the position with the new leader
+A consumer has no back-off. After an accepted hint the consumer validates the position with the new leader
 (``subscription_state.py``) and continues to fetch.
 
 Source: KIP-951 "Client"; ``Metadata.updatePartitionLeadership``, ``Sender.completeBatch``, ``AbstractFetch``,
@@ -30,16 +30,14 @@ the KIP:
 * CurrentLeader is in Fetch's schema since v12; brokers fill it for consumers from v16 (Produce: v10).
 * The KIP merges a response's endpoints; Kafka does so only under rule 3.
 
-Switches, and the counters that each switch changes when it is off (no other counters, in the same history):
+Effects of each switch when off:
 
-* ``hints``: each hint is counted as ``hints_ignored_switched_off`` and ignored, so the counters of acceptance, refusal
-  and merging stay 0. The client then depends on Metadata: more of its requests become critical, and fewer of its
-  responses are equivalent to the cached state, because they bring the new leader themselves.
+* ``hints``: each hint is counted as ``hints_ignored_switched_off`` and ignored. The client then depends on Metadata:
+  more requests are critical, and fewer responses are equivalent to the cache, because they bring the new leader.
 * ``immediate_retry``: every retry backs off; ``retries_immediate`` move to ``retries_backed_off``.
-* ``endpoint_merge``: the endpoints are ignored, so ``endpoints_merged`` stays 0. A hint to a node that no Metadata
-  response has named is refused as an unknown leader, and the client depends on Metadata as above.
-* ``highest_version``: Produce stays at v9 and Fetch at v15, where brokers send no hints: ``hints_offered`` and all
-  counters that depend on hints stay 0.
+* ``endpoint_merge``: endpoints are ignored. A hint to a node that no Metadata response has named is refused as an
+  unknown leader.
+* ``highest_version``: Produce stays at v9 and Fetch at v15, where brokers send no hints.
 """
 
 from collections import Counter
@@ -73,7 +71,7 @@ class LeaderDiscoverySwitches:
     def of(cls, setting: object) -> "LeaderDiscoverySwitches":
         """Parse an arm's ``leader_discovery``: ``response`` (all on), ``metadata`` (all off), or a mapping of switches.
 
-        A switch that is absent from the mapping is on. Raises SettingError for any other value.
+        A switch that the mapping lacks is on.
         """
         if isinstance(setting, cls):
             return setting
@@ -111,22 +109,19 @@ COUNTERS: Mapping[Refusal | None, str] = {
     Refusal.UNKNOWN_PARTITION: "hints_refused_unknown_partition",
     Refusal.SWITCHED_OFF: "hints_ignored_switched_off",
 }
-"""Counter of each verdict; None is acceptance."""
+"""Counter of each verdict on a hint; None is acceptance."""
 
 
 @dataclass(slots=True, eq=False)
 class Attempts:
-    """Failed attempts of a batch in total, and when its newest leader epoch appeared (rule 5).
-
-    The parts of a split batch start at 0.
-    """
+    """Failed attempts of a batch in total, and at the time when its newest leader epoch appeared (rule 5)."""
 
     attempts: int = 0
     epoch: int = UNKNOWN
     attempts_at_epoch: int = 0
     last_attempt_ms: float = 0.0
 
-    def failed(self, now_ms: float) -> None:
+    def on_failure(self, now_ms: float) -> None:
         """Count a failed attempt of a batch that will be retried; its back-off starts at ``now_ms``."""
         self.attempts += 1
         self.last_attempt_ms = now_ms
@@ -146,7 +141,7 @@ class LeaderDiscovery:
         self._backoff = backoff
 
     def version_cap(self, api: int) -> int | None:
-        """Return the highest version allowed for an API (by key); None if this rule doesn't limit it."""
+        """Return the highest version allowed for an API (by key); None without a limit."""
         return None if self._switches.highest_version else CAPS.get(api)
 
     # -- hints
@@ -157,15 +152,12 @@ class LeaderDiscovery:
         endpoints: Iterable[Node],
         routed: Mapping[TopicPartition, int] | None = None,
     ) -> Mapping[TopicPartition, Refusal | None]:
-        """Judge the hints of one response, apply the accepted ones, and request the refresh that the errors require.
+        """Apply the accepted hints of a response, and request the refresh that the errors require; return verdicts.
 
-        ``errors``: Kafka's error code and the CurrentLeader (``Leader()`` if absent) of each failed partition. A
+        ``errors``: Kafka's error code and the CurrentLeader (``Leader()`` if absent) of each failed partition; a
         disconnect is error 13 of every partition. ``endpoints``: the response's NodeEndpoints. ``routed``: the leader
-        epoch that the request was routed by; it defaults to the current epoch. It decides only whether the request
-        counts as critical (metadata.py rule 6): a late response, received when a newer epoch is already cached,
-        doesn't hold up any work.
-
-        Returns a verdict for each hint; None is acceptance.
+        epoch that the request was routed by, by default the current epoch. A late response to an older epoch holds up
+        no work, so the refresh isn't critical (metadata.py, cache rule 6).
         """
         hints = {tp: hint for tp, (error, hint) in errors.items() if error in HINTED and UNKNOWN not in hint}
         epochs = {tp: self._epoch(tp) for tp, (error, _) in errors.items() if error in INVALID_METADATA}
@@ -200,14 +192,14 @@ class LeaderDiscovery:
     # -- retries
 
     def wait_ms(self, attempts: Attempts, tp: TopicPartition, now_ms: float) -> float:
-        """Return the remaining back-off at the current epoch: 0 for a first attempt and for an immediate retry."""
+        """Return the time until a batch may be sent: 0 for a first attempt and for an immediate retry."""
         self.examine(attempts, tp)
         if attempts.attempts == 0 or self._is_immediate(attempts):
             return 0.0
         return max(0.0, attempts.last_attempt_ms + self._backoff.ms(attempts.attempts - 1) - now_ms)
 
     def examine(self, attempts: Attempts, tp: TopicPartition) -> None:
-        """Apply rule 5. ``wait_ms`` calls this itself."""
+        """Apply rule 5."""
         epoch = self._metadata.leader(tp).epoch
         if epoch > attempts.epoch:
             attempts.epoch = epoch

@@ -3,35 +3,33 @@
 Cache rules:
 
 1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older epoch is
-   stale: it is refused and the cached partition stays. An equal or newer epoch is accepted.
+   stale: the cached partition stays. An equal or newer epoch is accepted.
 2. **A new topic id restarts the epochs.** A different id under the same name is another topic with its own epochs.
-3. **A missing epoch clears the stored epoch.** A response without an epoch (from a broker that doesn't know it) is
-   accepted, and the last seen epoch is removed. A partition's error doesn't matter here: an epoch beside it counts.
+3. **A missing epoch clears the stored epoch.** A response without an epoch is accepted, and the last seen epoch is
+   removed. An epoch counts whether or not the partition has an error.
 4. **A response replaces everything**: nodes, topics, partitions; only a stale partition keeps its cached state. A topic
    with an error loses its partitions, but not their last seen epochs.
 5. **Errors request an update.** An invalid-metadata error of a topic or a partition requests the next update.
-6. **A request is critical** if work is held up when it is sent: a partition was named in ``request_update(held_up)``
-   since the last response, and no newer leader epoch of it has been seen since. Work is held up if no leader is known,
-   or if the leader answered with an invalid-metadata error and the client has no newer leader
-   (``leader_discovery.py`` finds these). The request that follows a failed critical request counts again; requests
-   because of age or a new topic don't count.
+6. **A request is critical** if work is held up when the request is sent: a partition was named in
+   ``request_update(held_up)`` since the last response, and the client has received no newer leader epoch since. Work is
+   held up if no leader is known, or if the leader answered with an invalid-metadata error and the client has no newer
+   leader. The request that follows a failed critical request counts again.
 
 Refresh rules (``Refresh``):
 
 1. A request is due when an update was requested, or ``max_age_ms`` after the last response. A new client starts with a
    requested update.
 2. No request is sent while another is in flight, or before the back-off since the last response or failure is over.
-3. The back-off grows with consecutive failures, and with consecutive *equivalent* responses: those without a new leader
-   epoch. This prevents a tight loop of requests to brokers that haven't learned of a change yet. The count of
-   equivalent responses is reset when the metadata reaches its maximum age.
+3. The back-off grows with consecutive failures, and with consecutive *equivalent* responses, which have no new leader
+   epoch: this prevents a tight loop of requests to brokers that lack a recent change. The count of equivalent responses
+   is reset when the metadata reaches its maximum age.
 4. A new topic is requested at once, without back-off.
 5. A response satisfies everything requested while it was in flight, except topics that its request didn't name.
 
 Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
 ``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Differences: Kafka requests
-new topics separately (KIP-526) and forgets unused ones; here each request names all wanted topics. Kafka draws a
-back-off for failures and another for equivalents and uses the larger; here there is one draw, because only one of the
-two counts can be above 0. Cache rule 6 doesn't exist in Kafka.
+new topics separately (KIP-526) and forgets unused topics; here each request names all wanted topics. Cache rule 6
+doesn't exist in Kafka.
 """
 
 from collections import Counter
@@ -77,7 +75,7 @@ class Refresh:
         self.equivalents = 0
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a request is due: 0 is now, infinite while one is in flight. May draw a back-off."""
+        """Return the time until a request is due: 0 is now, infinite during a request. May draw a back-off."""
         if self._in_flight:
             return inf
         until_old = max(0.0, self._answered_ms + self._max_age_ms - now_ms)
@@ -90,10 +88,9 @@ class Refresh:
         return max(wait_ms, self._refreshed_ms + self._backoff.ms(attempt) - now_ms)
 
     def request_sent(self) -> None:
-        """Record that a request was sent."""
         self._in_flight = True
 
-    def answered(self, now_ms: float, *, complete: bool) -> None:
+    def on_response(self, now_ms: float, *, complete: bool) -> None:
         """Record a response. ``complete``: the request named all topics wanted now (refresh rule 5)."""
         self._in_flight = False
         self._requested = not complete
@@ -101,11 +98,11 @@ class Refresh:
         self._failures = 0
         self.equivalents += 1
 
-    def advanced(self) -> None:
-        """Record that the response had a new epoch, so it isn't equivalent."""
+    def record_new_epoch(self) -> None:
+        """Record that the response had a new epoch, so the response isn't equivalent."""
         self.equivalents = 0
 
-    def failed(self, now_ms: float) -> None:
+    def on_failure(self, now_ms: float) -> None:
         """Record a request without a usable response; the update remains requested."""
         self._in_flight = False
         self._refreshed_ms = now_ms
@@ -138,7 +135,7 @@ class Metadata:
     # -- cache
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return the leader; ``node_id`` is UNKNOWN if there is none, it isn't cached, or a newer epoch was seen."""
+        """Return the leader; ``node_id`` UNKNOWN: no leader, no cached leader, or a newer epoch without its leader."""
         cached = self._partitions.get(tp)
         last_epoch = self._epochs.get(tp, UNKNOWN)
         if cached is None or cached.leader.epoch != last_epoch or cached.leader.node_id not in self.nodes:
@@ -146,7 +143,7 @@ class Metadata:
         return cached.leader
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """Return the newest leader epoch seen from any source; it may be newer than the cached leader's."""
+        """Return the newest leader epoch from any source, which may be newer than the cached leader's epoch."""
         return self._epochs.get(tp)
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
@@ -154,11 +151,10 @@ class Metadata:
         return self._partitions.get(tp)
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic of the last response, without partitions if it has an error; None if the response lacks it."""
+        """Return a topic of the last response, without partitions if the topic has an error; None without the topic."""
         return self._topics.get(name)
 
     def topic_id(self, name: str) -> UUID | None:
-        """Return the id of a topic; None if unknown."""
         topic = self._topics.get(name)
         return topic.topic_id if topic else None
 
@@ -186,11 +182,11 @@ class Metadata:
         self._held_up |= {tp: self._epochs.get(tp, UNKNOWN) for tp in held_up}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a request is due: 0 is now, infinite while one is in flight."""
+        """Return the time until a request is due: 0 is now, infinite during a request."""
         return self._refresh.wait_ms(now_ms)
 
     def request_sent(self) -> bool:
-        """Record that a request for all ``wanted`` topics was sent; return True if it is critical (rule 6)."""
+        """Record that a request for all ``wanted`` topics was sent; return True if the request is critical (rule 6)."""
         self._refresh.request_sent()
         self._requested_topics = frozenset(self._wanted)
         critical = any(self._epochs.get(tp, UNKNOWN) <= epoch for tp, epoch in self._held_up.items())
@@ -198,9 +194,9 @@ class Metadata:
         self.counts["metadata_requests_critical"] += critical
         return critical
 
-    def failed(self, now_ms: float) -> None:
+    def on_failure(self, now_ms: float) -> None:
         """Record a request without a usable response: disconnected, timed out, or refused as a whole."""
-        self._refresh.failed(now_ms)
+        self._refresh.on_failure(now_ms)
         self.counts["metadata_failed"] += 1
 
     # -- updates
@@ -209,7 +205,7 @@ class Metadata:
         """Apply a response by rules 1 to 5. Epochs of Metadata v8 and below are unreliable: pass them as UNKNOWN."""
         self.version += 1
         self._held_up = {}
-        self._refresh.answered(now_ms, complete=self._requested_topics.issuperset(self._wanted))
+        self._refresh.on_response(now_ms, complete=self._requested_topics.issuperset(self._wanted))
         topics = [self._take(topic) for topic in response.topics if topic.name in self._wanted]
         self.nodes = {node.node_id: node for node in response.nodes}
         self._topics = {topic.name: topic for topic in topics}
@@ -221,10 +217,7 @@ class Metadata:
         self.counts["metadata_equivalent"] += self._refresh.equivalents > 0
 
     def move_leaders(self, accepted: Mapping[TopicPartition, Leader], endpoints: Iterable[Node]) -> None:
-        """Apply leaders from accepted hints (``leader_discovery.py``).
-
-        Each partition must be cached. Its replicas and offline replicas stay as they are.
-        """
+        """Apply leaders from accepted hints (``leader_discovery.py``) to cached partitions."""
         self.version += 1
         self.nodes = {**self.nodes, **{node.node_id: node for node in endpoints}}
         for tp, leader in accepted.items():
@@ -235,10 +228,10 @@ class Metadata:
             current = tuple(self._partitions[TopicPartition(name, old.partition)] for old in topic.partitions)
             self._topics[name] = topic._replace(partitions=current)
 
-    def saw_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """Process an epoch of a committed offset or a ListOffsets response: a newer epoch requests an update.
+    def update_epoch(self, tp: TopicPartition, epoch: int) -> bool:
+        """Store a newer epoch, of a committed offset or a ListOffsets response, and request an update; True if newer.
 
-        Ignored without an earlier epoch (``updateLastSeenEpochIfNewer``). Returns True if the epoch was newer.
+        An epoch without an earlier epoch is ignored (``updateLastSeenEpochIfNewer``).
         """
         newer = tp in self._epochs and epoch > self._epochs[tp]
         if newer:
@@ -247,7 +240,7 @@ class Metadata:
         return newer
 
     def _take(self, topic: TopicMetadata) -> TopicMetadata:
-        """Return the part of a topic's response to cache, and store its epochs."""
+        """Return the topic to cache, without stale partitions, and store its epochs."""
         if not INVALID_METADATA.isdisjoint([topic.error, *(partition.error for partition in topic.partitions)]):
             self._refresh.request()
         if topic.error:
@@ -259,7 +252,7 @@ class Metadata:
         return topic._replace(partitions=tuple(partition for partition in latest if partition is not None))
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
-        """Return the newer of the cached and the received partition; None if the latter is stale and none is cached."""
+        """Return the newer of the cached and the received partition; None for a stale partition that isn't cached."""
         last_epoch, epoch = self._epochs.get(tp), new.leader.epoch
         restarts = renewed and last_epoch is not None and epoch != UNKNOWN
         if last_epoch is not None and UNKNOWN < epoch < last_epoch and not restarts:
@@ -267,7 +260,7 @@ class Metadata:
             return self._partitions.get(tp)
         self.counts["metadata_topic_id_changes"] += restarts
         if epoch != last_epoch or restarts:
-            self._refresh.advanced()
+            self._refresh.record_new_epoch()
         if epoch == UNKNOWN:
             self._epochs.pop(tp, None)
         else:

@@ -10,61 +10,33 @@ availability  plus late brokers excluded (``NodeLatency``)    partitioner.availa
 ============  ==============================================  ===============================================
 
 Counters: ``partition_draws`` of all modes; ``partition_draws_weighted`` by load; ``partitions_left_out`` of weighted
-draws, because their broker is late; ``partition_draws_in_rack`` among leaders in the client's rack (KIP-1123).
+draws because of a late broker; ``partition_draws_in_rack`` among leaders in the client's rack.
 
-Order of choice, as in ``KafkaProducer.partition``: the caller's explicit partition (the partitioner isn't called), the
-key's hash over all partitions unless keys are ignored, the sticky partition. ``RecordAccumulator.append`` calls
-``choose`` for each record. Before it opens a batch it calls ``before_new_batch``; if the result is True, it chooses
-again, once. After the append it calls ``appended`` with the growth of the batch's estimated size, including the 61-byte
-header with the first record. A single thread does this, so the races that Kafka guards against can't happen.
+KIP-480 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored, ``UniformStickyPartitioner``):
 
-Murmur2, Kafka's hash of keys (``common.utils.Utils.murmur2``): seed 0x9747b28c, multiplier 0x5bd1e995, shift 24,
-little-endian words of four bytes, 32-bit arithmetic. The result is signed, as in Java.
+1. Whenever a batch must be opened in the sticky partition, for any record, another partition becomes sticky
+   (``onNewBatch``), and a record without a key goes there.
+2. The draw is uniform over the partitions that have a leader, except the current partition unless no other has one;
+   over all partitions if none has a leader.
+
+KIP-480 is the control because it runs away: a slow broker keeps its batches open longer, so each switch sends it more
+records, which makes the broker slower still. KIP-794's motivation measured five times the bytes.
 
 KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). S is
 ``batch.size`` (at least 1):
 
 1. Bytes appended to the sticky partition are counted, whether or not the batches are delivered.
-2. From S bytes on, the partition switches at the first append that leaves its last batch full (``enable_switch``), so
-   that no partial batch stays behind; from 2 S on, it switches at any append.
+2. From S bytes on, the partition switches at the first append that fills its last batch (``enable_switch``), so that no
+   partial batch stays behind; from 2 S on, it switches at any append.
 3. A switch deferred by rule 2 happens before a new batch is opened in the partition.
 4. A switch resets the count to 0, even if the draw (with replacement) returns the same partition.
 5. A draw uses the weights of the load table if there is one (adaptive). Otherwise it is uniform over partitions that
    have a leader, or over all partitions if none has a leader.
-6. If rack-aware, both kinds of draw are limited to partitions whose leader is in the client's rack, if there are any.
+6. If rack-aware (KIP-1123, Kafka 4.4), both kinds of draw are limited to partitions whose leader is in the client's
+   rack, if there are any.
 
-Load table of an adaptive draw (``BuiltInPartitioner.updatePartitionLoadStats``; the in-rack table is KIP-1123's): the
-longer a queue, the smaller its weight. Example: queues of 0, 3 and 1 batches have the weights 4, 1 and 3 (longest queue
-+ 1 - own length). Their running sum 4, 5, 8 is the cumulative frequency table: a random number 0…7 selects the first
-entry greater than it.
-
-1. A partition without a leader is not in the table.
-2. A partition with waiting batches whose broker is *late* (``NodeLatency``) is not in the table.
-3. There is no table, and draws are uniform, while some partition never had a batch, with fewer than two queues, if no
-   partition remains, or if all queues are equally long and no partition was excluded.
-4. The in-rack table contains the partitions of the first table whose leader is in the client's rack, weighted by their
-   own longest queue. It is used unless it is empty.
-
-Node latency for KIP-794's availability timeout (``RecordAccumulator.updateNodeLatencyStats``, ``NodeLatencyStats``):
-each node has two times. The *ready* time becomes now whenever the node has data that is ready. The *drain* time becomes
-now as well if the node can accept that data (connected, room for another request in flight, not throttled). The delay
-is the difference between the two.
-
-KIP-480, the sticky partitioner before KIP-794 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored,
-``UniformStickyPartitioner``):
-
-1. Whenever a batch must be opened in the sticky partition, for any record, another partition becomes sticky
-   (``onNewBatch``), and a record without a key goes there.
-2. The draw is uniform over the partitions that have a leader, except the current partition unless it is the only one;
-   over all partitions if none has a leader.
-
-It serves as a control because it runs away: a slow broker keeps its batches open longer, so more records go there for
-each switch, which makes the broker slower still. KIP-794's motivation measured five times the bytes.
-
-Differences between KIP-794 and Kafka: the KIP switches at exactly S bytes, Kafka defers the switch as in rules 2 and 3
-(KAFKA-14156). So if records don't fill a batch to the byte, a partition with a backlog gets two batches per turn and a
-partition without a backlog gets one: uniform within a factor of two. The KIP describes the inverse of a queue's length;
-Kafka's weights are linear in it. Rule 6 is in Kafka since 4.4.
+The KIP switches at exactly S bytes; Kafka defers the switch by rules 2 and 3 (KAFKA-14156). So if records don't fill a
+batch to the byte, a partition with a backlog gets two batches per turn and a partition without a backlog gets one.
 """
 
 from abc import ABC, abstractmethod
@@ -82,10 +54,10 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Node, TopicMetadata
 
 
 class TopicView(NamedTuple):
-    """Partitions and leaders of a topic, as a client in one rack sees them; rebuilt when metadata changes.
+    """Partitions of a topic, as a client in one rack sees them; rebuilt when metadata changes.
 
-    ``partitions``: number of partitions (keys are hashed over all); ``leaders``: leader's node id by partition, without
-    leaderless partitions, in ascending order; ``in_rack``: partitions whose leader is in the client's rack.
+    ``partitions``: number of partitions. ``leaders``: partition → leader's node id, ascending, without leaderless
+    partitions. ``in_rack``: partitions whose leader is in the client's rack.
     """
 
     partitions: int
@@ -94,7 +66,6 @@ class TopicView(NamedTuple):
 
     @classmethod
     def of(cls, topic: TopicMetadata, nodes: Mapping[int, Node], rack: str | None) -> Self:
-        """Build the view of a client in ``rack`` (None: no rack configured). ``nodes`` is keyed by node id."""
         leaders = {part.partition: part.leader.node_id for part in topic.partitions if part.leader.node_id != UNKNOWN}
         near = {node.node_id for node in nodes.values() if rack is not None and node.rack == rack}
         in_rack = tuple(partition for partition, node_id in leaders.items() if node_id in near)
@@ -107,7 +78,7 @@ _WORD = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Return the hash as a signed 32-bit integer, like Java."""
+    """Return Kafka's hash of a key (``Utils.murmur2``) as a signed 32-bit integer, like Java."""
     hashed = _unsigned(key)
     return hashed - (1 << 32) if hashed > 0x7FFFFFFF else hashed  # noqa: PLR2004 (the largest int32)
 
@@ -131,14 +102,18 @@ def _unsigned(key: bytes) -> int:
 
 
 class NodeLatency:
-    """Delays of all brokers of one producer."""
+    """Delays of the brokers of one producer, for KIP-794's availability timeout (``NodeLatencyStats``).
+
+    A broker's delay is the time since it could last accept data (connected, room for another request in flight, not
+    throttled), measured whenever it has data that is ready (``RecordAccumulator.updateNodeLatencyStats``).
+    """
 
     def __init__(self) -> None:
         self._drain_ms: dict[int, float] = {}
         self._delay_ms: dict[int, float] = {}
 
     def ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record that a node has ready data; ``can_drain``: the node can accept it now."""
+        """Record that a node has ready data; ``can_drain``: the node can accept the data now."""
         drained_ms = self._drain_ms.setdefault(node_id, now_ms)
         if can_drain:
             drained_ms = self._drain_ms[node_id] = now_ms
@@ -153,7 +128,7 @@ QUEUES_MIN = 2
 
 
 class LoadTable(NamedTuple):
-    """Partitions and cumulative frequencies; ``left_out``: number of partitions excluded because of a late broker."""
+    """Cumulative frequencies of partitions; ``left_out``: number of partitions excluded because of a late broker."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
@@ -168,9 +143,16 @@ class LoadTable(NamedTuple):
 def load_table(
     view: TopicView, queued: Mapping[int, int], late: Collection[int], *, rack_aware: bool = False
 ) -> LoadTable | None:
-    """Build the load table by its rules; None: draw uniformly.
+    """Return the table of an adaptive draw (``BuiltInPartitioner.updatePartitionLoadStats``); None: draw uniformly.
 
-    ``queued``: number of waiting batches of each partition that ever had a batch; ``late``: node ids.
+    ``queued``: number of waiting batches of each partition that ever had a batch. ``late``: ids of late nodes. A
+    partition's weight is the longest queue + 1 - its own queue: queues of 0, 3 and 1 batches have the weights 4, 1 and
+    3. Their running sum 4, 5, 8 is the table: a random number 0…7 selects the first entry greater than the number.
+
+    1. A partition without a leader, or with waiting batches at a late broker, isn't in the table.
+    2. Draws are uniform while some partition never had a batch, with fewer than two queues, if no partition remains, or
+       if all queues are equally long and no partition was excluded.
+    3. If rack-aware, only partitions whose leader is in the client's rack remain, unless that leaves none.
     """
     if len(queued) < max(view.partitions, QUEUES_MIN):
         return None
@@ -187,7 +169,12 @@ def load_table(
 
 
 class StickyPartition(ABC):
-    """Sticky partition of one topic; subclasses decide when it changes. ``sees`` must be called first."""
+    """Sticky partition of one topic; subclasses decide when it changes.
+
+    ``set_view`` must be called first. ``RecordAccumulator.append`` calls ``choose`` for each record,
+    ``before_new_batch`` before it opens a batch (if the result is True, it chooses again, once), and ``appended`` after
+    the append. A single thread does this, so the races that Kafka guards against can't happen.
+    """
 
     def __init__(self, random: Random, counts: Counter[str], *, ignore_keys: bool) -> None:
         self._random = random
@@ -196,7 +183,7 @@ class StickyPartition(ABC):
         self._view = TopicView(0, {})
         self._partition = UNKNOWN
 
-    def sees(self, view: TopicView) -> None:
+    def set_view(self, view: TopicView) -> None:
         """Update the view after a metadata change. The sticky partition stays; the next draw uses the new view."""
         self._view = view
 
@@ -217,7 +204,10 @@ class StickyPartition(ABC):
         """Prepare to open a batch in ``partition``. True: the sticky partition changed, choose again."""
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:  # noqa: B027  # KIP-480 does not count bytes
-        """Count a drawn record that was appended to the sticky partition's last batch."""
+        """Count a drawn record that was appended to the sticky partition's last batch.
+
+        ``grown_bytes``: growth of the batch's estimated size, with the first record including the 61-byte header.
+        """
 
     def load(self, queued: Mapping[int, int]) -> None:  # noqa: B027  # KIP-480 ignores load
         """Update the number of waiting batches of each partition that ever had a batch; called in every sender pass."""
@@ -240,14 +230,12 @@ class RunawaySticky(StickyPartition):
     """Sticky partition of one topic by KIP-480."""
 
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
-        """Apply rule 1 of KIP-480."""
         if partition != self._partition:
             return False
         self._switch()
         return drawn
 
     def _draw(self) -> int:
-        """Apply rule 2 of KIP-480."""
         led = tuple(self._view.leaders)
         candidates = [partition for partition in led if partition != self._partition]
         return self._draw_uniform(candidates or led or range(self._view.partitions))
@@ -256,7 +244,7 @@ class RunawaySticky(StickyPartition):
 class UniformSticky(StickyPartition):
     """Sticky partition of one topic by KIP-794.
 
-    ``late`` returns the ids of the late nodes, in every sender pass. If it is None, draws are uniform, not adaptive.
+    ``late`` returns the ids of the late nodes, in every sender pass; without ``late``, draws are uniform, not adaptive.
     """
 
     def __init__(
@@ -278,14 +266,14 @@ class UniformSticky(StickyPartition):
         self._table: LoadTable | None = None
 
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:  # noqa: ARG002 (a drawn partition is the sticky partition)
-        """Apply rule 3. Only drawn records cause a switch."""
+        """Apply rule 3 of KIP-794. Only drawn records cause a switch."""
         if not drawn or self._produced_bytes < self._switch_bytes:
             return False
         self._switch()
         return True
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Apply rules 1 and 2."""
+        """Apply rules 1 and 2 of KIP-794."""
         produced = self._produced_bytes = self._produced_bytes + grown_bytes
         if produced >= self._switch_bytes and (enable_switch or produced >= 2 * self._switch_bytes):
             self._switch()
@@ -300,7 +288,7 @@ class UniformSticky(StickyPartition):
         super()._switch()
 
     def _draw(self) -> int:
-        """Apply rules 5 and 6."""
+        """Apply rules 5 and 6 of KIP-794."""
         if self._loads is not None:  # build the table once per pass
             self._table = load_table(*self._loads, rack_aware=self._rack_aware)
             self._loads = None
@@ -360,10 +348,10 @@ class Partitioner:
             self._new_topic = partial(RunawaySticky, random, self.counts, ignore_keys=ignore_keys)
 
     def topic(self, name: str) -> StickyPartition:
-        """Return a topic's sticky partition. The caller keeps it (every record needs it) and calls its ``sees``."""
+        """Return a topic's sticky partition, for the caller to store: every record needs the object."""
         return self._topics.get(name) or self._topics.setdefault(name, self._new_topic())
 
     def node_ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record a node with ready data; called for each such node in every sender pass (see ``NodeLatency``)."""
+        """Record a node with ready data (``NodeLatency.ready``); called for each such node in every sender pass."""
         if self._timeout_ms:
             self._latency.ready(node_id, now_ms, can_drain=can_drain)

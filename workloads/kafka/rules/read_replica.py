@@ -7,12 +7,10 @@
    metadata.
 4. A failed request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch ends
    the partition's lease.
-5. Errors of a partition (see ``after_error``): most of them end the lease and request metadata. OFFSET_OUT_OF_RANGE
-   from a replica only ends the lease, and the leader decides. UNKNOWN_LEADER_EPOCH changes nothing, so the consumer
-   fetches again at once until the follower has caught up: this hot loop exists in Kafka and is kept here because the
-   harness must show it.
-6. A lease ends with the partition's assignment; this isn't counted as a fail-back. After a new assignment the consumer
-   fetches from the leader until the leader names a replica again.
+5. Most errors of a partition end the lease and request metadata (``after_error``). OFFSET_OUT_OF_RANGE from a replica
+   only ends the lease, and the leader decides. UNKNOWN_LEADER_EPOCH changes nothing, so the consumer fetches again at
+   once until the follower has caught up: the harness must show this hot loop of Kafka's client.
+6. A lease ends with the partition's assignment, which isn't counted as a fail-back.
 
 The KIP's four cases of an offset out of range:
 
@@ -52,7 +50,7 @@ class AfterError(Enum):
     FETCH_AGAIN = "as before, at once"
     REFRESH = "refresh the metadata, then fetch from the leader"
     ASK_LEADER = "fetch the same offset from the leader"
-    IGNORE = "the response is for a position that is no longer ours"
+    IGNORE = "the response is for an old position"
     RESET = "look up the offset that the reset policy names"
     OUT_OF_RANGE = "raise: out of range, and no policy to reset by"
     FATAL = "raise: trying again won't help"
@@ -73,10 +71,9 @@ class Lease(NamedTuple):
 
 
 def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
-    """Return the action of rule 5.
+    """Return the action of rule 5; ``current``: the response is for the current position.
 
-    ``leased``: a lease exists. ``current``: the response is for the current position. ``resets``:
-    ``auto.offset.reset`` is not none.
+    ``resets``: ``auto.offset.reset`` is not none.
     """
     if error in FAIL_BACK:
         return AfterError.REFRESH
@@ -105,7 +102,7 @@ class ReadReplicas:
         self._leases: dict[TopicPartition, Lease] = {}
 
     def grant(self, tp: TopicPartition, node_id: int, now_ms: float) -> bool:
-        """Process the preferred replica named by the leader; return True if the consumer switches to it."""
+        """Process the preferred replica named by the leader; return True if the consumer switches to that replica."""
         lease = self._leases.get(tp)
         if not self._enabled or (lease and lease.node_id == node_id):
             return False

@@ -4,22 +4,20 @@ Rules of a position (``Position``):
 
 1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. FETCHING and
    AWAIT_VALIDATION have a position, which AWAIT_VALIDATION has not validated yet; the other two states have none.
-2. A partition is fetched only in FETCHING, and not while it is about to be revoked.
-3. A position consists of an offset, the leader epoch of the record before it, and the leader that it was last checked
-   against. When that leader or its epoch changes and both epochs are known, the position must be validated by
+2. A partition is fetched only in FETCHING, and not while the partition is about to be revoked.
+3. A position consists of an offset, the leader epoch of the record before the offset, and the leader of the last check.
+   When the leader or its epoch changes and both epochs are known, the position must be validated by
    OffsetsForLeaderEpoch to the new leader; if an epoch is unknown, fetching continues without a check.
-4. The response is the end offset of the position's epoch in the leader's log. It counts if the position hasn't moved
-   meanwhile. End at or after the position: the position holds. End before the position: the log was truncated, and the
-   position moves back to the end. Undefined: the logs have nothing in common, and the reset policy decides. Without a
-   policy, both cases of divergence are reported to the application.
+4. The response is the end offset of the position's epoch in the leader's log. If it is at or after the position, the
+   position holds. Otherwise the log was truncated, and the position moves back to the end. If the end is undefined, the
+   logs have nothing in common, and the reset policy decides. Without a policy, divergence is an error.
 5. An offset from ListOffsets has no epoch, so it is never validated.
 
 Rules of all positions (``SubscriptionState``):
 
-1. Partitions are served in assignment order. After an error a partition moves to the end, so that the others stay
-   together.
-2. A look-up or validation in flight holds its partition until the request's deadline, a failed one until the back-off
-   has passed (``hold``). Any move of the position ends the hold.
+1. Partitions are served in assignment order. After an error a partition moves to the end.
+2. A look-up or validation holds its partition until the request's deadline or, after a failure, until the back-off has
+   passed (``hold``). Any move of the position ends the hold.
 3. A look-up result counts only while the same reset is pending, a validation result only for an unchanged position.
 4. Any error of a look-up or validation is retried with fresh metadata, including unknown codes (for example
    OFFSET_NOT_AVAILABLE of a new leader); only TOPIC_AUTHORIZATION_FAILED is raised.
@@ -59,7 +57,7 @@ MAY_BECOME: Mapping[State, frozenset[State]] = {
 
 
 class FetchPosition(NamedTuple):
-    """The next offset to fetch, the epoch of the record before it, and the leader that it was last checked against."""
+    """Next offset to fetch, the epoch of the record before that offset, and the leader of the last check."""
 
     offset: int
     offset_epoch: int = UNKNOWN
@@ -79,14 +77,11 @@ class EndOffset(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Truncation of the log below the position.
-
-    ``end`` is None if the point of divergence is unknown. Without ``mended`` the caller must raise.
-    """
+    """Truncation of the log below ``position``; ``end`` None: unknown. Without ``repaired`` the caller must raise."""
 
     position: FetchPosition
     end: EndOffset | None
-    mended: bool
+    repaired: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -104,7 +99,7 @@ class Position:
         return self.state is State.FETCHING and not self.revoking
 
     def seek(self, position: FetchPosition) -> None:
-        """Move to this position from any state, and validate it first if its epochs are known."""
+        """Move to this position from any state; the position awaits validation if its epochs are known."""
         self._become(State.FETCHING, position)
         self._check(position)
 
@@ -121,12 +116,12 @@ class Position:
         return True
 
     def advance(self, offset: int, offset_epoch: int) -> None:
-        """Advance behind the delivered records; the last has ``offset_epoch``. Ignored unless FETCHING."""
+        """Advance behind delivered records; ``offset_epoch``: epoch of the last record. Ignored unless FETCHING."""
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
-    def validated(self, position: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
-        """Apply rule 4 of a position. Returns None if the validated ``position`` holds, or is no longer current."""
+    def apply_validation(self, position: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
+        """Apply rule 4 of a position. None: the validated ``position`` holds, or is not the current position."""
         if self.state is not State.AWAIT_VALIDATION or self.fetch != position:
             return None
         if not end.undefined and end.offset >= position.offset:
@@ -136,10 +131,10 @@ class Position:
             self.reset(policy)
         elif policy != "none":
             self._become(State.FETCHING, FetchPosition(end.offset, end.epoch, position.leader))
-        return Truncation(position, None if end.undefined else end, mended=policy != "none")
+        return Truncation(position, None if end.undefined else end, repaired=policy != "none")
 
     def skip_validation(self) -> None:
-        """Accept the position: it holds, or the broker can't validate it (OffsetsForLeaderEpoch before v3)."""
+        """Accept the position as valid."""
         if self.state is State.AWAIT_VALIDATION:
             self._become(State.FETCHING, self.fetch)
 
@@ -184,16 +179,16 @@ class SubscriptionState:
     # ---- assignment
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the assignment, in this order. Retained positions stay; new ones start INITIALIZING."""
+        """Replace the assignment, in this order; positions of new partitions start INITIALIZING."""
         self._positions = {tp: self._positions.get(tp) or Position() for tp in partitions}
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Move a partition behind the others (rule 1 of the subscription)."""
+        """Move a partition to the end of the order of service."""
         if tp in self._positions:
             self._positions[tp] = self._positions.pop(tp)
 
     def revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark partitions as about to be revoked: they are no longer fetched, delivered or committed."""
+        """Mark partitions as about to be revoked, which are no longer fetched, delivered or committed."""
         for position in self._of(partitions):
             position.revoking = True
 
@@ -216,7 +211,7 @@ class SubscriptionState:
         return {tp: position.fetch for tp, position in waiting if position.fetch is not None}
 
     def hold(self, partitions: Iterable[TopicPartition], until_ms: float) -> None:
-        """Exclude partitions from ``to_reset`` and ``to_validate`` until ``until_ms`` (rule 2 of the subscription)."""
+        """Exclude partitions from ``to_reset`` and ``to_validate`` until ``until_ms``."""
         for position in self._of(partitions):
             position.not_before_ms = until_ms
 
@@ -242,12 +237,12 @@ class SubscriptionState:
         return position.fetch if position and position.fetchable else None
 
     def is_current(self, tp: TopicPartition, offset: int) -> bool:
-        """True if a fetch response for ``offset`` matches the position; others are dropped, including errors."""
+        """True if a fetch response for ``offset`` matches the position; other responses must be ignored."""
         position = self.valid_position(tp)
         return position is not None and position.offset == offset
 
     def seek(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Move to a position of the application or a committed offset. It is validated if its epochs are known."""
+        """Move to a position of the application or a committed offset."""
         for partition in self._of((tp,)):
             partition.seek(position)
             self._count_validation(partition)
@@ -265,8 +260,8 @@ class SubscriptionState:
             partition.reset(policy or self.policy)
             self.counts["position_resets"] += 1
 
-    def looked_up(self, tp: TopicPartition, policy: ResetPolicy, offset: int, leader: Leader) -> bool:
-        """Apply a ListOffsets result. True if the reset was still pending: the position is now ``offset``."""
+    def apply_lookup(self, tp: TopicPartition, policy: ResetPolicy, offset: int, leader: Leader) -> bool:
+        """Move to a ListOffsets result; False if no reset by ``policy`` is pending."""
         partition = self._positions.get(tp)
         if partition is None or partition.state is not State.AWAIT_RESET or partition.policy != policy:
             return False
@@ -276,7 +271,7 @@ class SubscriptionState:
     # ---- validation
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
-        """Process metadata. Returns partitions with a new leader or epoch: the caller clears their read replicas."""
+        """Apply new leaders; return partitions with a new leader or epoch, whose read replicas the caller clears."""
         return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
@@ -287,10 +282,10 @@ class SubscriptionState:
             self._count_validation(partition)
         return moved
 
-    def validated(self, tp: TopicPartition, position: FetchPosition, end: EndOffset) -> Truncation | None:
-        """Apply an OffsetsForLeaderEpoch result. The caller must raise a truncation that isn't ``mended``."""
+    def apply_validation(self, tp: TopicPartition, position: FetchPosition, end: EndOffset) -> Truncation | None:
+        """Apply an OffsetsForLeaderEpoch result."""
         partition = self._positions.get(tp)
-        truncation = partition.validated(position, end, self.policy) if partition else None
+        truncation = partition.apply_validation(position, end, self.policy) if partition else None
         if partition and truncation:
             self.counts["truncations_detected"] += 1
             if partition.state is State.AWAIT_RESET:

@@ -17,9 +17,8 @@ up to 5.
 2. Retried after the coordinator is found again: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit also
    REQUEST_TIMED_OUT.
 3. Aborted: errors of the group or of this transaction only (``ABORTABLE``). The next transaction uses the same id.
-4. Fatal: all other errors, above all PRODUCER_FENCED. A Kafka producer is unusable after that, and the application
-   creates a new producer with the same transactional id. Here the next transaction begins with InitProducerId, which
-   also ends an open transaction.
+4. Fatal: all other errors, above all PRODUCER_FENCED. Where an application would create a new Kafka producer with the
+   same transactional id, the next transaction begins with InitProducerId, which also ends an open transaction.
 5. ``abandon`` aborts a transaction when its commit has expired, unless its EndTxn was already requested.
 """
 
@@ -35,7 +34,7 @@ from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
 
 class Stage(Enum):
-    """Stage of a transactional id; all but ``NO_ID`` and ``READY`` stand for a request to send."""
+    """Stage of a transactional id: a request to send, except ``NO_ID`` and ``READY``."""
 
     NO_ID = auto()
     IDENTIFYING = auto()
@@ -79,7 +78,7 @@ _OPEN = frozenset({Stage.ADDING, Stage.COMMITTING})
 class Transaction:
     """State of one transactional id. ``error``: result of the last transaction, 0 if it was committed.
 
-    ``identity``: result of InitProducerId; the caller sets it before ``answered``.
+    ``identity``: result of InitProducerId, set by the caller before ``on_response``.
 
     Counters: ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``,
     ``transaction_steps_retried``.
@@ -94,7 +93,7 @@ class Transaction:
         self._failures = 0
 
     @property
-    def under_way(self) -> bool:
+    def has_request(self) -> bool:
         """True if the request of ``stage`` must be sent, after ``wait_ms``."""
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
@@ -107,10 +106,10 @@ class Transaction:
         """Return True if ``error`` at the current stage requires finding the coordinator again (rule 2)."""
         return error in (COMMIT_MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
-    def answered(self, error: int) -> None:
+    def on_response(self, error: int) -> None:
         """Process Kafka's error code for the request of ``stage``."""
         if error in (COMMIT_RETRIABLE if self.stage is Stage.COMMITTING else STEP_RETRIABLE):
-            self.unanswered()
+            self.on_no_response()
         elif error in ABORTABLE and self.stage is not Stage.ABORTING:
             self._abort(error)
         elif error:
@@ -122,8 +121,8 @@ class Transaction:
                 self._counts["transactions_committed"] += 1
             self._enter(_NEXT[self.stage])
 
-    def unanswered(self) -> None:
-        """Retry the same request after a back-off: there was no coordinator, connection or response."""
+    def on_no_response(self) -> None:
+        """Retry the same request after a back-off, for want of a coordinator, connection or response."""
         self._counts["transaction_steps_retried"] += 1
         self.wait_ms = self._backoff.ms(self._failures)
         self._failures += 1

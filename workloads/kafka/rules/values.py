@@ -3,7 +3,7 @@
 Back-off, for retries, refreshes and reconnects:
 
 1. Attempt ``n``, from 0, waits ``initial_ms * 2**n``, at most ``max_ms``.
-2. The wait is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't return
+2. The wait is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't retry
    together; the result is limited to ``max_ms`` again.
 3. With ``max_ms`` at or below ``initial_ms`` the wait is always ``max_ms``.
 
@@ -31,7 +31,7 @@ class TopicPartition(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Broker with its address on the listener that served the response."""
+    """Broker, with the address of the listener that sent the response."""
 
     node_id: int
     host: str
@@ -40,7 +40,7 @@ class Node(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Leader of a partition: node id and leader epoch, each UNKNOWN if not given."""
+    """Leader of a partition; UNKNOWN replaces a missing node id or leader epoch."""
 
     node_id: int = UNKNOWN
     epoch: int = UNKNOWN
@@ -57,7 +57,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """Topic in a Metadata response; ``topic_id`` is None if the broker doesn't send it."""
+    """Topic in a Metadata response; ``topic_id`` None: the broker sends no topic ids."""
 
     name: str
     topic_id: UUID | None

@@ -1,6 +1,7 @@
-"""Says acks=all and asks for acks=1.
+"""Claims acks=all and sends acks=1.
 
-A setting that never reaches the wire: what the leader alone has is reported as safe, and dies with it.
+A setting that never reaches the wire: a record that only the leader has is reported as safe, and is lost with the
+leader.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

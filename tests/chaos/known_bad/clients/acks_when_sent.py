@@ -12,8 +12,8 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN
 def plant() -> None:
     send = ProduceRequester.send
 
-    def send_and_report(self, node_id, channel, batches, now_ms, answered):
-        send(self, node_id, channel, batches, now_ms, answered)
+    def send_and_report(self, node_id, channel, batches, now_ms, responses):
+        send(self, node_id, channel, batches, now_ms, responses)
         for batch in batches.values():
             if not batch.done:
                 self._deliveries._end_delivered(batch, UNKNOWN)

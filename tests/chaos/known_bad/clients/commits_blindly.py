@@ -1,6 +1,7 @@
-"""Takes a commit for made, whatever became of it.
+"""Treats every commit as successful.
 
-What ``commitAsync`` without a callback does: neither an error nor silence is noticed, and nothing is sent again.
+As ``commitAsync`` without a callback does: neither an error nor a missing response is noticed, and the commit is not
+repeated.
 """
 
 from contextlib import suppress

@@ -1,6 +1,7 @@
-"""Commits what a poll brought before it is processed.
+"""Commits the records of a poll before they are processed.
 
-Whoever dies in between has lost it (librdkafka#4534 reports offsets that are stored before the application is done).
+A client that dies in between loses them (librdkafka#4534 reports offsets that are stored before the application is
+done).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Sends a commit whose answer was lost again, after newer ones.
+"""Repeats a commit whose response was lost after newer commits.
 
-Each commit is tried again by itself, whatever was committed meanwhile (KAFKA-5731: commits that overtook each other).
+Each commit is retried on its own, whatever was committed meanwhile (KAFKA-5731: commits that overtook each other).
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

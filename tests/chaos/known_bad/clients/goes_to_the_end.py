@@ -1,6 +1,6 @@
-"""Goes to the end of the log after any error of a Fetch.
+"""Seeks to the end of the log after any error of a Fetch.
 
-It reads on, and nobody notices what lay between (confluent-kafka-dotnet#192: skipped after a broker's trouble).
+The records in between are skipped silently (confluent-kafka-dotnet#192: skipped after a broker's outage).
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

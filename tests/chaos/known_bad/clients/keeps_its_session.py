@@ -12,7 +12,7 @@ PAUSE_MS = 200.0
 
 
 def plant() -> None:
-    answered = Fetcher._answered
+    answered = Fetcher._on_response
 
     def unimpressed(self, asked, reply):
         if reply.response.error_code:
@@ -21,7 +21,7 @@ def plant() -> None:
             answered(self, asked, reply)
 
     put(FetchSession, "_give_up", lambda _: None)
-    put(Fetcher, "_answered", unimpressed)
+    put(Fetcher, "_on_response", unimpressed)
 
 
 BAD = KnownBad(

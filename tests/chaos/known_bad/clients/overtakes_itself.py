@@ -1,7 +1,6 @@
-"""Is told to have one request in flight, and has five.
+"""Is configured for one request in flight, and has five.
 
-A batch that is sent again comes after those that were sent meanwhile (librdkafka#1092: it did so despite
-max.inflight=1).
+A batch that is retried comes after batches that were sent meanwhile (librdkafka#1092: despite max.inflight=1).
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""Sends something else in the second attempt: the memory of the batch has been given to others.
+"""Sends other bytes in the second attempt: the memory of the batch has been reused.
 
-KAFKA-19012: a buffer went back to the pool while a request still stood in it.
+KAFKA-19012: a buffer returned to the pool while a request still referred to it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

@@ -1,6 +1,6 @@
-"""Goes back five records whenever a partition has another leader.
+"""Goes back five records whenever a partition gets another leader.
 
-A position that is taken from where it was last noted, not from where it is.
+The position is taken from an earlier note instead of the current state.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

@@ -1,6 +1,6 @@
-"""Retries every batch at once, not only the first time after its partition has a new leader.
+"""Retries every batch at once, not only the first time after its partition gets a new leader.
 
-KIP-951 without its rule (KAFKA-15415): where the new leader isn't ready, clients hammer on it.
+KIP-951 without its rule (KAFKA-15415): while the new leader isn't ready, clients send it a flood of requests.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

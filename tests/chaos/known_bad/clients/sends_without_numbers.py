@@ -1,6 +1,6 @@
-"""Says that it is idempotent, and numbers no batch.
+"""Claims to be idempotent, and gives batches no sequence numbers.
 
-What was written, and whose answer was lost, is written again (what KIP-98 is there for).
+A batch that was written, but whose response was lost, is written again (KIP-98 prevents that).
 """
 
 from dataclasses import replace

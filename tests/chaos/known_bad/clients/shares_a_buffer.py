@@ -1,6 +1,6 @@
-"""Hands over each record with the value of the one before it.
+"""Delivers each record with the value of the previous record.
 
-A buffer that is used again while the application still looks at it.
+A buffer is reused while the application still reads it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

@@ -1,7 +1,7 @@
-"""Leaves a partition out for good once a Produce to it was refused.
+"""Excludes a partition for good once a Produce to it was refused.
 
-KIP-794 leaves partitions of late brokers out of its draw; this one forgets to take them back (KAFKA-10888 is about what
-uneven partitions do).
+KIP-794 excludes partitions of late brokers from its draw; this client never includes them again (KAFKA-10888 is
+about the effect of uneven partitions).
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

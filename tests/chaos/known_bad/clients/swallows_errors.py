@@ -1,6 +1,6 @@
 """Reports a record that was refused for good as delivered.
 
-The classic: an error callback that nobody looks at, a future whose exception is dropped.
+A common bug: the error callback is ignored, or a future's exception is dropped.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

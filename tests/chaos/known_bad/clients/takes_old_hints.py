@@ -1,6 +1,6 @@
-"""Takes every hint for news, of whichever epoch.
+"""Accepts every leader hint, whatever its epoch.
 
-Answers that were long under way lead it back to a former leader (librdkafka#4687 did so with old Metadata).
+Delayed responses lead the client back to a former leader (librdkafka#4687 did so with old Metadata).
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

@@ -1,6 +1,6 @@
 """Reports the first offset of a batch for each of its records.
 
-Offsets within a batch are relative, and somebody has to add them up.
+Offsets within a batch are relative, and must be added to the base offset.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

@@ -1,6 +1,6 @@
-"""Hands over what one poll brought in another order: a pool of threads, a batch for each.
+"""Delivers the batches of one poll in another order, as a pool of threads with one batch each does.
 
-Order within a partition is kept by the log and by the fetch, and lost right behind them.
+The log and the fetch keep the order within a partition, and the thread pool loses it.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

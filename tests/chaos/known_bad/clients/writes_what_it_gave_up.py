@@ -1,6 +1,6 @@
-"""Reports a record as given up, and goes on to send it: a zombie's write.
+"""Reports a record as failed, and sends it later: a zombie write.
 
-A batch that has expired is left in its queue. Whoever was told "failed" has sent the record another way by now.
+An expired batch stays in its queue. The application may have sent the record another way by then.
 """
 
 from aftershock.tests.chaos.known_bad.catalogue import KnownBad, put

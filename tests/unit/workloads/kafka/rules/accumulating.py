@@ -35,7 +35,7 @@ class Bench:
         self.partitioner = Partitioner(mode, batch_size=self.limits.batch_size, random=Random(7))  # noqa: S311  # no secret
         self.idempotence = Idempotence() if idempotent else None
         if self.idempotence:
-            self.idempotence.initialized(1000, 0)
+            self.idempotence.set_producer(1000, 0)
         self.accumulator = RecordAccumulator(
             self.limits,
             metadata=self.metadata,

@@ -25,8 +25,8 @@ def attempt(commits: Commits, error: int | None, now_ms: float = 0, target: Targ
     commits.begin(target)
     commits.sent(target, BROKER)
     if error is not None:
-        return commits.answered(target, error, now_ms)
-    commits.unanswered(target, now_ms)
+        return commits.on_response(target, error, now_ms)
+    commits.on_no_response(target, now_ms)
     return []
 
 
@@ -35,7 +35,7 @@ def test_an_acknowledged_commit_says_where_and_in_how_many_requests(commits: Com
     commits.offer(TARGET, 5, token=3, now_ms=0)
     assert commits.begin(TARGET) == 5
     commits.sent(TARGET, BROKER)
-    assert [Outcome(3, 0, in_doubt=False, broker_id=BROKER, attempts=1)] == commits.answered(TARGET, 0, 10)
+    assert [Outcome(3, 0, in_doubt=False, broker_id=BROKER, attempts=1)] == commits.on_response(TARGET, 0, 10)
     assert inf == commits.wait_ms(TARGET, 10)
     assert {"commits_sent": 1} == +commits.counts
 
@@ -102,7 +102,7 @@ def test_what_was_never_sent_is_in_no_doubt(commits: Commits) -> None:
     """No coordinator could be found until the deadline: surely not written, in no request."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     commits.begin(TARGET)
-    commits.unanswered(TARGET, 0)
+    commits.on_no_response(TARGET, 0)
     assert [Outcome(0, ErrorCode.request_timed_out, in_doubt=False, broker_id=-1, attempts=0)] == commits.expire(1_000)
     assert {} == +commits.counts
 
@@ -112,7 +112,7 @@ def test_a_refusal_before_anything_was_sent_lifts_no_earlier_doubt(commits: Comm
     commits.offer(TARGET, 0, token=0, now_ms=0)
     attempt(commits, None)
     commits.begin(TARGET)
-    (outcome,) = commits.answered(TARGET, ErrorCode.group_authorization_failed, 500)
+    (outcome,) = commits.on_response(TARGET, ErrorCode.group_authorization_failed, 500)
     assert outcome.in_doubt
 
 
@@ -125,7 +125,7 @@ def test_one_request_a_target_and_the_others_behind_it_in_order(commits: Commits
         sent.append(commits.begin(TARGET))
         commits.sent(TARGET, BROKER)
         assert inf == commits.wait_ms(TARGET, 0)
-        assert [number] == [outcome.token for outcome in commits.answered(TARGET, 0, 0)]
+        assert [number] == [outcome.token for outcome in commits.on_response(TARGET, 0, 0)]
     assert [0, 1, 2] == sent
     assert {"commits_sent": 3, "commits_queued_behind": 2} == +commits.counts
 
@@ -147,7 +147,7 @@ def test_a_failed_commit_is_superseded_by_the_newest_that_waits(commits: Commits
     wait_ms = commits.wait_ms(TARGET, 0)
     assert commits.begin(TARGET) == 3
     commits.sent(TARGET, BROKER + 1)
-    ended = commits.answered(TARGET, 0, wait_ms)
+    ended = commits.on_response(TARGET, 0, wait_ms)
     assert [(0, 0, 2), (1, 0, 1), (2, 0, 1), (3, 0, 1)] == [(one.token, one.error, one.attempts) for one in ended]
     assert {BROKER + 1} == {one.broker_id for one in ended}
     expected = {"commits_sent": 2, "commits_retried": 1, "commits_superseded": 3, "commits_queued_behind": 3}
@@ -163,7 +163,7 @@ def test_a_failed_commit_with_nothing_newer_is_sent_again_itself(commits: Commit
     commits.sent(TARGET, BROKER)
     commits.offer(TARGET, 5, token=1, now_ms=wait_ms)
     assert inf == commits.wait_ms(TARGET, wait_ms)
-    assert [0] == [outcome.token for outcome in commits.answered(TARGET, 0, wait_ms)]
+    assert [0] == [outcome.token for outcome in commits.on_response(TARGET, 0, wait_ms)]
     assert commits.begin(TARGET) == 5
     assert 0 == commits.counts["commits_superseded"]
 
@@ -215,7 +215,7 @@ def test_an_expired_request_keeps_the_turn_until_it_is_answered(commits: Commits
     assert not commits.wanted(TARGET)
     commits.offer(TARGET, 1, token=1, now_ms=TIMEOUT_MS)
     assert inf == commits.wait_ms(TARGET, TIMEOUT_MS)
-    assert [] == commits.answered(TARGET, 0, TIMEOUT_MS + 5)
+    assert [] == commits.on_response(TARGET, 0, TIMEOUT_MS + 5)
     assert commits.begin(TARGET) == 1
 
 

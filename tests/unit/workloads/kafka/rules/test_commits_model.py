@@ -60,7 +60,7 @@ class World(RuleBasedStateMachine):
                 self.commits.sent(whose, 1)
                 self.in_flight[whose] = number
             else:
-                self.commits.unanswered(whose, self.now_ms)
+                self.commits.on_no_response(whose, self.now_ms)
 
     def write(self, target: Target) -> None:
         number = self.in_flight[target]
@@ -76,7 +76,7 @@ class World(RuleBasedStateMachine):
         if written:
             self.write(target)
         del self.in_flight[target]
-        self.commits.unanswered(target, self.now_ms)
+        self.commits.on_no_response(target, self.now_ms)
 
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), error=st.sampled_from([0, 0, 0, *REFUSALS, *MAYBE_WRITTEN, *FINAL]), written=st.booleans())
@@ -85,7 +85,7 @@ class World(RuleBasedStateMachine):
         if error == 0 or (written and error in MAYBE_WRITTEN):
             self.write(target)
         del self.in_flight[target]
-        self.take(self.commits.answered(target, error, self.now_ms))
+        self.take(self.commits.on_response(target, error, self.now_ms))
 
     # ---- what must hold
 

@@ -42,7 +42,7 @@ def beat(
     """One exchange; no ``assigned`` means that the coordinator says nothing new about the assignment."""
     sent = told.heartbeat(now_ms)
     answer = HeartbeatAnswer(error, epoch, 5000, frozenset(assigned) if assigned else None)
-    return sent, told.answered(answer, now_ms)
+    return sent, told.on_response(answer, now_ms)
 
 
 def owning(*assigned: AssignedPartition) -> GroupMember:
@@ -50,7 +50,7 @@ def owning(*assigned: AssignedPartition) -> GroupMember:
     stable = member()
     beat(stable, *assigned)
     assert stable.reconcile(BOTH) is not None
-    stable.reconciled()
+    stable.finish_step()
     beat(stable)
     return stable
 
@@ -75,7 +75,7 @@ def test_an_assignment_is_taken_then_acknowledged_at_once() -> None:
     beat(joined, A0, A1)
     assert MemberState.RECONCILING is joined.state
     assert Step(frozenset(), frozenset({A0, A1})) == joined.reconcile(BOTH)
-    joined.reconciled()
+    joined.finish_step()
     assert 0 == joined.wait_ms(0)
     assert frozenset({A0, A1}) == joined.heartbeat(0).owned
     assert MemberState.STABLE is joined.state
@@ -101,7 +101,7 @@ def test_what_is_taken_away_is_given_up_in_the_same_step() -> None:
     stable = owning(A0, A1)
     beat(stable, A1, A2, epoch=2)
     assert Step(frozenset({A0}), frozenset({A2})) == stable.reconcile(BOTH)
-    stable.reconciled()
+    stable.finish_step()
     assert frozenset({A1, A2}) == stable.owned == stable.heartbeat(0).owned
 
 
@@ -110,7 +110,7 @@ def test_a_topic_without_a_name_waits_and_the_rest_does_not() -> None:
     joined = member()
     beat(joined, A0, B0)
     assert Step(frozenset(), frozenset({A0})) == joined.reconcile({A})
-    joined.reconciled()
+    joined.finish_step()
     beat(joined)
     assert MemberState.RECONCILING is joined.state
     assert frozenset({B}) == joined.unresolved
@@ -125,7 +125,7 @@ def test_a_newer_target_waits_for_the_step_under_way() -> None:
     joined.reconcile(BOTH)
     beat(joined, A1, epoch=2)
     assert joined.reconcile(BOTH) is None
-    joined.reconciled()
+    joined.finish_step()
     sent, _ = beat(joined, epoch=2)
     assert frozenset({A0}) == sent.owned
     assert Step(frozenset({A0}), frozenset({A1})) == joined.reconcile(BOTH)
@@ -137,7 +137,7 @@ def test_a_fenced_member_releases_then_joins_again(error: int) -> None:
     stable = owning(A0)
     assert Verdict.RELEASE is beat(stable, error=error)[1]
     assert math.inf == stable.wait_ms(0)
-    stable.released()
+    stable.rejoin()
     assert 0 == stable.wait_ms(0)
     assert Heartbeat("m", 0, "r", 300_000, ("a", "b"), None, frozenset()) == stable.heartbeat(0)
     assert 1 == stable.counts["fenced"]
@@ -149,8 +149,8 @@ def test_a_step_interrupted_by_fencing_has_no_effect() -> None:
     beat(joined, A0)
     joined.reconcile(BOTH)
     beat(joined, error=110)
-    joined.reconciled()
-    joined.released()
+    joined.finish_step()
+    joined.rejoin()
     assert frozenset() == joined.owned
     assert MemberState.JOINING is joined.state
 
@@ -182,7 +182,7 @@ def test_a_heartbeat_that_got_no_answer_is_said_again_in_full() -> None:
     """Rule 2: after a disconnect nobody knows what was heard."""
     stable = owning(A0)
     stable.heartbeat(5000)
-    stable.failed(5000)
+    stable.on_failure(5000)
     assert 80 <= stable.wait_ms(5000) <= 120
     assert frozenset({A0}) == stable.heartbeat(5200).owned
 
@@ -192,10 +192,10 @@ def test_an_answer_resets_the_back_off() -> None:
     stable = owning(A0)
     for _ in range(3):
         stable.heartbeat(0)
-        stable.failed(0)
+        stable.on_failure(0)
     beat(stable)
     stable.heartbeat(0)
-    stable.failed(0)
+    stable.on_failure(0)
     assert stable.wait_ms(0) <= 120
 
 
@@ -214,7 +214,7 @@ def test_leaving_sends_epoch_minus_one_once() -> None:
     assert stable.leave()
     assert 0 == stable.wait_ms(0)
     assert Heartbeat("m", -1) == stable.heartbeat(0)
-    assert Verdict.CONTINUE is stable.answered(HeartbeatAnswer(25), 0)
+    assert Verdict.CONTINUE is stable.on_response(HeartbeatAnswer(25), 0)
     assert math.inf == stable.wait_ms(0)
 
 
@@ -258,23 +258,23 @@ def test_whatever_happens_the_last_target_is_reached(events: list[tuple[str, Ass
         if event == "step":
             told.reconcile(BOTH)
         elif event == "done":
-            told.reconciled()
+            told.finish_step()
         elif event == "fail":
             told.heartbeat(0)
-            told.failed(0)
+            told.on_failure(0)
         else:
             epoch += 1
             error = {"fence": 110, "lost": 16}.get(event, 0)
             sent = told.heartbeat(0)
-            told.answered(HeartbeatAnswer(error, epoch, 5000, assigned if event == "assign" else None), 0)
+            told.on_response(HeartbeatAnswer(error, epoch, 5000, assigned if event == "assign" else None), 0)
             said = heard(said, sent) if error == 0 else frozenset() if event == "fence" else said
             target = assigned if event == "assign" else frozenset() if event == "fence" else target
-            told.released()
+            told.rejoin()
     for _ in range(6):
         told.reconcile(BOTH)
-        told.reconciled()
+        told.finish_step()
         said = heard(said, told.heartbeat(0))
-        told.answered(HeartbeatAnswer(0, epoch + 1), 0)
+        told.on_response(HeartbeatAnswer(0, epoch + 1), 0)
     assert target == told.owned == said
     assert MemberState.STABLE is told.state
 

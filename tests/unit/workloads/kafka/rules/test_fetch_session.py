@@ -34,7 +34,7 @@ def opened(wanted: Wanted = WANTED, session_id: int = 7) -> FetchSession:
     """A session that the broker has granted, its first incremental request still to be built."""
     session = FetchSession()
     session.build(wanted)
-    verdict = session.answered(error=0, session_id=session_id, partitions=list(wanted))
+    verdict = session.on_response(error=0, session_id=session_id, partitions=list(wanted))
     assert verdict.accepted
     return session
 
@@ -42,7 +42,7 @@ def opened(wanted: Wanted = WANTED, session_id: int = 7) -> FetchSession:
 def incremental(
     session: FetchSession, *partitions: TopicPartition, error: int = 0, session_id: int = 7
 ) -> SessionVerdict:
-    return session.answered(error=error, session_id=session_id, partitions=partitions)
+    return session.on_response(error=error, session_id=session_id, partitions=partitions)
 
 
 def test_the_first_request_is_full_and_asks_for_a_session() -> None:
@@ -115,7 +115,7 @@ def test_answers_to_a_full_request(
     """Each row of the table for full requests: what is taken, what is said, and (id, epoch) of the next request."""
     session = FetchSession()
     session.build(WANTED)
-    assert verdict == session.answered(**({"error": 0} | answer))  # type: ignore[arg-type]
+    assert verdict == session.on_response(**({"error": 0} | answer))  # type: ignore[arg-type]
     assert following == (session.session_id, session.epoch)
 
 
@@ -172,7 +172,7 @@ def test_answers_to_an_incremental_request(
     """Each row of the table for incremental requests."""
     session = opened()
     session.build(WANTED)
-    assert verdict == session.answered(**({"error": 0} | answer))  # type: ignore[arg-type]
+    assert verdict == session.on_response(**({"error": 0} | answer))  # type: ignore[arg-type]
     assert following == (session.session_id, session.epoch)
 
 
@@ -180,7 +180,7 @@ def test_a_failed_request_closes_the_session_and_asks_for_another() -> None:
     """No answer: (id, 0), full again; all partitions of the session are returned, to have their leases cleared."""
     session = opened()
     session.build({A: at(0), B: at(9)})
-    assert (A, B) == session.failed()
+    assert (A, B) == session.on_failure()
     plan = session.build({B: at(9)})
     assert FetchRequestPlan(7, 0, {B: at(9)}) == plan
 
@@ -190,7 +190,7 @@ def test_failures_add_up_to_one_reset() -> None:
     session = opened()
     for _ in range(3):
         session.build(WANTED)
-        session.failed()
+        session.on_failure()
     assert (7, 0) == (session.session_id, session.epoch)
     assert {
         "fetches_full": 3,
@@ -242,7 +242,7 @@ def test_closing_ends_a_session_that_was_to_be_reset() -> None:
     """After a failure the broker may still have the session: closing names it all the same."""
     session = opened()
     session.build(WANTED)
-    session.failed()
+    session.on_failure()
     assert FetchRequestPlan(7, -1, {}) == session.close()
 
 
@@ -262,17 +262,17 @@ def history(session: FetchSession) -> None:
     for step, wanted in enumerate([WANTED, WANTED, {A: at(5), B: at(0)}, WANTED, WANTED]):
         plan = session.build(wanted)
         if step == 2:
-            session.failed()
+            session.on_failure()
         elif step == 3:
-            session.answered(error=0, session_id=9, partitions=(STRANGER,))
+            session.on_response(error=0, session_id=9, partitions=(STRANGER,))
         else:
-            session.answered(error=0, session_id=7 if plan.epoch >= 0 else 0, partitions=list(plan.send))
+            session.on_response(error=0, session_id=7 if plan.epoch >= 0 else 0, partitions=list(plan.send))
 
 
 def test_without_sessions_every_request_is_full() -> None:
     """The ablation sends (0, -1) with all partitions whatever happens, and believes no session that it is given."""
     session = FetchSession(enabled=False)
-    for answered in (lambda: session.answered(error=0, session_id=9, partitions=list(WANTED)), session.failed):
+    for answered in (lambda: session.on_response(error=0, session_id=9, partitions=list(WANTED)), session.on_failure):
         plan = session.build(WANTED)
         assert (0, -1, True, WANTED) == (*_head(plan), plan.send)
         answered()

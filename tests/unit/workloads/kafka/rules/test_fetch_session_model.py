@@ -92,7 +92,7 @@ class Client:
     def take(self, answer: Answer, records: dict[Key, list[int]], throttle_ms: float = 0) -> SessionVerdict:
         names = self.session.topic_names
         ids = [(topic_id, index) for topic_id, index in answer.partitions if isinstance(topic_id, UUID)]
-        verdict = self.session.answered(
+        verdict = self.session.on_response(
             error=answer.error,
             session_id=answer.session_id,
             partitions=[TopicPartition(names[topic_id], index) for topic_id, index in ids if topic_id in names],
@@ -209,7 +209,7 @@ class Sessions(RuleBasedStateMachine):
         return self.client.take(*self.broker.serve(self.broker.begin(plan)))
 
     def _fails(self) -> None:
-        of_session = self.client.session.failed()
+        of_session = self.client.session.on_failure()
         assert set(of_session) == self.client.wanted
         assert not self.client.session.is_open
 

@@ -27,13 +27,13 @@ def opened(wanted: Wanted = WANTED) -> FetchSession:
     """A session that the broker has granted, its first incremental request still to be built."""
     session = FetchSession()
     session.build(wanted)
-    assert session.answered(error=0, session_id=7, partitions=list(wanted)).accepted
+    assert session.on_response(error=0, session_id=7, partitions=list(wanted)).accepted
     return session
 
 
 def answer(session: FetchSession) -> None:
     """Nothing new: the session goes on."""
-    assert session.answered(error=0, session_id=7, partitions=()).accepted
+    assert session.on_response(error=0, session_id=7, partitions=()).accepted
 
 
 def test_what_stays_the_same_is_left_out() -> None:

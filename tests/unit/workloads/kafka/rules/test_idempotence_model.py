@@ -61,7 +61,7 @@ class Producing:
 
     def begin(self, start: int) -> None:
         """The first batch is written and acknowledged."""
-        self.idempotence.initialized(1000, 0)
+        self.idempotence.set_producer(1000, 0)
         partition = self.idempotence._partition(TP)
         partition.restart(self.idempotence.producer)
         partition.next_sequence = partition.acked = start
@@ -95,7 +95,7 @@ class Producing:
     def hear(self, broker: int) -> None:
         """The oldest answer reaches the client."""
         if self.answers[broker]:
-            self.answered(*self.answers[broker].popleft())
+            self.on_response(*self.answers[broker].popleft())
 
     def cut(self, broker: int, delivered: int) -> None:
         """The connection breaks: some requests were delivered, the rest wasn't, and no answer to any arrives."""
@@ -105,7 +105,7 @@ class Producing:
         self.answers[broker].clear()
         self.on_the_way[broker].clear()
         for batch in lost:
-            self.answered(batch, NETWORK_EXCEPTION)
+            self.on_response(batch, NETWORK_EXCEPTION)
 
     def learn(self) -> None:
         """Metadata: who leads."""
@@ -122,7 +122,7 @@ class Producing:
             self.queue.remove(batch)
         self.idempotence.expired(batch.numbers, retried=batch.retried)
 
-    def answered(self, batch: Batch, error: int) -> None:
+    def on_response(self, batch: Batch, error: int) -> None:
         """What the sender does with an answer (Sender.completeBatch)."""
         if not error:
             self.idempotence.acked(batch.numbers)
@@ -136,7 +136,7 @@ class Producing:
             self.put_back(batch)
         else:
             batch.outcome = "refused"
-            self.idempotence.failed(batch.numbers, error, refused=True)
+            self.idempotence.on_failure(batch.numbers, error, refused=True)
 
     def split(self, batch: Batch) -> None:
         batch.outcome = "split"

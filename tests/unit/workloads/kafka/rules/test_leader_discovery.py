@@ -84,7 +84,7 @@ def test_half_a_hint_is_none(hint: Leader) -> None:
 def test_a_newer_epoch_seen_elsewhere_refuses_a_hint() -> None:
     """The last seen epoch decides, not the cached leader's: a hint between the two is no news."""
     metadata = knowing({T0: Leader(1, 5)})
-    metadata.saw_epoch(T0, 7)
+    metadata.update_epoch(T0, 7)
     verdicts = discovery(metadata).offered({T0: (NOT_LEADER, Leader(2, 6))}, [])
     assert {T0: Refusal.NOT_NEWER} == verdicts
 
@@ -181,7 +181,7 @@ def retried(rule: LeaderDiscovery, tries: int, tp: TopicPartition = T0) -> Attem
     attempts = Attempts()
     rule.wait_ms(attempts, tp, 0)
     for _ in range(tries):
-        attempts.failed(1000)
+        attempts.on_failure(1000)
     return attempts
 
 
@@ -207,10 +207,10 @@ def test_one_immediate_retry_per_newer_epoch(by: str) -> None:
     batch = retried(rule, 1)
     moved(metadata, 6, by)
     assert (0, True) == (rule.wait_ms(batch, T0, 1000), rule.drained(batch))
-    batch.failed(1000)
+    batch.on_failure(1000)
     assert 160 <= rule.wait_ms(batch, T0, 1000) <= 240
     assert not rule.drained(batch)
-    batch.failed(1000)
+    batch.on_failure(1000)
     moved(metadata, 7, by)
     assert (0, True) == (rule.wait_ms(batch, T0, 1000), rule.drained(batch))
     assert (2, 1) == (rule.counts["retries_immediate"], rule.counts["retries_backed_off"])
@@ -233,7 +233,7 @@ def test_an_epoch_learned_before_the_first_try_frees_no_retry() -> None:
     batch = retried(rule, 0)
     moved(metadata, 6, "answer")
     rule.examine(batch, T0)
-    batch.failed(1000)
+    batch.on_failure(1000)
     assert rule.wait_ms(batch, T0, 1000) >= 80
 
 

@@ -78,7 +78,7 @@ class Model:
     nodes: dict[int, Node] = field(default_factory=dict)
     topic_id: UUID | None = None
 
-    def answered(self, step: Answer) -> None:
+    def on_response(self, step: Answer) -> None:
         another_topic = step.topic_id not in (None, self.topic_id)
         for tp in (T0, T1):
             told = None if step.error else step.leaders.get(tp)
@@ -123,7 +123,7 @@ def client() -> tuple[Metadata, LeaderDiscovery]:
 def take(metadata: Metadata, rule: LeaderDiscovery, step: Answer | Hints | Seen) -> set[TopicPartition]:
     """Feed one step to the client; the partitions whose hint it accepted."""
     if isinstance(step, Seen):
-        metadata.saw_epoch(step.tp, step.epoch)
+        metadata.update_epoch(step.tp, step.epoch)
     elif isinstance(step, Answer):
         response = answer(step.leaders, nodes=step.nodes, topic_id=step.topic_id, error=step.error)
         learn(metadata, response)
@@ -142,7 +142,7 @@ def test_agrees_with_the_model(steps: list[Answer | Hints | Seen]) -> None:
     for step in steps:
         taken = take(metadata, rule, step)
         if isinstance(step, Answer):
-            model.answered(step)
+            model.on_response(step)
         elif isinstance(step, Seen):
             model.seen(step)
         else:
@@ -226,7 +226,7 @@ def test_retries_of_a_batch(turns: list[tuple[str, int]], seed: int) -> None:
                 immediate = rule.drained(batch)
                 assert immediate or tried == 0 or now_ms - failed_ms >= 0.8 * base_ms
                 immediate_at += [epoch] * immediate
-                batch.failed(now_ms)
+                batch.on_failure(now_ms)
                 tried, failed_ms = tried + 1, now_ms
     assert sorted(set(immediate_at)) == immediate_at
     assert len(immediate_at) == rule.counts["retries_immediate"]

@@ -92,7 +92,7 @@ def play(switches: LeaderDiscoverySwitches, seed: int, *, joiners: bool) -> Coun
         metadata.request_sent()
         metadata.update(answer(leaders), 0)
         for tp, batch in batches.items():
-            batch.failed(0)
+            batch.on_failure(0)
             rule.wait_ms(batch, tp, 0)
             rule.drained(batch)
     return rule.counts + metadata.counts

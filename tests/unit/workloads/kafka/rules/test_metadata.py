@@ -197,7 +197,7 @@ def test_the_version_rises_with_every_lesson() -> None:
     metadata = knowing({T0: Leader(1, 5)})
     metadata.request_update()
     metadata.request_sent()
-    metadata.failed(0)
+    metadata.on_failure(0)
     assert 1 == metadata.version
     metadata.move_leaders({T0: Leader(2, 6)}, [])
     learn(metadata, answer({T0: Leader(2, 6)}))
@@ -228,7 +228,7 @@ def test_a_moved_leader_refuses_a_stale_answer() -> None:
 def test_an_epoch_seen_elsewhere_hides_an_older_leader() -> None:
     """A newer epoch in a committed offset: the cached leader isn't trusted, and no older answer helps."""
     metadata = knowing({T0: Leader(1, 5)})
-    assert metadata.saw_epoch(T0, 7)
+    assert metadata.update_epoch(T0, 7)
     assert (Leader(UNKNOWN, 7), 0) == (metadata.leader(T0), metadata.wait_ms(120))
     learn(metadata, answer({T0: Leader(2, 6)}))
     assert Leader(UNKNOWN, 7) == metadata.leader(T0)
@@ -240,7 +240,7 @@ def test_an_epoch_seen_elsewhere_hides_an_older_leader() -> None:
 def test_an_epoch_seen_elsewhere_that_is_no_news(tp: object, epoch: int) -> None:
     """Not newer, or of a partition without a known epoch: nothing changes and nothing is asked."""
     metadata = knowing({T0: Leader(1, 5)})
-    assert not metadata.saw_epoch(tp, epoch)  # type: ignore[arg-type]  # a TopicPartition out of a table
+    assert not metadata.update_epoch(tp, epoch)  # type: ignore[arg-type]  # a TopicPartition out of a table
     assert (Leader(1, 5), None, 300_000) == (metadata.leader(T0), metadata.last_seen_epoch(T1), metadata.wait_ms(0))
 
 
@@ -256,7 +256,7 @@ def test_a_request_is_critical_if_work_is_held_up() -> None:
     metadata.update(answer({T0: Leader(1, 5), T1: Leader(1, 5)}), 0)
     metadata.request_update(held_up=[T0, T1])
     assert (True, 1) == (metadata.request_sent(), critical(metadata))
-    metadata.failed(0)
+    metadata.on_failure(0)
     assert (True, 2) == (metadata.request_sent(), critical(metadata))
     metadata.update(answer({T0: Leader(2, 6), T1: Leader(2, 6)}), 0)
     metadata.request_update()
@@ -270,7 +270,7 @@ def test_a_request_is_not_critical_once_a_newer_leader_is_known() -> None:
     metadata.request_update(held_up=[T0, T1])
     metadata.move_leaders({T0: Leader(2, 6)}, [])
     assert metadata.request_sent()
-    metadata.failed(0)
+    metadata.on_failure(0)
     metadata.move_leaders({T1: Leader(2, 6)}, [])
     assert not metadata.request_sent()
 

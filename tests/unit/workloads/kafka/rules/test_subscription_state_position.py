@@ -145,7 +145,7 @@ def test_what_validation_decides_with_a_policy(
     """It holds; or we go back to where the logs part; or, that being unknown, the policy decides."""
     position = awaiting_validation()
     found = position.apply_validation(UNPROVEN, end, "earliest")
-    assert (None if fetch == UNPROVEN else Truncation(UNPROVEN, diverged, mended=True)) == found
+    assert (None if fetch == UNPROVEN else Truncation(UNPROVEN, diverged, repaired=True)) == found
     assert (fetch, State.FETCHING if fetch else State.AWAIT_RESET) == (position.fetch, position.state)
     assert (position.policy == "earliest") == (fetch is None)
 
@@ -158,7 +158,7 @@ def test_what_validation_decides_without_a_policy(
     position = awaiting_validation()
     found = position.apply_validation(UNPROVEN, end, "none")
     holds = fetch == UNPROVEN
-    assert (None if holds else Truncation(UNPROVEN, diverged, mended=False)) == found
+    assert (None if holds else Truncation(UNPROVEN, diverged, repaired=False)) == found
     assert (UNPROVEN, State.FETCHING if holds else State.AWAIT_VALIDATION) == (position.fetch, position.state)
 
 

@@ -25,9 +25,9 @@ def reach(transaction: Transaction, stage: Stage) -> None:
     transaction.begin()
     while transaction.stage is not stage:
         if transaction.stage is Stage.COMMITTING and stage is Stage.ABORTING:
-            transaction.answered(ErrorCode.unknown_member_id)
+            transaction.on_response(ErrorCode.unknown_member_id)
         else:
-            transaction.answered(0)
+            transaction.on_response(0)
 
 
 def test_the_stages_of_two_commits(transaction: Transaction, counts: Counter[str]) -> None:
@@ -35,9 +35,9 @@ def test_the_stages_of_two_commits(transaction: Transaction, counts: Counter[str
     seen = []
     for _ in range(2):
         transaction.begin()
-        while transaction.under_way:
+        while transaction.has_request:
             seen.append(transaction.stage)
-            transaction.answered(0)
+            transaction.on_response(0)
         assert 0 == transaction.error
     each = [Stage.ADDING, Stage.COMMITTING, Stage.ENDING]
     assert [Stage.IDENTIFYING, *each, *each] == seen
@@ -77,7 +77,7 @@ def test_what_each_error_calls_for(
     """Kafka's handlers, row by row: the same again, of another coordinator, an abort, or the end of the id."""
     reach(transaction, stage)
     is_lost = transaction.coordinator_lost(error)
-    transaction.answered(error)
+    transaction.on_response(error)
     if expected in {AGAIN, LOOK}:
         assert (stage, 0, expected == LOOK) == (transaction.stage, transaction.error, is_lost)
         assert transaction.wait_ms > 0
@@ -91,8 +91,8 @@ def test_what_each_error_calls_for(
 def test_an_aborted_transaction_keeps_the_error_and_the_id(transaction: Transaction, counts: Counter[str]) -> None:
     """When the abort is done the commit has failed for the first reason, and the next one needs no new id."""
     reach(transaction, Stage.ABORTING)
-    transaction.answered(ErrorCode.concurrent_transactions)
-    transaction.answered(0)
+    transaction.on_response(ErrorCode.concurrent_transactions)
+    transaction.on_response(0)
     assert (Stage.READY, ErrorCode.unknown_member_id) == (transaction.stage, transaction.error)
     assert 1 == counts["transactions_aborted"]
     transaction.begin()
@@ -102,7 +102,7 @@ def test_an_aborted_transaction_keeps_the_error_and_the_id(transaction: Transact
 def test_an_abort_that_fails_ends_the_id(transaction: Transaction) -> None:
     """An error that would call for an abort can't while one is under way: the next transaction asks for a new id."""
     reach(transaction, Stage.ABORTING)
-    transaction.answered(ErrorCode.transaction_abortable)
+    transaction.on_response(ErrorCode.transaction_abortable)
     assert (Stage.NO_ID, ErrorCode.unknown_member_id) == (transaction.stage, transaction.error)
     transaction.begin()
     assert Stage.IDENTIFYING is transaction.stage
@@ -129,7 +129,7 @@ def test_retries_of_a_step_back_off_and_a_new_step_does_not(transaction: Transac
     """Doubling from 100 ms within 20 %; the next step goes at once."""
     reach(transaction, Stage.ADDING)
     for expected in (100, 200, 400):
-        transaction.unanswered()
+        transaction.on_no_response()
         assert 0.8 * expected <= transaction.wait_ms <= 1.2 * expected
-    transaction.answered(0)
+    transaction.on_response(0)
     assert (Stage.COMMITTING, 0) == (transaction.stage, transaction.wait_ms)
