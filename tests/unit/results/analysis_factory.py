@@ -17,27 +17,27 @@ SPECTRUM = tuple(1 - 10 ** (-step / 12) for step in range(1, 49))
 
 def analysed(outcomes: Sequence[Row], phases: Sequence[Row]) -> dict[str, Any]:
     """Return the whole document, computed from outcome rows and the rows of ``phases.json``."""
-    told = list(_judged_rows(outcomes))
-    windows = {name: [row for row in told if _within(row, spans)] for name, spans in _windows(phases).items()}
+    judged_rows = list(_judged_rows(outcomes))
+    windows = {name: [row for row in judged_rows if _within(row, spans)] for name, spans in _windows(phases).items()}
     return {
         "schema_version": 2,
         "distributions": [
             distribution for name, rows in windows.items() for distribution in _distributions(name, rows)
         ],
         "gaps": [gap for name, rows in windows.items() for gap in _gaps(name, rows)],
-        "recoveries": _recoveries(told, phases),
+        "recoveries": _recoveries(judged_rows, phases),
         "bin_us": S,
-        "bins": _bins(told),
+        "bins": _bins(judged_rows),
         "crossed": {},
         "host": {},
         "spectra": [one for name, rows in windows.items() for one in _spectra(name, rows)],
         "racks": [rack for name, rows in windows.items() for rack in _racks(name, rows)],
         "slowest": _slowest(windows["run"]),
-        "stalls": _stalls(told),
+        "stalls": _stalls(judged_rows),
         "failures": [],
         "findings": [],
-        "unavailable": _unavailable(_stalls(told)),
-        "lag": _lag(told),
+        "unavailable": _unavailable(_stalls(judged_rows)),
+        "lag": _lag(judged_rows),
         "perf": _perf(windows["run"]),
         "cuts": [],
     }
@@ -108,8 +108,8 @@ def _gaps(window: str, rows: Iterable[Row]) -> Iterable[Row]:
         yield named | {"n": len(done), "longest_us": longest}
 
 
-def _recoveries(told: Sequence[Row], phases: Sequence[Row]) -> list[Row]:
-    clients = sorted({row["key"] for row in told if row["op"] == "produce"})
+def _recoveries(judged_rows: Sequence[Row], phases: Sequence[Row]) -> list[Row]:
+    clients = sorted({row["key"] for row in judged_rows if row["op"] == "produce"})
     begun = [(phase["fault"], phase["start_us"]) for phase in phases if phase["fault"]]
     observed = max(phase["end_us"] for phase in phases)
     rows = []
@@ -120,8 +120,8 @@ def _recoveries(told: Sequence[Row], phases: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def _bins(told: Iterable[Row]) -> list[Row]:
-    binned = [{**row, "bin": row["intended_us"] // S} for row in told]
+def _bins(judged_rows: Iterable[Row]) -> list[Row]:
+    binned = [{**row, "bin": row["intended_us"] // S} for row in judged_rows]
     rows = []
     for (metric, client, rack, number), group in _by(binned, "metric", "key", "client_rack", "bin").items():
         us = _ranked(group)
@@ -148,20 +148,20 @@ def _racks(window: str, rows: Iterable[Row]) -> Iterable[Row]:
         yield {"op": op, "client": client, "client_rack": rack, "broker_rack": theirs, "window": window, **seen}
 
 
-def _slowest(told: Iterable[Row]) -> list[Row]:
+def _slowest(judged_rows: Iterable[Row]) -> list[Row]:
     names = ("producer_id", "seq", "topic", "partition", "offset", "intended_us", "sent_us", "done_us", "status")
     names += ("error", "broker_id", "leader_epoch", "attempts")
     result = []
-    for (op, client), group in _by(told, "op", "key").items():
+    for (op, client), group in _by(judged_rows, "op", "key").items():
         worst = sorted(group, key=lambda row: (row["us"] is not None, -(row["us"] or 0)))[:10]
         records = [{name: row.get(name) for name in names} for row in worst]
         result.append({"op": op, "client": client, "records": records})
     return result
 
 
-def _stalls(told: Iterable[Row]) -> list[Row]:
+def _stalls(judged_rows: Iterable[Row]) -> list[Row]:
     rows = []
-    for (op, client, partition), group in _by(told, "op", "key", "partition").items():
+    for (op, client, partition), group in _by(judged_rows, "op", "key", "partition").items():
         place = {"side": op, "client": client, "partition": partition}
         waits = sorted((row["intended_us"], row["done_us"]) for row in group if (row["us"] or 0) >= S)
         reached = -1
@@ -181,10 +181,12 @@ def _unavailable(stalls: Sequence[Row]) -> list[Row]:
     return rows
 
 
-def _lag(told: Sequence[Row]) -> list[Row]:
-    acked = {(row["producer_id"], row["seq"]): row for row in told if row["op"] == "produce" and row["us"] is not None}
+def _lag(judged_rows: Sequence[Row]) -> list[Row]:
+    acked = {
+        (row["producer_id"], row["seq"]): row for row in judged_rows if row["op"] == "produce" and row["us"] is not None
+    }
     result = []
-    for (client,), group in _by((row for row in told if row["op"] == "consume"), "key").items():
+    for (client,), group in _by((row for row in judged_rows if row["op"] == "consume"), "key").items():
         read = {(row["producer_id"], row["seq"]): row["done_us"] for row in group}
         open_ = [(row["done_us"], read.get(key, 1 << 62), row["intended_us"]) for key, row in acked.items()]
         seconds = []
@@ -195,9 +197,9 @@ def _lag(told: Sequence[Row]) -> list[Row]:
     return result
 
 
-def _perf(told: Iterable[Row]) -> list[Row]:
+def _perf(judged_rows: Iterable[Row]) -> list[Row]:
     rows = []
-    for (client,), group in _by((row for row in told if row["op"] == "produce"), "key").items():
+    for (client,), group in _by((row for row in judged_rows if row["op"] == "produce"), "key").items():
         ok = [row for row in group if row["us"] is not None and row.get("sent_us") is not None]
         ms = sorted((row["done_us"] - row["sent_us"]) / 1e3 for row in ok)
         if ms:

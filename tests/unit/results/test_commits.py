@@ -187,8 +187,8 @@ def test_commits_meet_faults_on_the_offsets_topic(evidence_: Evidence, facts_: F
 def test_the_report_has_a_plot_of_commits(evidence_: Evidence, facts_: Facts) -> None:
     """The plot has a panel for each arm that commits."""
     labels = {client.key: f"arm={client.arm}" for client in evidence_.clients}
-    told = json.loads(json.dumps(analysis_document(facts_)))
-    drawn = {metric.title: metric.over_time.svg for metric in metrics(evidence_, (), told, labels)}
+    document = json.loads(json.dumps(analysis_document(facts_)))
+    drawn = {metric.title: metric.over_time.svg for metric in metrics(evidence_, (), document, labels)}
     assert ["Produce latency", "End-to-end latency", "Commit latency"] == list(drawn)
     assert "arm=ours, committer in rack a" in drawn["Commit latency"]
     assert "kill-1" in drawn["Commit latency"]

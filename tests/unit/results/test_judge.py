@@ -126,12 +126,16 @@ def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -
     command = [sys.executable, "-c", MANY, *map(str, (log, *runs.values()))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
-    told = done.stdout.splitlines()
-    assert {"good PASS", "last PASS"} <= set(told)
+    output_lines = done.stdout.splitlines()
+    assert {"good PASS", "last PASS"} <= set(output_lines)
     assert f"broken {runs['broken'] / 'run.json'}: missing" in done.stdout
     assert f"torn {runs['torn']}: Spark could not read it: org.apache.spark.SparkException: " in done.stdout
     assert f"killed {runs['killed']}: Spark could not read it: " in done.stdout
-    assert told.count("judging: starting Spark") == 3, "one session, and another after each that Spark failed on"
-    assert {"good scratch 1", "broken scratch 1", "torn scratch 0"} <= set(told), "what Spark spills is beside the log"
+    assert output_lines.count("judging: starting Spark") == 3, (
+        "one session, and another after each that Spark failed on"
+    )
+    assert {"good scratch 1", "broken scratch 1", "torn scratch 0"} <= set(output_lines), (
+        "what Spark spills is beside the log"
+    )
     assert [log] == list(log.parent.iterdir())
     assert not (runs["torn"] / "verdict.json").exists()

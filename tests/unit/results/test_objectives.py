@@ -149,8 +149,12 @@ def on_links(evidence: Evidence, fault: str, links: list[str], crossing: dict[st
 def test_replication_faults_are_met_by_replicated_records(evidence: Evidence, facts: Facts) -> None:
     """Only records in the window, of partitions whose replication crosses the slowed link, count."""
     slowed = on_links(evidence, "latency-1", ["replication_a-k2"], {"orders": [1]})
-    told = {("fault/latency-1", "orders", 1): 7, ("fault/latency-1", "orders", 2): 9, ("fault/kill-1", "orders", 1): 9}
-    for produced, status, amount in ((told, Status.PASS, 7.0), ({}, Status.INCONCLUSIVE, 0.0)):
+    counts = {
+        ("fault/latency-1", "orders", 1): 7,
+        ("fault/latency-1", "orders", 2): 9,
+        ("fault/kill-1", "orders", 1): 9,
+    }
+    for produced, status, amount in ((counts, Status.PASS, 7.0), ({}, Status.INCONCLUSIVE, 0.0)):
         checks = {check.id: check for check in evaluate(slowed, replace(facts, produced=produced)).checks}
         met = checks["exposure/latency-1"]
         assert (status, amount, "records") == (met.status, met.observed, met.unit)
@@ -184,8 +188,10 @@ def test_a_protocol_fault_is_met_by_the_requests_it_changed(
 ) -> None:
     """The proxy's count of the witnesses decides; probes do not count, and a rehearsal has no count."""
     probe = {"what": "a probe", "asked": 1, "observed": 1, "unit": "probes", "n": 1, "ok": True}
-    told = [probe, *(probe | {"observed": number, "unit": "requests"} for number in hits)]
-    lines = [{"t_us": 1, "fault": "latency-1", "state": "witnessed", "witness": each, "targets": {}} for each in told]
+    witnesses = [probe, *(probe | {"observed": number, "unit": "requests"} for number in hits)]
+    lines = [
+        {"t_us": 1, "fault": "latency-1", "state": "witnessed", "witness": each, "targets": {}} for each in witnesses
+    ]
     steps = [step | {"met_by": "requests"} if step["id"] == "latency-1" else step for step in evidence.steps]
     evidence = replace(
         evidence,

@@ -17,7 +17,7 @@ from aftershock.tests.unit.faults.conftest import FRAME
 DOCS = Path(__file__).parents[4] / "docs"
 
 
-def said(kind: str) -> dict[str, str]:
+def facts_of(kind: str) -> dict[str, str]:
     """Return the facts about one kind by their label."""
     (entry,) = entries([KINDS[kind]])
     return dict((*entry.parameters, *entry.rows))
@@ -30,9 +30,9 @@ def test_every_parameter_is_listed(kind: str) -> None:
     fields = [field.alias or name for name, field in KINDS[kind].model_fields.items()]
     left = ["leaves"] if KINDS[kind].permanent_effect else []
     assert [*(name for name in fields if name not in common), "for", "proof", "heal", *left, "met by"] == list(
-        said(kind)
+        facts_of(kind)
     )
-    assert all(said(kind).values())
+    assert all(facts_of(kind).values())
 
 
 def test_every_kind_is_printed_once_in_its_family() -> None:
@@ -50,19 +50,19 @@ def test_every_kind_is_printed_once_in_its_family() -> None:
 
 def test_types_and_defaults() -> None:
     """Durations have units, choices and bounds are listed, and required parameters are marked as needed."""
-    assert "DURATION; needed" == said("latency")["delay"]
-    assert said("latency")["every"].startswith("DURATION; default 500ms")
-    assert said("cut")["ways"].startswith("both | in | out; default both; ")
-    assert "integer from 1 to 8; optional" == said("reassign")["rotate"]
-    assert "{from: ROLE, to: ROLE}; optional" == said("reassign")["move"]
-    assert "ROLE; needed" == said("kill")["broker"]
+    assert "DURATION; needed" == facts_of("latency")["delay"]
+    assert facts_of("latency")["every"].startswith("DURATION; default 500ms")
+    assert facts_of("cut")["ways"].startswith("both | in | out; default both; ")
+    assert "integer from 1 to 8; optional" == facts_of("reassign")["rotate"]
+    assert "{from: ROLE, to: ROLE}; optional" == facts_of("reassign")["move"]
+    assert "ROLE; needed" == facts_of("kill")["broker"]
 
 
 def test_for() -> None:
     """The text about `for` matches the rule that the plan's check applies."""
     words = {"needed": "needed", "optional": "optional: with it, the heal restores", "refused": "refused"}
     for kind, fault in KINDS.items():
-        assert said(kind)["for"].startswith(words[fault.for_rule])
+        assert facts_of(kind)["for"].startswith(words[fault.for_rule])
 
 
 def test_the_words_are_explained() -> None:

@@ -29,7 +29,7 @@ def written(attach: str = REACHED, fault: str = LATENCY, settings: str = "{}") -
     return PLAN.format(attach=attach, fault=fault, settings=settings)
 
 
-def said(text: str) -> str:
+def problems_of(text: str) -> str:
     """Return all problems of a plan as one text."""
     with pytest.raises(PlanError) as refused:
         load_plan(text)
@@ -79,7 +79,7 @@ def test_what_may_be_done(fault: str) -> None:
 )
 def test_what_is_refused(fault: str, why: str) -> None:
     """A fault that needs more is refused with the reason, before any connection is opened."""
-    assert why in said(written(fault=fault))
+    assert why in problems_of(written(fault=fault))
 
 
 @pytest.mark.parametrize(
@@ -98,32 +98,34 @@ def test_what_is_refused(fault: str, why: str) -> None:
 )
 def test_half_an_attachment_is_refused(attach: str, why: str) -> None:
     """Keys that depend on one another must be given together."""
-    assert why in said(written(attach, "{kind: reassign, topic: orders, rotate: 1, at: 0s}"))
+    assert why in problems_of(written(attach, "{kind: reassign, topic: orders, rotate: 1, at: 0s}"))
 
 
 @pytest.mark.parametrize("password", ["hunter2", "12345", "[hunter2]", "{env: hunter2}", "'${hunter2'", "null-hunter2"])
 @pytest.mark.parametrize("key", ["password", "key_password"])
 def test_a_literal_secret_is_refused_and_not_repeated(key: str, password: str) -> None:
     """A literal secret of any type is refused; the message says how to provide it, and does not repeat it."""
-    told = said(written(REACHED + f", security: {{protocol: SSL, {key}: {password}}}"))
-    assert "a plan must not contain a secret" in told
-    assert "hunter2" not in told
-    assert "12345" not in told
+    message = problems_of(written(REACHED + f", security: {{protocol: SSL, {key}: {password}}}"))
+    assert "a plan must not contain a secret" in message
+    assert "hunter2" not in message
+    assert "12345" not in message
 
 
 def test_security_in_one_word_is_not_repeated() -> None:
     """A secret in a one-line `security` is not repeated either."""
-    assert "hunter2" not in said(written(REACHED + ", security: 'alice:hunter2'"))
+    assert "hunter2" not in problems_of(written(REACHED + ", security: 'alice:hunter2'"))
 
 
 def test_a_programs_settings_may_not_hold_them_either() -> None:
     """Security settings of an `exec` program come from `attach.security` only."""
-    assert "passed to the program from `attach.security`" in said(written(settings="{sasl.password: hunter2}"))
+    assert "passed to the program from `attach.security`" in problems_of(written(settings="{sasl.password: hunter2}"))
 
 
 def test_one_cluster_or_the_other() -> None:
     """`attach` excludes the keys for launching, and `cluster up` only launches."""
-    assert "`racks` is for launching" in said(written().replace("cluster: {attach", "cluster: {racks: {a: 1}, attach"))
+    assert "`racks` is for launching" in problems_of(
+        written().replace("cluster: {attach", "cluster: {racks: {a: 1}, attach")
+    )
     with pytest.raises(PlanError, match="`attach` only works with `aftershock run`"):
         read_cluster_spec("cluster: {attach: {bootstrap: 'k:1'}}\n")
 

@@ -12,13 +12,13 @@ from aftershock.faults.plan.workloads import Topic
 TOPICS = (Topic(name="t", partitions=3, replication=3), Topic(name="lonely", partitions=1, replication=1))
 
 
-def said(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> InjectCommand:
+def injection(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> InjectCommand:
     return parse_inject(kind, pairs, lasting, cluster or Cluster(), TOPICS, f"{kind}-1")
 
 
 def problems(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Cluster | None = None) -> list[str]:
     with pytest.raises(PlanError) as caught:
-        said(kind, *pairs, lasting=lasting, cluster=cluster)
+        injection(kind, *pairs, lasting=lasting, cluster=cluster)
     return list(caught.value.problems)
 
 
@@ -38,7 +38,7 @@ def problems(kind: str, *pairs: str, lasting: str | None = "10s", cluster: Clust
 )
 def test_every_kind(kind: str, pairs: list[str], lasting: str | None) -> None:
     """Each kind's parameters equal those in a plan, with the given id and `at: 0s`."""
-    fault = said(kind, *pairs, lasting=lasting).fault
+    fault = injection(kind, *pairs, lasting=lasting).fault
     assert (kind, f"{kind}-1", 0) == (fault.kind, fault.id, fault.at)
     assert (None if lasting is None else 10_000) == fault.for_
     assert [pair.partition("=")[0] for pair in pairs] == [key for key in fault.parameters() if key in str(pairs)]
@@ -46,8 +46,8 @@ def test_every_kind(kind: str, pairs: list[str], lasting: str | None) -> None:
 
 def test_dotted_keys_nest() -> None:
     """`move.from=1 move.to=2` is `move: {from: 1, to: 2}` without shell quotes."""
-    nested = said("reassign", "topic=t", "move.from=1", "move.to=2").fault
-    assert said("reassign", "topic=t", "move={from: 1, to: 2}").fault == nested
+    nested = injection("reassign", "topic=t", "move.from=1", "move.to=2").fault
+    assert injection("reassign", "topic=t", "move={from: 1, to: 2}").fault == nested
 
 
 def test_mistakes_all_at_once() -> None:
@@ -100,5 +100,5 @@ def test_one_rack_has_no_way_out() -> None:
 
 def test_a_grey_failure_is_a_warning() -> None:
     """A pause that the controller would not notice is allowed, with a warning."""
-    (warning,) = said("pause", "broker=1", lasting="1s").warnings
+    (warning,) = injection("pause", "broker=1", lasting="1s").warnings
     assert warning.startswith("inject pause --for: a pause of 1s is a grey failure")

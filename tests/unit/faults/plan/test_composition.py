@@ -141,8 +141,8 @@ elements = st.recursive(
 
 
 def plan_with(faults: list[dict[str, Any]]) -> Plan:
-    said = load(FRAME + "  []\n").data | {"faults": faults}
-    return Plan.model_validate(said)
+    document = load(FRAME + "  []\n").data | {"faults": faults}
+    return Plan.model_validate(document)
 
 
 def drawn(faults: list[dict[str, Any]], seed: int) -> list[str]:
@@ -195,7 +195,7 @@ def test_built_in_python() -> None:
 
 def test_every_problem_at_once() -> None:
     """Unknown keys, kinds and names and invalid values are reported in every alternative and at both ends of ranges."""
-    said = problems(
+    messages = problems(
         "{at: 5, together: [{for: 4s, kind: kil, broker: 1}, {for: 4s, kind: kill, broker: 9}]}",
         "then: [{kind: kill, broker: 1}, {wait: 1}, {wait: 2s}]",
         "{repeat: 0, evry: 5s, fault: {for: 2s, kind: pause, broker: 7}}",
@@ -234,7 +234,7 @@ def test_every_problem_at_once() -> None:
         "plan.yaml:21:5: `wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove it here",
         "plan.yaml:22:5: a fault needs a `kind`: `aftershock plan faults` lists them",
         "plan.yaml:23:5: a fault needs a `kind`: `aftershock plan faults` lists them",
-    ] == said
+    ] == messages
 
 
 def test_too_many_steps() -> None:

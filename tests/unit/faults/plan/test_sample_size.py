@@ -18,7 +18,7 @@ FAULTS = """\
 """
 
 
-def said(*slos: str, faults: str = FAULTS, frame: str = FRAME) -> list[str]:
+def problems_of(*slos: str, faults: str = FAULTS, frame: str = FRAME) -> list[str]:
     text = frame + faults + "slo:\n" + "".join(f'  - "{slo}"\n' for slo in slos)
     try:
         load_plan(text)
@@ -57,7 +57,7 @@ def said(*slos: str, faults: str = FAULTS, frame: str = FRAME) -> list[str]:
 )
 def test_enough_samples(slo: str) -> None:
     """At 60/s for 10 s of steady and 15 + 5 s of faults, these SLOs have enough samples."""
-    assert said(slo) == []
+    assert problems_of(slo) == []
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_enough_samples(slo: str) -> None:
 )  # fmt: skip
 def test_too_few_samples(slo: str, sentence: str) -> None:
     """Too few samples or unknown names are refused, with a remedy."""
-    assert said(slo) == [f"plan.yaml:14:5: {sentence}"]
+    assert problems_of(slo) == [f"plan.yaml:14:5: {sentence}"]
 
 
 def test_windows_without_faults() -> None:
     """A plan without faults has neither a fault window nor recovery."""
-    problems = said("produce.latency p95 < 1s in fault", "produce.gap < 1s in recovery", faults="  []\n")
+    problems = problems_of("produce.latency p95 < 1s in fault", "produce.gap < 1s in recovery", faults="  []\n")
     assert len(problems) == 2
     assert all("matches nothing" in problem for problem in problems)
 
@@ -107,17 +107,17 @@ def test_no_client_on_that_side() -> None:
     produces.
     """
     produce_only = FRAME.replace("    consume: {topic: orders, group: readers}\n", "")
-    assert "no workload consumes anything" in said("consume.gap < 1s", frame=produce_only)[0]
+    assert "no workload consumes anything" in problems_of("consume.gap < 1s", frame=produce_only)[0]
     other = FRAME.replace("timing:", "  - {name: r, consume: {topic: orders}, arms: {reader: {}}}\ntiming:")
-    assert "the arm `reader` does not produce" in said("produce.gap < 1s for reader", frame=other)[0]
-    assert said("consume.latency p98 < 1s in steady for reader", frame=other) == []
+    assert "the arm `reader` does not produce" in problems_of("produce.gap < 1s for reader", frame=other)[0]
+    assert problems_of("consume.latency p98 < 1s in steady for reader", frame=other) == []
 
 
 def test_consumers_get_what_all_arms_produce() -> None:
     """Two producing arms at 60/s give each consuming arm 120/s: enough for p99 in ten seconds."""
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
-    assert said("consume.latency p99 < 1s in steady", frame=two) == []
-    assert len(said("produce.latency p99 < 1s in steady", frame=two)) == 1
+    assert problems_of("consume.latency p99 < 1s in steady", frame=two) == []
+    assert len(problems_of("produce.latency p99 < 1s in steady", frame=two)) == 1
 
 
 def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
@@ -125,25 +125,28 @@ def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
     commits = "  - {name: positions, commit: {groups: 5, rate: 30/s}, arms: {ours: {}}}\ntiming:"
     frame = FRAME.replace("timing:", commits)
     fed = ("commit.latency p95 < 100ms in steady", "commit.success >= 99% for ours", "commit.gap < 5s in fault/slow")
-    assert said(*fed, frame=frame) == []
-    (thin,) = said("commit.service p99 < 100ms in steady", frame=frame)
+    assert problems_of(*fed, frame=frame) == []
+    (thin,) = problems_of("commit.service p99 < 100ms in steady", frame=frame)
     assert "needs 1000 records in steady, and `ours` at 30/s gives 300 there" in thin
-    (idle,) = said("commit.latency p50 < 1s for baseline", frame=frame)
+    (idle,) = problems_of("commit.latency p50 < 1s for baseline", frame=frame)
     assert "the arm `baseline` does not commit anything" in idle
-    (nobody,) = said("commit.gap < 1s")
+    (nobody,) = problems_of("commit.gap < 1s")
     assert "no workload commits anything" in nobody
-    assert "the arm `ours` does not produce anything" in said("produce.gap < 1s for ours", frame=frame)[0]
+    assert "the arm `ours` does not produce anything" in problems_of("produce.gap < 1s for ours", frame=frame)[0]
 
 
 def test_a_closed_loop_feeds_what_the_cluster_takes() -> None:
     """The rate of a closed loop is unknown, so no SLO is refused for too few samples."""
     commits = "  - {name: p, commit: {groups: 5, in_flight: 5}, arms: {ours: {client: reference}}}\ntiming:"
-    assert said("commit.latency p99.9 < 1s in steady for each broker", frame=FRAME.replace("timing:", commits)) == []
+    assert (
+        problems_of("commit.latency p99.9 < 1s in steady for each broker", frame=FRAME.replace("timing:", commits))
+        == []
+    )
 
 
 def test_judged_although_a_fault_is_misspelt() -> None:
     """An SLO that names a fault of unknown kind is not reported as well."""
-    problems = said(
+    problems = problems_of(
         "recovery < 5s after kill-1", "produce.latency p95 < 1s in fault", faults="  - {kind: kil, at: 0s}\n"
     )
     assert len(problems) == 1
@@ -163,8 +166,8 @@ REFERENCE = FRAME.replace("timing:", "    arms: {baseline: {client: reference}}\
 )
 def test_subjects_that_only_some_clients_tell(slo: str) -> None:
     """librdkafka does not report a record's broker, so such an SLO is refused before the run."""
-    assert said(slo, frame=REFERENCE) == []
-    (problem,) = said(slo)
+    assert problems_of(slo, frame=REFERENCE) == []
+    (problem,) = problems_of(slo)
     assert "`baseline` is a confluent client, which does not report the" in problem
     assert "use `client: reference`" in problem
 
@@ -172,27 +175,29 @@ def test_subjects_that_only_some_clients_tell(slo: str) -> None:
 def test_keys_lead_to_few_partitions() -> None:
     """Two keys reach at most two of six partitions, so the others have no samples."""
     keyed = FRAME.replace("rate: 60/s", "rate: 600/s, keys: 2")
-    (problem,) = said("produce.latency p90 < 1s in steady for each partition", frame=keyed)
+    (problem,) = problems_of("produce.latency p90 < 1s in steady for each partition", frame=keyed)
     assert "2 keys reach at most 2 of the 6 partitions of orders" in problem
-    assert said("produce.latency p90 < 1s in steady", frame=keyed) == []
+    assert problems_of("produce.latency p90 < 1s in steady", frame=keyed) == []
 
 
 def test_arms_are_compared_with_confidence_by_blocks() -> None:
     """A comparison with confidence needs several blocks, since one fault is one event."""
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
     slo = "p95(one) <= 0.7 * p95(two) of produce.latency in fault with 95% confidence"
-    (problem,) = said(slo, frame=two)
+    (problem,) = problems_of(slo, frame=two)
     assert "and needs 6 blocks, and the plan has 1: set `blocks: 8`" in problem
-    assert said(slo, frame=two.replace("faults:", "blocks: 6\nfaults:")) == []
-    assert said(slo.removesuffix(" with 95% confidence"), frame=two) == []
+    assert problems_of(slo, frame=two.replace("faults:", "blocks: 6\nfaults:")) == []
+    assert problems_of(slo.removesuffix(" with 95% confidence"), frame=two) == []
 
 
 def test_a_name_means_every_block() -> None:
     """With blocks, a fault's id includes all of its rounds; a single round can be named, too."""
     blocks = FRAME.replace("faults:", "blocks: 6\nfaults:")
     enough = "produce.latency p99 < 1s in fault/slow"
-    assert said(enough, "produce.latency p95 < 1s in fault/slow-3", "recovery < 5s after slow", frame=blocks) == []
-    assert "no fault `slow-7`" in said("produce.gap < 1s in fault/slow-7", frame=blocks)[0]
+    assert (
+        problems_of(enough, "produce.latency p95 < 1s in fault/slow-3", "recovery < 5s after slow", frame=blocks) == []
+    )
+    assert "no fault `slow-7`" in problems_of("produce.gap < 1s in fault/slow-7", frame=blocks)[0]
 
 
 @pytest.mark.parametrize(

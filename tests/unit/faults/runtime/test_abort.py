@@ -58,8 +58,8 @@ async def keep(stage: Stage, condition: str, until_ms: int) -> str | None:
 async def test_met_when_it_has_lasted(stage: Stage) -> None:
     """A condition is not met before its duration, nor if it held only for a moment."""
     stage.world.states[BrokerId(2)] = "exited"
-    said = await keep(stage, "registered_brokers < 3 for 2s", 4_000)
-    assert said == "registered_brokers < 3 for 2s: registered_brokers was 2"
+    reason = await keep(stage, "registered_brokers < 3 for 2s", 4_000)
+    assert reason == "registered_brokers < 3 for 2s: registered_brokers was 2"
     assert await keep(stage, "registered_brokers < 3 for 2s", 5_500) is None
     assert await keep(stage, "registered_brokers < 2", 9_000) is None
 

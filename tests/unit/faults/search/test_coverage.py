@@ -47,9 +47,9 @@ def test_an_overlap_hides_a_recovery() -> None:
     assert "overlapping" == phase_at(6_000, [(0, 5_500), (5_000, 9_000)])
 
 
-def fault(kind: str, **said: object) -> Fault:
+def fault(kind: str, **parameters: object) -> Fault:
     lasting = {} if KINDS[kind].for_rule == "refused" else {"for": "4s"}
-    return KINDS[kind].model_validate({"kind": kind, **lasting, **said})
+    return KINDS[kind].model_validate({"kind": kind, **lasting, **parameters})
 
 
 @pytest.mark.parametrize(

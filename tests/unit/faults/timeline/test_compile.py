@@ -121,10 +121,10 @@ def test_step_is_its_fault_again(steps: list[dict[str, Any]]) -> None:
     """A step read from a timeline equals the plan's fault with its final id."""
     plan = plan_with(steps)
     timeline = compile_plan(plan, 0, "p", [])
-    said = {fault.model_copy(update={"id": None}).model_dump_json() for fault in plan.faults}
+    planned = {fault.model_copy(update={"id": None}).model_dump_json() for fault in plan.faults}
     for step in timeline.steps:
         assert step.fault().id == step.id
-        assert step.fault().model_copy(update={"id": None}).model_dump_json() in said
+        assert step.fault().model_copy(update={"id": None}).model_dump_json() in planned
 
 
 def test_ids_count_the_steps_of_a_kind() -> None:

@@ -61,9 +61,9 @@ class Asker:
         data = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
         return self.send("Produce", version, acks=acks, topic_data=data)
 
-    async def produce(self, topic: str, records: bytes, **told: Any) -> Any:
+    async def produce(self, topic: str, records: bytes, **fields: Any) -> Any:
         """Return the partition's part of the response."""
-        response = await self.answer(self.send_produce(topic, records, **told))
+        response = await self.answer(self.send_produce(topic, records, **fields))
         return response.responses[0].partition_responses[0]
 
     async def is_silent(self) -> bool:

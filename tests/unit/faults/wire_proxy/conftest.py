@@ -43,9 +43,9 @@ class Hop:
     def address(self, node: int = 1) -> Address:
         return self.proxy.addresses[f"client_a-k{node}"]
 
-    def rule(self, do: Any, **said: Any) -> str:
+    def rule(self, do: Any, **fields: Any) -> str:
         """Add a rule and return its name."""
-        self.proxy.add_rule(Rule(name=do, do=do, **said))
+        self.proxy.add_rule(Rule(name=do, do=do, **fields))
         return str(do)
 
     def counts(self, name: str) -> dict[str, int]:

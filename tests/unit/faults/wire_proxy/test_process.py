@@ -35,9 +35,9 @@ class Process:
         assert self.process.stdout
         self.said = json.loads(self.process.stdout.readline())
 
-    def order(self, **said: Any) -> Any:
+    def order(self, **arguments: Any) -> Any:
         with socket.create_connection(("127.0.0.1", self.said["control"]), DEADLINE_S) as connection:
-            connection.sendall(json.dumps(said).encode() + b"\n")
+            connection.sendall(json.dumps(arguments).encode() + b"\n")
             return json.loads(connection.makefile("rb").readline())
 
 

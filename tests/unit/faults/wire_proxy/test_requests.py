@@ -96,9 +96,9 @@ async def test_an_error_is_set_in_a_fetch_response(broker: ScriptedBroker, hop: 
     """A read request is served by the broker, and its response is unchanged except for the error."""
     broker.create("t", partitions=2)
     hop.rule("answer_error", api="Metadata", error=UNKNOWN_TOPIC)
-    told = await (await hop.dial()).ask("Metadata", 12, topics=[{"name": "t"}])
-    assert [UNKNOWN_TOPIC] == [topic.error_code for topic in told.topics]
-    assert 2 == len(told.brokers)
+    response = await (await hop.dial()).ask("Metadata", 12, topics=[{"name": "t"}])
+    assert [UNKNOWN_TOPIC] == [topic.error_code for topic in response.topics]
+    assert 2 == len(response.brokers)
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])

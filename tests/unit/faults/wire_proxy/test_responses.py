@@ -23,10 +23,10 @@ def elapsed_ms(since_s: float) -> float:
     return (asyncio.get_running_loop().time() - since_s) * 1000
 
 
-async def fetch(asker: Asker, topic_id: UUID, **told: Any) -> Any:
+async def fetch(asker: Asker, topic_id: UUID, **fields: Any) -> Any:
     asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-    told = {"max_wait": 0, "max_bytes": 1 << 20, "session_epoch": 0} | told
-    return await asker.ask("Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], **told)
+    fields = {"max_wait": 0, "max_bytes": 1 << 20, "session_epoch": 0} | fields
+    return await asker.ask("Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], **fields)
 
 
 async def test_a_dropped_response_was_applied(broker: ScriptedBroker, hop: Hop) -> None:
@@ -91,10 +91,10 @@ async def test_hints_are_removed(broker: ScriptedBroker, hop: Hop) -> None:
     assert 2 == plain.responses[0].partition_responses[0].current_leader.leader_id
     assert [2] == [endpoint.node_id for endpoint in plain.node_endpoints]
     rule = hop.rule("strip_hints", api="Produce", hints=("current_leader", "node_endpoints"))
-    told = await (await hop.dial()).ask_moved("t")
-    assert -1 == told.responses[0].partition_responses[0].current_leader.leader_id
-    assert () == told.node_endpoints
-    assert 6 == told.responses[0].partition_responses[0].error_code
+    response = await (await hop.dial()).ask_moved("t")
+    assert -1 == response.responses[0].partition_responses[0].current_leader.leader_id
+    assert () == response.node_endpoints
+    assert 6 == response.responses[0].partition_responses[0].error_code
     assert 1 == hop.counts(rule)["hit"]
 
 
@@ -103,10 +103,10 @@ async def test_hints_are_falsified(broker: ScriptedBroker, hop: Hop) -> None:
     broker.create("t", leaders=[1])
     epoch = broker.move_leader("t", 0, to=2)
     hop.rule("falsify_hints", api="Produce", hints=("current_leader", "node_endpoints"), broker=1)
-    told = await (await hop.dial()).ask_moved("t")
-    hint = told.responses[0].partition_responses[0].current_leader
+    response = await (await hop.dial()).ask_moved("t")
+    hint = response.responses[0].partition_responses[0].current_leader
     assert (1, epoch) == (hint.leader_id, hint.leader_epoch)
-    assert [hop.address(1).port] == [endpoint.port for endpoint in told.node_endpoints]
+    assert [hop.address(1).port] == [endpoint.port for endpoint in response.node_endpoints]
 
 
 async def test_fetch_sessions_are_removed_or_falsified(broker: ScriptedBroker, hop: Hop) -> None:
@@ -141,15 +141,15 @@ async def test_errors_of_a_whole_fetch_and_of_its_partitions(broker: ScriptedBro
     topic_id = broker.create("t")
     broker.append("t", 0, batch())
     hop.rule("answer_error", api="Fetch", error=SESSION_NOT_FOUND)
-    told = await fetch(await hop.dial(), topic_id)
-    assert SESSION_NOT_FOUND == told.error_code
+    response = await fetch(await hop.dial(), topic_id)
+    assert SESSION_NOT_FOUND == response.error_code
     hop.proxy.remove_rule("answer_error")
     hop.rule("answer_error", api="Fetch", error=1)
-    told = await fetch(await hop.dial(), topic_id)
+    response = await fetch(await hop.dial(), topic_id)
     assert (0, 1, b"") == (
-        told.error_code,
-        told.responses[0].partitions[0].error_code,
-        bytes(told.responses[0].partitions[0].records),
+        response.error_code,
+        response.responses[0].partitions[0].error_code,
+        bytes(response.responses[0].partitions[0].records),
     )
 
 
@@ -158,8 +158,8 @@ async def test_capped_api_versions(hop: Hop) -> None:
     at all.
     """
     hop.rule("cap_versions", versions={"Fetch": 11, "Produce": 2, "Metadata": None}, api="ApiVersions")
-    told = await (await hop.dial()).ask("ApiVersions", 3, client_software_name="x", client_software_version="1")
-    offered = {entry.api_key: entry.max_version for entry in told.api_keys}
+    response = await (await hop.dial()).ask("ApiVersions", 3, client_software_name="x", client_software_version="1")
+    offered = {entry.api_key: entry.max_version for entry in response.api_keys}
     assert 11 == offered[1]
     assert {0, 3}.isdisjoint(offered)
     assert {2, 8, 18} <= set(offered)
@@ -185,5 +185,5 @@ async def test_a_broker_that_refuses_the_version_of_api_versions(hop: Hop, broke
     broker.script("ApiVersions", top_error=35)
     asker = await hop.dial()
     number = asker.send("ApiVersions", 0)
-    told = await asker.answer(number)
-    assert 35 == told.error_code
+    response = await asker.answer(number)
+    assert 35 == response.error_code

@@ -26,8 +26,8 @@ async def errors(hop: Hop, topic: str, partitions: list[int], client_id: str | N
     return [int((await asker.produce(topic, batch(), partition=number)).error_code) for number in partitions]
 
 
-def refuse(hop: Hop, **said: Any) -> str:
-    return hop.rule("answer_error", api="Produce", error=REFUSED, **said)
+def refuse(hop: Hop, **scope: Any) -> str:
+    return hop.rule("answer_error", api="Produce", error=REFUSED, **scope)
 
 
 async def test_by_topic_and_partition(broker: ScriptedBroker, hop: Hop) -> None:
@@ -128,7 +128,7 @@ async def test_several_rules_on_one_request(broker: ScriptedBroker, hop: Hop) ->
 
 
 @pytest.mark.parametrize(
-    ("said", "wrong"),
+    ("fields", "wrong"),
     [
         ({"do": "explode"}, "explode"),
         ({"api": "Prodcue"}, "Prodcue"),
@@ -138,10 +138,10 @@ async def test_several_rules_on_one_request(broker: ScriptedBroker, hop: Hop) ->
         ({"colour": "red"}, "invalid rule"),
     ],
 )
-def test_invalid_rules(said: dict[str, Any], wrong: str) -> None:
+def test_invalid_rules(fields: dict[str, Any], wrong: str) -> None:
     """The error names the mistake."""
     with pytest.raises(ValueError, match=wrong):
-        rule_from({"name": "r", "do": "drop_request", **said})
+        rule_from({"name": "r", "do": "drop_request", **fields})
 
 
 def test_a_rule_through_json() -> None:

@@ -27,15 +27,15 @@ def lines(verb: str, *, healed: bool = True) -> list[Row]:
     """Return the journal of a fault that stopped one arm's producer for four seconds."""
     targets = {"brokers": [], "links": [], "topics": [], "clients": ["orders-baseline-produce"], "roles": {}}
     line = {"fault": "held-1", "kind": "k", "targets": targets, "undo": {"verb": verb, "args": {}}}
-    told = [line | {"t_us": BEGUN, "state": "intended"}, line | {"t_us": BEGUN + S, "state": "injected"}]
-    return [*told, line | {"t_us": HEALED, "state": "healed"}] if healed else told
+    entries = [line | {"t_us": BEGUN, "state": "intended"}, line | {"t_us": BEGUN + S, "state": "injected"}]
+    return [*entries, line | {"t_us": HEALED, "state": "healed"}] if healed else entries
 
 
 def test_outages_last_from_intent_to_heal(evidence: Evidence) -> None:
     """Only undos of client faults count, for their own side and arm; without a heal, the outage lasts to the end."""
     for verb in (KILLED, FROZEN):
-        told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
-        assert client_outages(told, KILLED, FROZEN) == {("produce", BASELINE): ((BEGUN, HEALED),)}
+        with_fault = replace(evidence, journal=(*evidence.journal, *lines(verb)))
+        assert client_outages(with_fault, KILLED, FROZEN) == {("produce", BASELINE): ((BEGUN, HEALED),)}
     assert client_outages(replace(evidence, journal=tuple(lines(FROZEN))), KILLED) == {}
     assert client_outages(evidence, KILLED, FROZEN) == {}
     (span,) = client_outages(replace(evidence, journal=tuple(lines(KILLED, healed=False))), KILLED)["produce", BASELINE]
@@ -55,10 +55,10 @@ def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, fact
     result = replace(facts, findings={**facts.findings, ("order", "produce", BASELINE): disorder})
 
     def status(verb: str) -> str:
-        told = replace(evidence, journal=(*evidence.journal, *lines(verb)))
+        with_fault = replace(evidence, journal=(*evidence.journal, *lines(verb)))
         checks = [
             check
-            for check in integrity_checks(told, result, NO_DOUBTS)
+            for check in integrity_checks(with_fault, result, NO_DOUBTS)
             if check.id == "integrity/order" and check.arm == "baseline"
         ]
         return next(check.status for check in checks if "produce" in check.subject)

@@ -101,8 +101,8 @@ def test_a_slower_arm_is_a_regression(measured: Facts) -> None:
     ours, theirs = (blocks.of_slices(measured.slices(P90.cut, client), 0.9) for client in CLIENTS)
     (row,) = rows([Question(Measure("produce.latency", 0.9, "fault"), ours, theirs)])
     assert ("regressed", BLOCKS) == (row.verdict, row.blocks)
-    told = [confident(measured, P90.cut, CLIENTS, 0.9, "<=", factor).status for factor in (1.5, 6)]
-    assert [Status.FAIL, Status.PASS] == told
+    statuses = [confident(measured, P90.cut, CLIENTS, 0.9, "<=", factor).status for factor in (1.5, 6)]
+    assert [Status.FAIL, Status.PASS] == statuses
 
 
 def test_stored_blocks_equal_measured_blocks(measured: Facts, blocked: Evidence) -> None:

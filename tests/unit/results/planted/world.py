@@ -89,8 +89,8 @@ class Run:
 
     def lose(self, producer_id: int, seq: int, *, status: str = "ok", logged: bool = True, read_by: str = "") -> None:
         """Set the outcome of one record: its status, whether the log has it, and the arms that read it."""
-        told = {"status": status} if status == "ok" else {"status": status, "offset": None, "done_us": None}
-        self.set("produce", self.at("produce", producer_id, seq), **told)
+        changes = {"status": status} if status == "ok" else {"status": status, "offset": None, "done_us": None}
+        self.set("produce", self.at("produce", producer_id, seq), **changes)
         if not logged:
             self.drop("log", self.at("log", producer_id, seq))
         for arm in ("baseline", "patient"):

@@ -16,11 +16,11 @@ def test_a_missing_counter_differs_from_zero() -> None:
         line("response", "consume", fetches_full=1),
         {"event": "hint_accepted", "arm": "response"},
     ]
-    told = counters(events, {"orders/response": "arm=response"})
-    assert ["consume", "produce"] == [*told]
+    table = counters(events, {"orders/response": "arm=response"})
+    assert ["consume", "produce"] == [*table]
     assert (["arm=response", "orders/metadata", "orders/confluent"], [("hints_accepted", [7, 0, None])]) == (
-        told["produce"][0],
-        told["produce"][1][:1],
+        table["produce"][0],
+        table["produce"][1][:1],
     )
 
 

@@ -150,10 +150,10 @@ def test_batches(tmp_path: Path) -> None:
 )
 def test_commits_survive_a_killed_coordinator(rule: str, kills: int, word: str, tmp_path: Path) -> None:
     """The run's checks of commits decide, not those of records; without a kill the statement is inconclusive."""
-    told = (("lost", "commit", 1.0), ("backward", "commit", 0.0), ("backward", "consume", 1.0))
+    checked = (("lost", "commit", 1.0), ("backward", "commit", 0.0), ("backward", "consume", 1.0))
     checks = [
         Check(f"integrity/{name}", "integrity", f"arm=a {op}", Status.PASS, 9, 1, "", "", observed)
-        for name, op, observed in told
+        for name, op, observed in checked
     ]
     rows = [commit("w", "a", "a", 0, 10), commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt")]
     faults = {FAULT: [1_000_000, 2_000_000][:kills]}

@@ -58,7 +58,7 @@ def test_followers(session: tuple[int, ...], full: tuple[int, ...], word: str, t
     assert len(session) == followers_bytes(parts).ours.n == followers_cpu(parts).ours.n
 
 
-@pytest.mark.parametrize("told", [[], samples(100, 100)])
-def test_samples_of_one_run_only_are_inconclusive(told: list[dict[str, Any]], tmp_path: Path) -> None:
-    parts = followed(tmp_path, told, samples(1, 2, 3))
+@pytest.mark.parametrize("session_samples", [[], samples(100, 100)])
+def test_samples_of_one_run_only_are_inconclusive(session_samples: list[dict[str, Any]], tmp_path: Path) -> None:
+    parts = followed(tmp_path, session_samples, samples(1, 2, 3))
     assert [None, None] == [judge(parts).ours.value for judge in (followers_bytes, followers_cpu)]

@@ -58,8 +58,8 @@ def test_staleness(tmp_path: Path) -> None:
 
 
 def lease_part(home: Path, rows: list[Row], events: list[Row] | None = None, **more: object) -> Parts:
-    told = [{"event": "replica_switched", "arm": "closest", "partition": 0, "t_us": 0}, *(events or [])]
-    return {"lease": part_of(home, rows, LEASE, events=told, **more)}  # type: ignore[arg-type]  # as they are named
+    all_events = [{"event": "replica_switched", "arm": "closest", "partition": 0, "t_us": 0}, *(events or [])]
+    return {"lease": part_of(home, rows, LEASE, events=all_events, **more)}  # type: ignore[arg-type]  # as they are named
 
 
 @pytest.mark.parametrize(("left_s", "word"), [(38, "confirmed"), (48, "contradicted")])

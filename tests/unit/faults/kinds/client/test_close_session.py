@@ -56,8 +56,8 @@ async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None
     assert [] == stage.world.called("close_fetch_session")
 
 
-@pytest.mark.parametrize("said", ["", ", session: 5", ", client: baseline, session: 5, broker: 1"])
-def test_refused_in_a_plan(said: str) -> None:
+@pytest.mark.parametrize("parameters", ["", ", session: 5", ", client: baseline, session: 5, broker: 1"])
+def test_refused_in_a_plan(parameters: str) -> None:
     """The session must be given in exactly one way."""
     with pytest.raises(PlanError, match="either `client: ARM`"):
-        timeline_of("{at: 1s, kind: close_session" + said + "}")
+        timeline_of("{at: 1s, kind: close_session" + parameters + "}")

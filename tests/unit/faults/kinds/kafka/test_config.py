@@ -61,15 +61,15 @@ async def test_a_refused_restore_fails_the_heal(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("parameters", "sentence"),
     [
         ("num.io.thread: 4", "has no setting `num.io.thread` of a broker"),
         ("broker.rack: z", "only when a node starts"),
     ],
 )
-async def test_refused_at_injection(stage: Stage, said: str, sentence: str) -> None:
+async def test_refused_at_injection(stage: Stage, parameters: str, sentence: str) -> None:
     """Unknown and read-only settings are refused at injection."""
-    await stage.play(THREADS.replace("num.io.threads: 4", said))
+    await stage.play(THREADS.replace("num.io.threads: 4", parameters))
     assert sentence in str(stage.line("few", "failed").why)
     assert stage.world.called("alter_config") == []
 

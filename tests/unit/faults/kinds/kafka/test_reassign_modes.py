@@ -153,7 +153,7 @@ def test_more_replicas_than_brokers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("parameters", "sentence"),
     [
         ("topic: orders", "needs exactly one of"),
         ("topic: orders, rotate: 1, replication: 2", "needs exactly one of"),
@@ -165,7 +165,7 @@ def test_more_replicas_than_brokers() -> None:
         ("topic: orders, swap: {from: 1, to: 1}", "name two brokers"),
     ],
 )
-def test_refused_in_a_plan(said: str, sentence: str) -> None:
+def test_refused_in_a_plan(parameters: str, sentence: str) -> None:
     """These mistakes are detected from the plan alone."""
     with pytest.raises(PlanError, match=sentence):
-        timeline_of("{at: 1s, kind: reassign, " + said + "}")
+        timeline_of("{at: 1s, kind: reassign, " + parameters + "}")

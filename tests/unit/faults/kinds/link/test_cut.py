@@ -135,7 +135,7 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         ("{at: 0s, for: 8s, kind: cut}", "a cut needs either"),
         ('{at: 0s, for: 8s, kind: cut, rack: b, link: "client(a) -> broker"}', "a cut needs either"),
@@ -145,9 +145,9 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
         ('{at: 0s, for: 8s, kind: cut, link: "rack(a) -> rack(z)"}', "the cluster has no rack `z`"),
     ],
 )
-def test_refused_by_the_check(fault: str, said: str) -> None:
+def test_refused_by_the_check(fault: str, message: str) -> None:
     """Incomplete and impossible cuts are refused before anything starts."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(fault)
 
 
@@ -234,7 +234,7 @@ async def test_a_rehearsal_of_groups_fails_its_witnesses(stage: Stage, fault: st
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("between: [[1, 2]]", "needs two groups or more"),
         ("between: [[1], []]", "needs two groups or more"),
@@ -246,23 +246,23 @@ async def test_a_rehearsal_of_groups_fails_its_witnesses(stage: Stage, fault: st
         ("shape: ring, rack: b", "a cut needs either"),
     ],
 )
-def test_groups_refused_by_the_check(words: str, said: str) -> None:
+def test_groups_refused_by_the_check(words: str, message: str) -> None:
     """Invalid groups and groups of unknown nodes are refused."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(f"{{at: 0s, for: 8s, kind: cut, {words}}}")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("between: [[1], [2]]", "nodes 1 and 2 share rack a, and nodes of one rack have no link between them"),
         ("between: [[1], [3]]", "nodes 1 and 2 share rack a, and so the link to node 3"),
         ("shape: ring", "as many brokers in each rack"),
     ],
 )
-def test_nodes_of_one_rack_cannot_be_separated(words: str, said: str) -> None:
+def test_nodes_of_one_rack_cannot_be_separated(words: str, message: str) -> None:
     """Nodes of one rack have no link between them, and one of them alone can't be cut off."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         load_plan(f"{FRAME}  - {{at: 0s, for: 8s, kind: cut, {words}}}\n{TWO_A_RACK}")
 
 

@@ -84,16 +84,16 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (FLAP.replace("up: 2s", "up: 100ms"), "`up` must be at least"),
         (FLAP.replace("up: 2s", "up: 2s, jitter: 900ms"), "lower the jitter"),
         (FLAP.replace("down: 1s", "down: 7s"), "use refuse"),
     ],
 )
-def test_refused_by_the_check(fault: str, said: str) -> None:
+def test_refused_by_the_check(fault: str, message: str) -> None:
     """Phases that are too short to witness, and a flap that never enables the proxy, are refused."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(fault)
 
 

@@ -69,7 +69,7 @@ def test_spikes_depend_on_the_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("delay: 20ms, ramp_to: 60ms, every: 8s", "a ramp needs at least two turns"),
         ("delay: 20ms, spikes: {count: 16, delay: 50ms}", "the first and the last can't be spikes"),
@@ -77,7 +77,7 @@ def test_spikes_depend_on_the_seed() -> None:
         ("delay: 20ms, ramp_to: 5ms, jitter: 10ms", "more than the delay of 5ms"),
     ],
 )
-def test_invalid_schedules_are_refused(words: str, said: str) -> None:
+def test_invalid_schedules_are_refused(words: str, message: str) -> None:
     """A ramp without steps, spikes that do not fit, and negative delays are refused before anything starts."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(f"{{kind: latency, {LINK}, {words}}}")

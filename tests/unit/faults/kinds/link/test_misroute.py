@@ -100,7 +100,7 @@ async def test_both_ends_resolve_to_one_broker(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (CROSSED.replace("with: 2", "with: 1"), "use another broker"),
         (CROSSED.replace("client(a) -> broker(1)", "client(a) -> broker"), "use `client"),
@@ -108,9 +108,9 @@ async def test_both_ends_resolve_to_one_broker(stage: Stage) -> None:
         (CROSSED.replace("with: 2", "with: 9"), "no node 9"),
     ],
 )
-def test_refused_by_the_check(fault: str, said: str) -> None:
+def test_refused_by_the_check(fault: str, message: str) -> None:
     """Crossings of a link with itself, of no link, and of links that are not client links are refused."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(fault)
 
 

@@ -105,7 +105,7 @@ async def test_healed_by_another_process(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (SWIZZLE.replace("for: 9s", "for: 4s"), "takes at least 6s"),
         (SWIZZLE.replace("period: 1s", "among: [b]"), "needs two or more racks"),
@@ -114,7 +114,7 @@ async def test_healed_by_another_process(stage: Stage) -> None:
         (SWIZZLE.replace("for: 9s, ", ""), "a swizzle needs `for`"),
     ],
 )
-def test_refused_by_the_check(fault: str, said: str) -> None:
+def test_refused_by_the_check(fault: str, message: str) -> None:
     """Durations too short for both orders, and swizzles without any order, are refused."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(fault)

@@ -30,8 +30,8 @@ EVERY = pytest.mark.parametrize("kind", SAID)
 
 
 def fault(kind: str, link: str = "client(a) -> broker(2)") -> str:
-    said = SAID[kind][0]
-    return f'{{id: it, at: 1s, for: 6s, kind: {kind}, link: "{link}"{", " + said if said else ""}}}'
+    parameters = SAID[kind][0]
+    return f'{{id: it, at: 1s, for: 6s, kind: {kind}, link: "{link}"{", " + parameters if parameters else ""}}}'
 
 
 def measured(stage: Stage) -> list[bool]:
@@ -163,7 +163,7 @@ def test_for_is_required(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("kind: bandwidth, rate: 0kB/s", "`rate` must be at least"),
         ("kind: bandwidth, rate: 1500B/s", "`rate` is not valid"),
@@ -175,9 +175,9 @@ def test_for_is_required(kind: str) -> None:
         ("kind: limit_data, bytes: 0", "`bytes` must be at least"),
     ],
 )
-def test_impossible_parameters(words: str, said: str) -> None:
+def test_impossible_parameters(words: str, message: str) -> None:
     """Values that are impossible or can't be measured are refused before anything starts."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         timeline_of(f'{{at: 1s, for: 6s, link: "client(a) -> broker", {words}}}')
 
 

@@ -38,11 +38,13 @@ async def test_one_after_the_other_and_the_controller_last(stage: Stage) -> None
 async def test_what_is_witnessed(stage: Stage) -> None:
     """Three turns, one node down at a time, all leaderships at a higher epoch."""
     await stage.play(ROLL)
-    told = {witness.what.partition(",")[0]: witness for witness in stage.journal.witnesses("roll")}
-    returned = told["nodes that exited and came back into the ISR of all their partitions before the next node's turn"]
+    witnesses = {witness.what.partition(",")[0]: witness for witness in stage.journal.witnesses("roll")}
+    returned = witnesses[
+        "nodes that exited and came back into the ISR of all their partitions before the next node's turn"
+    ]
     assert (3, 3) == (returned.asked, returned.observed)
-    assert told["nodes down at one time"].observed == 1
-    moved = told["partitions led by a node before its turn whose leader epoch grew"]
+    assert witnesses["nodes down at one time"].observed == 1
+    moved = witnesses["partitions led by a node before its turn whose leader epoch grew"]
     assert moved.asked == moved.observed > 3
 
 

@@ -74,10 +74,10 @@ async def test_a_replacement_of_the_same_version(stage: Stage) -> None:
     stage.world.replace = unchanged  # type: ignore[method-assign]
     await stage.play(UP)
     assert ["process reports", "highest supported metadata.version"] == [
-        said
+        message
         for what in failed(stage)
-        for said in ("process reports", "highest supported metadata.version")
-        if said in what
+        for message in ("process reports", "highest supported metadata.version")
+        if message in what
     ]
 
 
@@ -158,7 +158,7 @@ async def test_a_patch_has_no_level_of_its_own(stage: Stage, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("fault", "cluster", "said"),
+    ("fault", "cluster", "message"),
     [
         (FINAL.replace("up,", "up, for: 60s,"), "", "a finalised upgrade can't be undone"),
         (
@@ -169,9 +169,9 @@ async def test_a_patch_has_no_level_of_its_own(stage: Stage, monkeypatch: pytest
         (UP.replace("4.3.1", "newest"), "", "to"),
     ],
 )
-def test_refused_by_the_check(fault: str, cluster: str, said: str) -> None:
+def test_refused_by_the_check(fault: str, cluster: str, message: str) -> None:
     """Impossible upgrades are refused by the check."""
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises(PlanError, match=message):
         load_plan(f"{FRAME}  - {fault}\n{cluster}")
 
 

@@ -180,7 +180,7 @@ def test_the_compiler_draws_the_chances() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words", "said"),
+    ("kind", "words", "message"),
     [
         ("drop_response", "api: Prodcue", "Kafka has no API `Prodcue`; did you mean `Produce`?"),
         ("drop_response", "delay: 3s", "`api` is missing here"),
@@ -199,11 +199,11 @@ def test_the_compiler_draws_the_chances() -> None:
         ("strip_hints", "hints: []", "needs 1 or more"),
     ],
 )
-def test_invalid_rules_are_refused(kind: str, words: str, said: str) -> None:
+def test_invalid_rules_are_refused(kind: str, words: str, message: str) -> None:
     """The plan check refuses each with a remedy."""
     with pytest.raises(PlanError) as refused:
         timeline_of(fault(kind, words))
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_parameters_survive_the_timeline() -> None:

@@ -44,8 +44,8 @@ def test_the_slowest_recovery_of_all_rounds_counts() -> None:
     rounds = ["kill@1", "kill@2", "kill@3"]
     quick, slow, lost = Recovered(9, S, 20 * S), Recovered(9, 6 * S, 20 * S), Recovered(9, None, S)
     for third, status in ((quick, PASS), (slow, FAIL), (lost, OPEN)):
-        told = dict(zip(((fault, A) for fault in rounds), (quick, quick, third), strict=True))
-        check = Stage(steps=rounds, recoveries=told).check("recovery < 5s after kill")
+        recoveries = dict(zip(((fault, A) for fault in rounds), (quick, quick, third), strict=True))
+        check = Stage(steps=rounds, recoveries=recoveries).check("recovery < 5s after kill")
         assert (status, check.why.startswith("none of 3" if status is not FAIL else "1 of 3")) == (check.status, True)
     assert "of kill@3" in check.why
 

@@ -42,9 +42,9 @@ def test_the_whole_band_decides(value_us: int | None, band: Band, n: int, status
 
 def test_an_inconclusive_band_advises_a_number_of_samples() -> None:
     """The band shrinks with the square root of n, so half the width takes four times as many samples."""
-    told = check(banded(4_500, (4_000, 5_500)))
-    assert told.why == "p99 in fault is 4.5 ms, between 4 ms and 5.5 ms (sampling error only)"
-    assert told.next == "about 3000 more records are needed: lengthen the fault to 40s or raise the rate"
+    outcome = check(banded(4_500, (4_000, 5_500)))
+    assert outcome.why == "p99 in fault is 4.5 ms, between 4 ms and 5.5 ms (sampling error only)"
+    assert outcome.next == "about 3000 more records are needed: lengthen the fault to 40s or raise the rate"
     assert "change the limit" in (check(banded(4_999, (4_000, 6_000))).next or "")
     assert "exactly at the limit" in (check(banded(5_000, (4_000, 6_000))).next or "")
 
@@ -66,9 +66,9 @@ def test_arms_are_compared_by_blocks(slower: float, blocks: int, status: Status)
             for number in range(1, blocks + 1)
         ]
         stage.cuts[Cut("produce.latency", "fault", "block"), client] = tuple(slices)
-    told = stage.check("p99(a) <= 0.5 * p99(b) of produce.latency in fault with 95% confidence")
-    assert (status, "compare", "ratio", blocks) == (told.status, told.kind, told.unit, told.n)
-    assert (told.next is None) == (status is PASS)
+    outcome = stage.check("p99(a) <= 0.5 * p99(b) of produce.latency in fault with 95% confidence")
+    assert (status, "compare", "ratio", blocks) == (outcome.status, outcome.kind, outcome.unit, outcome.n)
+    assert (outcome.next is None) == (status is PASS)
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_a_multiple_uses_both_bands(ours: Band, steady: Band, status: Status) ->
     stage = Stage()
     stage.latency(banded(18, ours))
     stage.latency(banded(11, steady), "steady")
-    told = stage.check("produce.latency p99 in fault <= 2 * p99 in steady with 95% confidence")
-    assert told.status is status
+    outcome = stage.check("produce.latency p99 in fault <= 2 * p99 in steady with 95% confidence")
+    assert outcome.status is status

@@ -37,8 +37,8 @@ def test_too_few_samples_advise_a_longer_window() -> None:
     """The advice uses the observed load: 480 records in 10 s make 1000 records in 21 s."""
     stage = Stage()
     stage.latency(latencies(480, 1))
-    told = stage.check("produce.latency p99 < 1ms in fault").next
-    assert told == "p99 needs 1000 records, saw 480: lengthen the fault to 21s or raise the rate"
+    advice = stage.check("produce.latency p99 < 1ms in fault").next
+    assert advice == "p99 needs 1000 records, saw 480: lengthen the fault to 21s or raise the rate"
     assert stage.check("produce.latency p99 < 1ms in steady").next == "add traffic for the plan in steady"
 
 
@@ -48,8 +48,8 @@ def test_service_time_is_reported_with_latency() -> None:
     stage.latency(latencies(1000, 250_000))
     assert stage.check("produce.latency p99 <= 250ms in fault").why == "p99 in fault is 250 ms"
     stage.latency(latencies(1000, 3_000), metric="service")
-    told = stage.check("produce.latency p99 <= 250ms in fault")
-    assert (PASS, "p99 in fault is 250 ms; from the actual send 3 ms") == (told.status, told.why)
+    check = stage.check("produce.latency p99 <= 250ms in fault")
+    assert (PASS, "p99 in fault is 250 ms; from the actual send 3 ms") == (check.status, check.why)
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_lag_and_freshness(metric: str, limit: str, value: int | None, status: S
 def test_samples_of_lag_are_seconds() -> None:
     """A p95 of lag needs 200 seconds at any rate."""
     stage = Stage(lag={A: tuple(Lag(second * S, 5, 5) for second in range(60))})
-    told = stage.check("consume.lag p95 < 9 in recovery")
-    assert (OPEN, "p95 needs 200 seconds, saw 10: lengthen timing.recovery to 200s") == (told.status, told.next)
+    check = stage.check("consume.lag p95 < 9 in recovery")
+    assert (OPEN, "p95 needs 200 seconds, saw 10: lengthen timing.recovery to 200s") == (check.status, check.next)
 
 
 @pytest.mark.parametrize(("aggregate", "value"), [("p50", 15), ("p51", 16), ("max", 30), ("mean", 15.5)])
