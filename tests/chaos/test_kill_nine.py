@@ -1,7 +1,8 @@
-"""SIGKILL of the runner at random moments, faults overlapping: nothing of it remains, a neighbour feels nothing.
+"""SIGKILL of the runner at random moments with overlapping faults: no trace remains, and another cluster is
+unaffected.
 
-Two moments a run by default, twenty in the nightly (AFTERSHOCK_KILLS); half are cleaned up by ``aftershock heal``, half
-by the watchdog alone.
+Two moments a run by default, twenty in the nightly (AFTERSHOCK_KILLS); half are cleaned up by ``aftershock heal``,
+half by the watchdog alone.
 """
 
 import json
@@ -47,7 +48,7 @@ faults:
 
 @pytest.fixture(scope="module")
 def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Somebody else's cluster on the same engine, owned by this process."""
+    """Another cluster on the same engine, owned by this process."""
     client, home = docker.from_env(), tmp_path_factory.mktemp("neighbour")
     spec, run_id = ClusterSpec.of(ClusterPlan(racks={"a": 1})), f"test-{home.name}"
     try:
@@ -59,7 +60,7 @@ def neighbour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("number", range(KILLS))
 def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster, number: int) -> None:
-    """Killed -9 somewhere between its first container and its verdict."""
+    """SIGKILL somewhere between the first container and the verdict."""
     moment_s = random.Random(SEED * 1000 + number).uniform(0.2, LIFE_S)  # noqa: S311  # reproducible, not secret
     before = container_ids(neighbour)
     command = aftershock(PLAN)
@@ -71,7 +72,7 @@ def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster,
     if number % 2 == 0:
         healed = heal()
         assert 0 == healed.returncode
-        assert f"{neighbour.run_id} belongs to process {os.getpid()}, which is running" in healed.stderr
+        assert f"{neighbour.run_id} belongs to the running process {os.getpid()}" in healed.stderr
     assert "" == command.left_behind(within_s=20)
     assert before == container_ids(neighbour)
     assert ["running"] == [node.state() for node in neighbour.nodes.values()]
@@ -79,8 +80,7 @@ def test_nothing_remains_of_a_killed_runner(aftershock: Any, neighbour: Cluster,
     assert command.facts()["status"] in {"failed", "complete"}
 
 
-def test_heal_with_nothing_to_heal_says_so() -> None:
-    """Exit 0, and a sentence."""
+def test_heal_without_open_faults_exits_0() -> None:
     heal()
     healed = heal()
     assert 0 == healed.returncode
@@ -89,7 +89,7 @@ def test_heal_with_nothing_to_heal_says_so() -> None:
 
 @pytest.mark.parametrize("healer", ["heal", pytest.param("watchdog", marks=pytest.mark.nightly)])
 def test_a_kept_cluster_is_healed_and_stays(aftershock: Any, healer: str) -> None:
-    """`run --keep` killed -9 in the midst of its faults: each fault's undo is performed, the cluster is whole again."""
+    """SIGKILL of `run --keep` during its faults: each fault's undo is performed, and the cluster is whole again."""
     command = aftershock(PLAN, "--keep")
     try:
         command.wait_for("refused: in force")

@@ -1,4 +1,4 @@
-"""A cluster to show faults on, with the probe's topic; and the play of one fault on it."""
+"""A cluster for cases, with the probe's topic; and the run of one case on it."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -31,8 +31,8 @@ CLUSTERS: dict[str, ClusterPlan] = {
     "proxied": ClusterPlan(wire_proxy=True),
     "bounded": ClusterPlan(disks=Disks()),
     "doubled": ClusterPlan(disks=Disks(count=2)),
-    # everything that the kinds of the smoke tier need, so that they share one cluster
-    "smoke": ClusterPlan(wire_proxy=True, disks=Disks(count=2)),
+    # Has everything that the kinds of the smoke tier need, so that they share one cluster.
+    "smoke": ClusterPlan(wire_proxy=True),
 }
 REHEARSED_MS = 2_000
 _SEEN_AFTER_S = 2.5
@@ -47,13 +47,12 @@ class Book:
     lines: list[Line] = field(default_factory=list)
 
     def record(self, entry: Entry) -> None:
-        """Keep a line."""
         self.lines.append(Line(self.clock.now_us(), entry))
 
 
 @dataclass(frozen=True)
 class Stand:
-    """A cluster, as faults see it and as clients do."""
+    """A cluster as faults and clients see it."""
 
     cluster: Cluster
     world: ClusterWorld
@@ -61,24 +60,24 @@ class Stand:
     home: Path
 
     async def prepare(self, case: Case) -> None:
-        """What the case needs first."""
+        """Run the case's preparation."""
         if case.before is not None:
             await case.before(self)
 
     async def clear_up(self, case: Case) -> None:
-        """The end of what the case needed."""
+        """Revert the case's preparation."""
         if case.after is not None:
             await case.after(self)
 
     async def rehearse(self, case: Case) -> Seen:
-        """Everything but the harm."""
+        """Run the fault without inject."""
         fault = case.fault()
         short = {"for_": min(fault.for_, REHEARSED_MS)} if fault.for_ else {}
         async with at_work(self, case.crew):
             return Seen(self, await self._played(fault.model_copy(update=short), rehearse=True), ())
 
     async def play(self, case: Case) -> Seen:
-        """The fault from inject to heal under the probe's load, and a moment before and after."""
+        """Run the fault from inject to heal under the probe's load, with a moment before and after."""
         probe = Probe(self.cluster.bootstrap("a"), self.clock, case.record_bytes)
         with probe.sending():
             async with at_work(self, case.crew) as work:
@@ -88,7 +87,7 @@ class Stand:
         return Seen(self, lines, sorted(probe.acks, key=lambda ack: ack.sent_us), work)
 
     async def broken(self) -> dict[str, Any]:
-        """Everything about the cluster that a heal must bring back, as it is now."""
+        """Return the current state of everything that a heal must restore."""
         world = self.world
         nodes = sorted(world.racks())
         brokers = [node.id for node in self.cluster.spec.topology.brokers]
@@ -115,13 +114,13 @@ class Stand:
         return book.lines
 
     def await_in_sync(self) -> None:
-        """ClusterError unless every broker is back in every ISR."""
+        """Raise ClusterError unless every broker returns to every ISR."""
         self.cluster.await_in_sync(_IN_SYNC_S)
 
 
 @contextmanager
 def standing(name: str, home: Path) -> Iterator[Stand]:
-    """A cluster of that name, gone when the block is left."""
+    """Run a cluster of that name until the block ends."""
     client = engine.connect()
     spec, run_id = ClusterSpec.of(CLUSTERS[name]), f"test-{home.name.lower()}"
     try:
@@ -134,7 +133,9 @@ def standing(name: str, home: Path) -> Iterator[Stand]:
 
 
 class Stands:
-    """One cluster at a time, kept for the next case that is shown on its like; one that a case has failed on is not."""
+    """One cluster at a time, kept for the next case with the same cluster; a cluster on which a case failed is not
+    reused.
+    """
 
     def __init__(self, folder: Callable[[str], Path]) -> None:
         self._folder = folder
@@ -143,7 +144,7 @@ class Stands:
 
     @contextmanager
     def on(self, name: str) -> Iterator[Stand]:
-        """The cluster of that name."""
+        """Return the cluster of that name."""
         if self._there is None or self._there[0] != name:
             self.close()
             self._there = (name, self._open.enter_context(standing(name, self._folder(f"kinds-{name}"))))
@@ -154,7 +155,7 @@ class Stands:
             raise
 
     def close(self) -> None:
-        """Take down what stands."""
+        """Remove the running cluster."""
         self._there = None
         self._open.close()
 
