@@ -71,7 +71,7 @@ def test_the_reference_of_commands_is_current() -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """A page that nobody can find from the navigation is an error."""
+    """A page that is missing in the navigation can't be found by readers."""
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert [] == [page.name for page in (ROOT / "docs").glob("*.md") if f": {page.name}" not in navigation]
 

@@ -199,7 +199,7 @@ def produced(run: Path, record: str) -> dict[str, str]:
 
 
 def printed(command: list[str]) -> str:
-    """What a command of the command line prints. It must succeed."""
+    """Return the output of an `aftershock` command, which must succeed."""
     with redirect_stdout(io.StringIO()) as output:
         assert app(command, standalone_mode=False) == 0, command
     return output.getvalue()

@@ -62,7 +62,7 @@ class Entry:
         return self.what
 
 
-def test_a_whole_kind_is_used() -> None:
+def test_a_valid_kind_is_used() -> None:
     """The kind has its name and its package."""
     result = load_external_kinds([Entry("smite", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert ({"smite": Smite}, {"smite": "theirs 1.2"}, {}) == (result.kinds, result.packages, result.refused)
@@ -79,7 +79,7 @@ def test_a_whole_kind_is_used() -> None:
         (Entry("nameless", Nameless), "needs a docstring"),
     ],
 )
-def test_a_broken_one_is_refused(entry: Entry, why: str) -> None:
+def test_a_broken_kind_is_refused(entry: Entry, why: str) -> None:
     """The refusal names the package, the defect, and a remedy."""
     result = load_external_kinds([entry, Entry("zap", type("Zap", (Smite,), {"__doc__": "x"}))], BUILT_IN)  # type: ignore[list-item]
     assert {entry.name, "zap"} == set(result.refused)
@@ -108,7 +108,7 @@ def no_engine() -> None:
     raise EngineError("no Docker engine")
 
 
-def test_a_plan_that_uses_a_broken_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_that_uses_a_broken_kind(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """That plan is refused at the kind, other plans are not affected, and `doctor` reports the kind."""
     broken = load_external_kinds([Entry("smite", ImportError("no x"))], BUILT_IN)  # type: ignore[list-item]
     monkeypatch.setattr(parsing, "EXTERNAL", broken)

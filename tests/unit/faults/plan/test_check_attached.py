@@ -116,7 +116,7 @@ def test_security_in_one_word_is_not_repeated() -> None:
     assert "hunter2" not in problems_of(written(REACHED + ", security: 'alice:hunter2'"))
 
 
-def test_a_programs_settings_may_not_hold_them_either() -> None:
+def test_settings_of_a_program_may_not_hold_secrets() -> None:
     """Security settings of an `exec` program come from `attach.security` only."""
     assert "passed to the program from `attach.security`" in problems_of(written(settings="{sasl.password: hunter2}"))
 
@@ -130,7 +130,7 @@ def test_one_cluster_or_the_other() -> None:
         read_cluster_spec("cluster: {attach: {bootstrap: 'k:1'}}\n")
 
 
-def test_the_timeline_names_variables_and_nothing_that_is_not_so() -> None:
+def test_the_timeline_names_variables_and_no_secrets() -> None:
     """The timeline's cluster holds only the attachment: racks and versions of a launch would be wrong."""
     checked = load_plan(written(REACHED + f", rack: x, security: {SECURE}", LATENCY.replace("client(a)", "client(x)")))
     timeline = json.loads(compile_plan(checked.plan, 0, checked.source, checked.slo_positions).to_json())

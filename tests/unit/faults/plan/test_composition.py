@@ -115,7 +115,7 @@ def test_ranges_of_time() -> None:
         assert (True, True) == (one == two, 1 <= one <= 9)
 
 
-def test_rounds_draw_each_for_itself() -> None:
+def test_rounds_draw_independently() -> None:
     """Each round draws its ranges and choices again."""
     plan = f"{{repeat: 10, every: 5s, fault: {{for: 4s, {SLOW}, delay: {{range: [1ms, 500ms]}}}}}}"
     assert len({step.parameters["delay"] for step in timeline_of(plan).steps}) > 5
@@ -259,13 +259,13 @@ def test_too_many_ranges() -> None:
     assert "5 ranges in one fault exceed the limit of 4" in problem
 
 
-def test_rounds_that_fight() -> None:
+def test_rounds_that_conflict() -> None:
     """Overlapping rounds of one fault conflict; the check reports it once."""
     (problem,) = problems(f"{{repeat: 5, every: 2s, fault: {KILL}}}")
     assert "plan.yaml:10:35: this kill conflicts with `kill-1-1`, which lasts until 4s on node 1" in problem
 
 
-def test_a_fight_that_is_drawn() -> None:
+def test_a_conflict_that_depends_on_draws() -> None:
     """Conflicts that depend on draws are reported by the compiler for the seed, with their position."""
     text = (
         FRAME
@@ -285,7 +285,7 @@ def test_a_fight_that_is_drawn() -> None:
     } == set(seen)
 
 
-def test_what_is_sure_is_judged_by_the_check() -> None:
+def test_certain_conflicts_are_reported_by_the_check() -> None:
     """A choice elsewhere in the plan does not hide a conflict between two certain faults."""
     (problem,) = problems(f"{{at: 60s, choose: [{{fault: {KILL}}}, {{fault: {PAUSE}}}]}}", KILL, "{at: 1s, for: 2s, kind: pause, broker: 1}")  # fmt: skip
     assert "plan.yaml:12:5: this pause conflicts with `kill-2`" in problem

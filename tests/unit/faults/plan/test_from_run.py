@@ -72,7 +72,7 @@ class Evidence:
 async def test_round_trip_of_every_kind(stage: Stage, words: dict[str, Any]) -> None:
     """An executed fault gives a valid plan with the same parameters, duration and roles.
 
-    But for a move, which finds nobody to move to where every broker has a replica.
+    A move is the exception: it has no target if every broker has a replica.
     """
     name = f"{words['kind']}-1"
     text = ", ".join(f"{key}: {str(value).replace(chr(39), '')}" for key, value in words.items() if key != "link")
@@ -86,7 +86,7 @@ async def test_round_trip_of_every_kind(stage: Stage, words: dict[str, Any]) -> 
     assert asked == fault
 
 
-def test_a_cut_short_fault_lasts_what_it_lasted() -> None:
+def test_a_fault_cut_short_keeps_its_actual_duration() -> None:
     """Ctrl-C after 2 s of 5 gives `for: 2s`; a complete fault keeps its requested duration."""
     evidence = Evidence().injected(EVERY_KIND[6], 100.0, 102.04).injected(EVERY_KIND[6], 110.0, 114.93)
     assert [(0, 2_000), (10_000, 5_000)] == [(fault.at, fault.for_) for fault in evidence.faults()]
@@ -178,7 +178,7 @@ def test_idleness_is_cut() -> None:
     assert [0, 65_000] == [fault.at for fault in evidence.faults()]
 
 
-def test_what_a_plan_takes_for_a_fight_is_moved_apart() -> None:
+def test_conflicting_actions_are_moved_apart() -> None:
     """Two restarts 7 s apart conflict in a plan, which reserves 10 s for each: the second one moves."""
     restart = {"kind": "restart", "broker": "2"}
     evidence = Evidence().injected(restart, 0.0, None).injected(restart, 7.0, None)
@@ -197,7 +197,7 @@ def test_what_a_plan_takes_for_a_fight_is_moved_apart() -> None:
         max_size=8,
     )
 )
-def test_whatever_was_injected_the_plan_checks(injections: list[tuple[dict[str, Any], int, int]]) -> None:
+def test_any_injections_give_a_valid_plan(injections: list[tuple[dict[str, Any], int, int]]) -> None:
     """Any faults at any time, overlapping or not, give a valid plan with all of them."""
     evidence = Evidence()
     for words, at_ms, lasted_ms in injections:

@@ -125,7 +125,7 @@ faults:
     assert written.plan == built
 
 
-def test_python_plan_is_checked_alike() -> None:
+def test_python_plans_have_the_same_problems_as_yaml() -> None:
     """The problems equal those of YAML, with Python positions."""
     plan = Plan(
         name="test",

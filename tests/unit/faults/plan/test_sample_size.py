@@ -113,7 +113,7 @@ def test_no_client_on_that_side() -> None:
     assert problems_of("consume.latency p98 < 1s in steady for reader", frame=other) == []
 
 
-def test_consumers_get_what_all_arms_produce() -> None:
+def test_consumers_read_the_records_of_all_arms() -> None:
     """Two producing arms at 60/s give each consuming arm 120/s: enough for p99 in ten seconds."""
     two = FRAME.replace("timing:", "    arms: {one: {}, two: {}}\ntiming:")
     assert problems_of("consume.latency p99 < 1s in steady", frame=two) == []
@@ -135,7 +135,7 @@ def test_commits_are_fed_by_the_commits_of_an_arm() -> None:
     assert "the arm `ours` does not produce anything" in problems_of("produce.gap < 1s for ours", frame=frame)[0]
 
 
-def test_a_closed_loop_feeds_what_the_cluster_takes() -> None:
+def test_a_closed_loop_has_no_known_rate() -> None:
     """The rate of a closed loop is unknown, so no SLO is refused for too few samples."""
     commits = "  - {name: p, commit: {groups: 5, in_flight: 5}, arms: {ours: {client: reference}}}\ntiming:"
     assert (
@@ -207,7 +207,7 @@ def test_a_name_means_every_block() -> None:
         ("{slo: 'lost = 0'}", "invalid SLO at column 6"),
     ],
 )
-def test_report_only_slos_are_checked_alike(entry: str, why: str) -> None:
+def test_report_only_slos_are_checked_as_well(entry: str, why: str) -> None:
     """An SLO without effect on the verdict must still be valid and have enough samples."""
     with pytest.raises(PlanError, match=rf"^plan\.yaml:14:5: {why}"):
         load_plan(FRAME + FAULTS + f"slo:\n  - {entry}\n")
@@ -239,14 +239,14 @@ def test_an_invalid_entry(entry: str, sentence: str) -> None:
         ("produce.latency p50 < 1s for each rack", "`for each rack` has no effect"),
     ],
 )
-def test_what_can_not_fail_is_warned_of(slo: str, sentence: str) -> None:
+def test_slos_that_cannot_fail_give_a_warning(slo: str, sentence: str) -> None:
     """A limit beyond the observed time, or a division among one subject, gives a warning."""
     one_rack = REFERENCE.replace("timing:", "cluster: {racks: {a: 3}}\ntiming:") if "rack" in slo else FRAME
     (warning,) = load_plan(one_rack + FAULTS + f'slo: ["{slo}"]\n').warnings
     assert sentence in warning
 
 
-def test_what_can_fail_is_not_warned_of() -> None:
+def test_slos_that_can_fail_give_no_warning() -> None:
     """A limit within the observed time gives no warning."""
     slos = [
         "produce.gap < 5s in every 5s of run",

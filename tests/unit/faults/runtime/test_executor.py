@@ -190,7 +190,7 @@ async def test_undo_never_overtakes_the_harm(stage: Stage) -> None:
 
 
 async def test_interrupt_does_not_wait_for_the_cluster(stage: Stage) -> None:
-    """An interrupted fault is undone at once, and its line says that it was not seen to take hold."""
+    """An interrupted fault is undone at once, and the journal says that its effect was not observed."""
     await stage.interrupt(4_000, KILL)
     assert stage.clock.now_us() == 4_000_000
     assert "interrupt" in str(stage.journal.lines[-1].why)

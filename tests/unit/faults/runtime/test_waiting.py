@@ -11,8 +11,8 @@ from aftershock.faults.runtime.waiting import retry_refused, run_to_completion, 
 from aftershock.tests.unit.faults.fake_world import JumpingClock
 
 
-async def test_until_says_what_is_missing() -> None:
-    """The error at the deadline has the last missing thing."""
+async def test_until_reports_the_missing_condition() -> None:
+    """The error at the deadline has the last condition that was missing."""
     clock = JumpingClock()
 
     async def never() -> str | None:

@@ -35,7 +35,7 @@ def planted(draw: st.DrawFn) -> tuple[dict[str, Any], frozenset[str]]:
 
 @settings(max_examples=20, deadline=None)
 @given(planted())
-def test_the_culprits_are_found_and_nothing_else(drawn: tuple[dict[str, Any], frozenset[str]]) -> None:
+def test_the_search_finds_exactly_the_culprits(drawn: tuple[dict[str, Any], frozenset[str]]) -> None:
     """The culprits are found; each candidate is a valid plan, and their number is bounded."""
     document, culprits = drawn
     left, asked = follow(minimise_faults(document, SEED), lambda said: culprits <= ids(said))

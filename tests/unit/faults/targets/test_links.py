@@ -41,7 +41,7 @@ async def test_resolved(stage: Stage, text: str, expected: str) -> None:
     assert " ".join(f"{s.link.proxy}:{s.stream.removesuffix('stream')}" for s in stretches) == expected
 
 
-async def test_both_ways_is_both_one_ways(stage: Stage) -> None:
+async def test_both_ways_is_the_union_of_both_directions(stage: Stage) -> None:
     """`rack(a) <-> rack(b)` is the union of its two directions."""
     one = await links.resolve("rack(a) -> rack(b)", stage.world, {})
     other = await links.resolve("rack(b) -> rack(a)", stage.world, {})

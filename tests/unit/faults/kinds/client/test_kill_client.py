@@ -44,7 +44,7 @@ async def test_one_operation_of_one_arm(stage: Stage) -> None:
     assert stage.world.called("kill_client") == [PRODUCER]
 
 
-async def test_a_kill_that_kills_nobody(stage: Stage) -> None:
+async def test_a_kill_without_effect(stage: Stage) -> None:
     """With an injection that does nothing, both the witness of state and the witness of silence fail."""
     stage.world._down = lambda *_: None  # type: ignore[method-assign, assignment]
     await stage.play(KILL)
@@ -59,7 +59,7 @@ async def test_a_rehearsal_proves_nothing(stage: Stage) -> None:
     assert not any(witness.ok for witness in stage.journal.witnesses("dead"))
 
 
-async def test_started_again_by_somebody_else(stage: Stage) -> None:
+async def test_started_again_from_outside(stage: Stage) -> None:
     """A worker that runs again during the fault fails a witness."""
 
     def meddle() -> None:

@@ -45,7 +45,7 @@ async def test_a_rehearsal_changes_nothing(stage: Stage) -> None:
     assert {False} == {witness.ok for witness in stage.journal.witnesses("few")}
 
 
-async def test_changed_back_by_somebody_else(stage: Stage) -> None:
+async def test_changed_back_from_outside(stage: Stage) -> None:
     """A setting that is removed during the fault fails a witness."""
     own = stage.world.dynamic.setdefault(("broker", "1"), {})
     await stage.play_with(2_500, own.clear, THREADS)

@@ -32,7 +32,7 @@ async def test_restored_after_for(stage: Stage) -> None:
     assert stage.journal.states("turn") == ["intended", "injected", "witnessed", "healing", "healed"]
 
 
-async def test_assignment_changed_by_somebody_else(stage: Stage) -> None:
+async def test_assignment_changed_from_outside(stage: Stage) -> None:
     """Partitions moved back during the fault fail the witness at its end."""
     before = dict(stage.world._partitions)
     await stage.play_with(3_000, lambda: stage.world._partitions.update(before), ROTATE_BACK)
@@ -59,8 +59,8 @@ async def test_interrupted_in_flight(stage: Stage) -> None:
     assert stage.world.healthy()
 
 
-async def test_move_where_it_is_already(stage: Stage) -> None:
-    """Three replicas on three brokers can't move: the fault says that there is nothing to do."""
+async def test_a_move_without_free_broker(stage: Stage) -> None:
+    """With three replicas on three brokers no move is possible, and the message says so."""
     await stage.play(MOVE)
     assert stage.journal.states("turn") == ["failed"]
     assert "nothing to move" in str(stage.line("turn", "failed").why)

@@ -83,7 +83,7 @@ async def test_throttled_for_a_while(stage: Stage) -> None:
     assert not any("throttled" in key for own in stage.world.dynamic.values() for key in own)
 
 
-async def test_throttle_taken_off_by_somebody_else(stage: Stage) -> None:
+async def test_throttle_taken_off_from_outside(stage: Stage) -> None:
     """A throttle that is removed during the fault fails a witness."""
     shorten(stage)
     await stage.play_with(3_000, lambda: _unthrottle(stage), HELD)

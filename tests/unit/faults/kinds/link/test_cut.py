@@ -71,7 +71,7 @@ async def test_the_one_way_cuts_of_a_rack_add_up_to_the_two_way_cut(stage: Stage
 
 
 @pytest.mark.parametrize("fault", [LINK, RACK])
-async def test_toxic_deleted_by_somebody_else(stage: Stage, fault: str) -> None:
+async def test_toxic_deleted_from_outside(stage: Stage, fault: str) -> None:
     """The read-back fails and names the proxy, and the last probe is answered and fails."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k2"].clear, fault)
     failed = [witness for witness in stage.journal.witnesses("gone") if not witness.ok]
@@ -111,7 +111,7 @@ async def test_healed_when_links_answer(stage: Stage) -> None:
     assert stage.line("gone", "healed").t_us >= 9_000_000
 
 
-async def test_overlapping_cuts_heal_each_only_itself(stage: Stage) -> None:
+async def test_overlapping_cuts_heal_separately(stage: Stage) -> None:
     """The first heal doesn't wait for links that another cut still affects."""
     await stage.play(LINK, RACK.replace("gone", "longer").replace("at: 1s", "at: 2s").replace("6s", "12s"))
     assert stage.line("gone", "healed").t_us < 8_000_000

@@ -65,7 +65,7 @@ async def test_probes_cut_short_by_an_update_do_not_count(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("fault", [ONE_WAY, JITTER.replace("broker", "broker(2)")])
-async def test_toxic_deleted_by_somebody_else(stage: Stage, fault: str) -> None:
+async def test_toxic_deleted_from_outside(stage: Stage, fault: str) -> None:
     """A toxic that is deleted during the fault fails the witness, which names the proxy."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k2"].clear, fault)
     failed = [witness for witness in stage.journal.witnesses("slow") if not witness.ok]

@@ -56,7 +56,7 @@ async def test_a_redirection_without_effect(stage: Stage) -> None:
     assert [w.ok for w in stage.journal.witnesses("lost") if w.unit == "links"] == [False, False]
 
 
-async def test_a_redirection_undone_by_somebody_else(stage: Stage) -> None:
+async def test_a_redirection_undone_from_outside(stage: Stage) -> None:
     """The read-back fails and names the proxy."""
     await stage.play_with(3_300, stage.world.turned.clear, CROSSED)
     failed = [witness for witness in stage.journal.witnesses("lost") if not witness.ok]

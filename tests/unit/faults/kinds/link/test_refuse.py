@@ -45,7 +45,7 @@ async def test_one_way_refuses_the_connections_of_the_source(stage: Stage, arrow
     assert [witness.n for witness in stage.journal.witnesses("shut") if witness.unit == "links"] == [0, 0]
 
 
-async def test_enabled_by_somebody_else(stage: Stage) -> None:
+async def test_enabled_from_outside(stage: Stage) -> None:
     """The read-back fails and names the proxy, and the last probe connects and fails."""
     await stage.play_with(3_300, lambda: stage.world.shut.discard("client_a-k2"), LINK)
     failed = [witness for witness in stage.journal.witnesses("shut") if not witness.ok]

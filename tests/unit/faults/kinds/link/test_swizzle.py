@@ -53,7 +53,7 @@ async def test_the_orders_always_differ(stage: Stage, seed: int) -> None:
     assert roles["cut"] == roles["heal"][::-1]
 
 
-async def test_toxic_deleted_by_somebody_else(stage: Stage) -> None:
+async def test_toxic_deleted_from_outside(stage: Stage) -> None:
     """A rack that is no longer cut off fails the read-back of the next second."""
     await stage.play_with(4_300, stage.world.proxies["client_a-k2"].clear, SWIZZLE)
     assert not stage.all_ok("swirl")

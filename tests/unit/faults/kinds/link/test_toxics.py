@@ -85,7 +85,7 @@ async def test_a_toxic_without_effect(stage: Stage, kind: str) -> None:
 
 
 @EVERY
-async def test_a_toxic_deleted_by_somebody_else(stage: Stage, kind: str) -> None:
+async def test_a_toxic_deleted_from_outside(stage: Stage, kind: str) -> None:
     """The read-back fails and names the proxy, and the last measurement fails."""
     await stage.play_with(3_300, stage.world.proxies["client_a-k2"].clear, fault(kind))
     failed = [witness for witness in stage.journal.witnesses("it") if not witness.ok]

@@ -21,7 +21,7 @@ def summary(stage: Stage) -> tuple[float, bool]:
     return told.observed, told.ok
 
 
-async def test_dead_again_each_time_it_is_back(stage: Stage) -> None:
+async def test_the_node_is_killed_after_each_return(stage: Stage) -> None:
     """A boot takes three seconds: four deaths in twelve, each after a return into every ISR."""
     await stage.play(LOOP)
     assert (4, True) == summary(stage)

@@ -58,7 +58,7 @@ async def test_kill_that_does_not_take(stage: Stage) -> None:
     assert "its container is running" in str(stage.line("dead", "failed").why)
 
 
-async def test_started_by_somebody_else(stage: Stage) -> None:
+async def test_started_from_outside(stage: Stage) -> None:
     """A container started during the fault fails a witness."""
 
     def meddle() -> None:

@@ -51,7 +51,7 @@ async def test_roles_of_its_nodes_are_recorded(stage: Stage) -> None:
     }
 
 
-async def test_started_by_somebody_else(stage: Stage) -> None:
+async def test_started_from_outside(stage: Stage) -> None:
     """A container that starts during the fault fails the read-back."""
     await stage.play_with(3_500, lambda: stage.world._regain(2), LOSE)  # type: ignore[arg-type]
     assert ["nodes"] == sorted({witness.unit for witness in stage.journal.witnesses("lost") if not witness.ok})

@@ -36,7 +36,7 @@ async def test_answers_although_paused(stage: Stage) -> None:
     assert [witness.unit for witness in failed] == ["answers"]
 
 
-async def test_resumed_by_somebody_else(stage: Stage) -> None:
+async def test_resumed_from_outside(stage: Stage) -> None:
     """A container resumed during the fault fails the read-back."""
 
     def meddle() -> None:

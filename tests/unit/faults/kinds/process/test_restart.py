@@ -52,7 +52,7 @@ async def test_leaders_that_never_moved(stage: Stage) -> None:
 
 
 async def test_container_that_does_not_stop(stage: Stage) -> None:
-    """A node that was never seen down was not restarted: a failed injection."""
+    """A node that never stopped was not restarted, so the injection fails."""
 
     async def ignored(_broker: object) -> None:
         return

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 STOP = "{id: down, at: 1s, for: 6s, kind: stop, broker: leader of orders/0}"
 
 
-async def test_leaders_left_and_it_stays_down(stage: Stage) -> None:
-    """None of the two partitions is led by it any more, and the container reads back as exited each second."""
+async def test_leaders_move_and_the_node_stays_down(stage: Stage) -> None:
+    """The node leads neither of its two partitions, and the container reads back as exited each second."""
     await stage.play(STOP)
     first, *others = stage.journal.witnesses("down")
     assert (first.observed, first.n, first.unit) == (0, 2, "partitions")
@@ -60,7 +60,7 @@ async def test_killed_after_all(stage: Stage) -> None:
     assert stage.world.called("start") == [1]
 
 
-async def test_started_by_somebody_else(stage: Stage) -> None:
+async def test_started_from_outside(stage: Stage) -> None:
     """A container that comes up during the fault fails the read-back."""
     await stage.play_with(3_500, lambda: stage.world._regain(1), STOP)  # type: ignore[arg-type]
     assert not stage.all_ok("down")

@@ -86,7 +86,7 @@ async def test_a_rule_without_effect_that_no_probe_shows(stage: Stage, kind: str
     assert {0} == set(counted(stage))
 
 
-async def test_a_rule_taken_away_by_somebody_else(stage: Stage) -> None:
+async def test_a_rule_taken_away_from_outside(stage: Stage) -> None:
     """A rule removed during the fault has no counters, and the last probe shows no effect."""
     await stage.play_with(2_300, stage.world.in_force.clear, fault("drop_response"))
     failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
