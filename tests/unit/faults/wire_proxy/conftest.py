@@ -9,7 +9,7 @@ import pytest
 from aftershock.faults.wire_proxy.proxy import Proxy, Route
 from aftershock.faults.wire_proxy.rules import Rule
 from aftershock.tests.scripted_broker import ScriptedBroker
-from aftershock.tests.unit.faults.wire_proxy.asking import Asker
+from aftershock.tests.unit.faults.wire_proxy.frame_client import FrameClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -51,10 +51,10 @@ class Hop:
     def counts(self, name: str) -> dict[str, int]:
         return dict(self.proxy.active_rules.counters()[name])
 
-    async def dial(self, client_id: str | None = "tester", node: int = 1) -> Asker:
-        asker = await Asker.open(self.address(node), client_id)
-        self._stack.push_async_callback(asker.close)
-        return asker
+    async def dial(self, client_id: str | None = "tester", node: int = 1) -> FrameClient:
+        frame_client = await FrameClient.open(self.address(node), client_id)
+        self._stack.push_async_callback(frame_client.close)
+        return frame_client
 
 
 @pytest.fixture

@@ -26,12 +26,12 @@ async def test_a_delayed_request_arrives_late_and_holds_up_what_follows(broker: 
     """The next request does not overtake the delayed one; both are answered in order."""
     broker.create("t")
     rule = hop.rule("delay_request", api="Produce", delay_ms=DELAY_MS)
-    asker = await hop.dial()
+    frame_client = await hop.dial()
     began_s = asyncio.get_running_loop().time()
-    produced, described = asker.send_produce("t", batch()), asker.send("Metadata", 12, topics=[])
-    assert 0 == (await asker.answer(produced)).responses[0].partition_responses[0].error_code
+    produced, described = frame_client.send_produce("t", batch()), frame_client.send("Metadata", 12, topics=[])
+    assert 0 == (await frame_client.answer(produced)).responses[0].partition_responses[0].error_code
     assert elapsed_ms(began_s) >= DELAY_MS
-    await asker.answer(described)
+    await frame_client.answer(described)
     assert ["Produce", "Metadata"] == [seen.api for seen in broker.journal()]
     assert {"matched": 1, "hit": 1, "untouched": 0, "probed": 0} == hop.counts(rule)
 
@@ -40,9 +40,9 @@ async def test_a_dropped_request_never_arrives_and_its_connection_is_closed(brok
     """The broker does not receive the request, and the client's connection ends."""
     broker.create("t")
     hop.rule("drop_request", api="Produce")
-    asker = await hop.dial()
-    asker.send_produce("t", batch())
-    assert b"" == await asker.rest()
+    frame_client = await hop.dial()
+    frame_client.send_produce("t", batch())
+    assert b"" == await frame_client.rest()
     assert [] == broker.journal("Produce")
 
 
@@ -50,24 +50,24 @@ async def test_a_dropped_request_can_leave_silence(broker: ScriptedBroker, hop: 
     """Later requests do not arrive either, as with lost packets; removal of the rule closes the connection."""
     broker.create("t")
     rule = hop.rule("drop_request", api="Produce", connection="silent")
-    asker = await hop.dial()
-    asker.send_produce("t", batch())
-    asker.send("Metadata", 12, topics=[])
-    assert await asker.is_silent()
+    frame_client = await hop.dial()
+    frame_client.send_produce("t", batch())
+    frame_client.send("Metadata", 12, topics=[])
+    assert await frame_client.is_silent()
     assert [] == broker.journal()
     hop.proxy.remove_rule(rule)
-    assert b"" == await asker.rest()
+    assert b"" == await frame_client.rest()
 
 
 async def test_a_doubled_request_is_applied_twice_and_answered_once(broker: ScriptedBroker, hop: Hop) -> None:
     """Without idempotence the records are in the log twice, and the next response belongs to the next request."""
     broker.create("t")
     hop.rule("duplicate_request", api="Produce")
-    asker = await hop.dial()
-    assert 0 == (await asker.produce("t", batch(count=3))).base_offset
-    assert 6 == (await asker.produce("t", batch(count=3))).base_offset
+    frame_client = await hop.dial()
+    assert 0 == (await frame_client.produce("t", batch(count=3))).base_offset
+    assert 6 == (await frame_client.produce("t", batch(count=3))).base_offset
     assert 4 == len(broker.journal("Produce"))
-    await asker.ask("Metadata", 12, topics=[])
+    await frame_client.ask("Metadata", 12, topics=[])
 
 
 async def test_a_refused_produce_is_not_applied(broker: ScriptedBroker, hop: Hop) -> None:
@@ -86,10 +86,10 @@ async def test_a_refusal_waits_for_the_answers_before_it(broker: ScriptedBroker,
     broker.create("t")
     broker.script("Metadata", delay_ms=DELAY_MS)
     hop.rule("answer_error", api="Produce", error=NOT_LEADER)
-    asker = await hop.dial()
-    described, refused = asker.send("Metadata", 12, topics=[]), asker.send_produce("t", batch())
-    await asker.answer(described)
-    assert NOT_LEADER == (await asker.answer(refused)).responses[0].partition_responses[0].error_code
+    frame_client = await hop.dial()
+    described, refused = frame_client.send("Metadata", 12, topics=[]), frame_client.send_produce("t", batch())
+    await frame_client.answer(described)
+    assert NOT_LEADER == (await frame_client.answer(refused)).responses[0].partition_responses[0].error_code
 
 
 async def test_an_error_is_set_in_a_fetch_response(broker: ScriptedBroker, hop: Hop) -> None:
@@ -105,20 +105,20 @@ async def test_an_error_is_set_in_a_fetch_response(broker: ScriptedBroker, hop: 
 async def test_produce_without_acks_is_never_answered(broker: ScriptedBroker, hop: Hop, version: int) -> None:
     """The proxy expects no response in any header version, so the next response matches its own request."""
     broker.create("t")
-    asker = await hop.dial()
+    frame_client = await hop.dial()
     for _ in range(3):
-        asker.send_produce("t", batch(), acks=0, version=version)
-    assert 9 == (await asker.produce("t", batch(), version=version)).base_offset
+        frame_client.send_produce("t", batch(), acks=0, version=version)
+    assert 9 == (await frame_client.produce("t", batch(), version=version)).base_offset
     hop.rule("answer_error", api="Produce", error=NOT_LEADER)
-    asker.send_produce("t", batch(), acks=0, version=version)
-    assert b"" == await asker.rest()
+    frame_client.send_produce("t", batch(), acks=0, version=version)
+    assert b"" == await frame_client.rest()
 
 
 async def test_half_a_request(broker: ScriptedBroker, hop: Hop) -> None:
     """The broker receives no complete request, and both connections end."""
     broker.create("t")
     hop.rule("close_mid_frame", api="Produce", message="request")
-    asker = await hop.dial()
-    asker.send_produce("t", batch())
-    assert b"" == await asker.rest()
+    frame_client = await hop.dial()
+    frame_client.send_produce("t", batch())
+    assert b"" == await frame_client.rest()
     assert [] == broker.journal("Produce")

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aftershock.tests.scripted_broker import ScriptedBroker
-    from aftershock.tests.unit.faults.wire_proxy.asking import Asker
     from aftershock.tests.unit.faults.wire_proxy.conftest import Hop
+    from aftershock.tests.unit.faults.wire_proxy.frame_client import FrameClient
 
 
 DELAY_MS = 100
@@ -23,19 +23,19 @@ def elapsed_ms(since_s: float) -> float:
     return (asyncio.get_running_loop().time() - since_s) * 1000
 
 
-async def fetch(asker: Asker, topic_id: UUID, **fields: Any) -> Any:
+async def fetch(frame_client: FrameClient, topic_id: UUID, **fields: Any) -> Any:
     asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
     fields = {"max_wait": 0, "max_bytes": 1 << 20, "session_epoch": 0} | fields
-    return await asker.ask("Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], **fields)
+    return await frame_client.ask("Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], **fields)
 
 
 async def test_a_dropped_response_was_applied(broker: ScriptedBroker, hop: Hop) -> None:
     """The acknowledgement is ambiguous: the record is in the log, and the client's connection ends."""
     broker.create("t")
     hop.rule("drop_response", api="Produce")
-    asker = await hop.dial()
-    asker.send_produce("t", batch())
-    assert b"" == await asker.rest()
+    frame_client = await hop.dial()
+    frame_client.send_produce("t", batch())
+    assert b"" == await frame_client.rest()
     assert broker.log("t")
 
 
@@ -43,13 +43,13 @@ async def test_a_dropped_response_can_leave_silence(broker: ScriptedBroker, hop:
     """Later requests are served and not answered either; removal of the rule closes the connection."""
     broker.create("t")
     rule = hop.rule("drop_response", api="Produce", connection="silent")
-    asker = await hop.dial()
+    frame_client = await hop.dial()
     for _ in range(2):
-        asker.send_produce("t", batch())
-    assert await asker.is_silent()
+        frame_client.send_produce("t", batch())
+    assert await frame_client.is_silent()
     assert 2 == len(broker.journal("Produce"))
     hop.proxy.remove_rule(rule)
-    assert b"" == await asker.rest()
+    assert b"" == await frame_client.rest()
 
 
 async def test_delayed_responses(hop: Hop) -> None:
@@ -65,10 +65,10 @@ async def test_serial_delays_add_up(hop: Hop) -> None:
 
 
 async def three_take_ms(hop: Hop) -> float:
-    asker = await hop.dial()
+    frame_client = await hop.dial()
     began_s = asyncio.get_running_loop().time()
-    for number in [asker.send("Metadata", 12, topics=[]) for _ in range(3)]:
-        await asker.answer(number)
+    for number in [frame_client.send("Metadata", 12, topics=[]) for _ in range(3)]:
+        await frame_client.answer(number)
     return elapsed_ms(began_s)
 
 
@@ -76,9 +76,9 @@ async def test_half_a_response(broker: ScriptedBroker, hop: Hop) -> None:
     """Half of the bytes arrive, then the connection ends; the request was served."""
     broker.create("t")
     hop.rule("close_mid_frame", api="Produce")
-    asker = await hop.dial()
-    asker.send_produce("t", batch())
-    received = await asker.rest()
+    frame_client = await hop.dial()
+    frame_client.send_produce("t", batch())
+    received = await frame_client.rest()
     assert len(received) == (4 + int.from_bytes(received[:4])) // 2
     assert broker.log("t")
 
@@ -116,9 +116,9 @@ async def test_fetch_sessions_are_removed_or_falsified(broker: ScriptedBroker, h
     assert 0 == (await fetch(await hop.dial(), topic_id)).session_id
     hop.proxy.remove_rule("strip_hints")
     hop.rule("falsify_hints", api="Fetch", hints=("session_id",), session_id=4711)
-    asker = await hop.dial()
-    assert 4711 == (await fetch(asker, topic_id)).session_id
-    again = await asker.ask("Fetch", 16, session_id=4711, session_epoch=1, topics=[], max_wait=0)
+    frame_client = await hop.dial()
+    assert 4711 == (await fetch(frame_client, topic_id)).session_id
+    again = await frame_client.ask("Fetch", 16, session_id=4711, session_epoch=1, topics=[], max_wait=0)
     assert SESSION_NOT_FOUND == again.error_code
 
 
@@ -168,8 +168,8 @@ async def test_capped_api_versions(hop: Hop) -> None:
 async def test_clients_negotiate_versions_again(hop: Hop) -> None:
     """A cap closes its clients' connections when it is added and when it is removed; other connections stay."""
     ours, other = await hop.dial("ours"), await hop.dial("other")
-    for asker in (ours, other):
-        await asker.ask("Metadata", 12, topics=[])
+    for frame_client in (ours, other):
+        await frame_client.ask("Metadata", 12, topics=[])
     hop.rule("cap_versions", api="ApiVersions", versions={"Fetch": 11}, clients=("ours",))
     assert b"" == await ours.rest()
     await other.ask("Metadata", 12, topics=[])
@@ -183,7 +183,7 @@ async def test_a_broker_that_refuses_the_version_of_api_versions(hop: Hop, broke
     """The broker answers an unknown version of ApiVersions in version 0 (KIP-511), which is capped as well."""
     hop.rule("cap_versions", api="ApiVersions", versions={"ApiVersions": 1})
     broker.script("ApiVersions", top_error=35)
-    asker = await hop.dial()
-    number = asker.send("ApiVersions", 0)
-    response = await asker.answer(number)
+    frame_client = await hop.dial()
+    number = frame_client.send("ApiVersions", 0)
+    response = await frame_client.answer(number)
     assert 35 == response.error_code

@@ -22,8 +22,8 @@ REFUSED = 6
 
 async def errors(hop: Hop, topic: str, partitions: list[int], client_id: str | None = "tester") -> list[int]:
     """Return the error codes of Produce requests to each of the partitions, one after the other."""
-    asker = await hop.dial(client_id)
-    return [int((await asker.produce(topic, batch(), partition=number)).error_code) for number in partitions]
+    frame_client = await hop.dial(client_id)
+    return [int((await frame_client.produce(topic, batch(), partition=number)).error_code) for number in partitions]
 
 
 def refuse(hop: Hop, **scope: Any) -> str:
@@ -44,11 +44,11 @@ async def test_by_topic_id(broker: ScriptedBroker, hop: Hop) -> None:
     """Requests that name topics only by id match by the id in the rule."""
     ids = {topic: broker.create(topic) for topic in ("t", "u")}
     hop.rule("answer_error", api="Fetch", error=1, topic="t", topic_id=kafkas(ids["t"]))
-    asker = await hop.dial()
+    frame_client = await hop.dial()
     told = {}
     for topic, topic_id in ids.items():
         asked = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
-        answer = await asker.ask(
+        answer = await frame_client.ask(
             "Fetch", 16, topics=[{"topic_id": topic_id, "partitions": [asked]}], max_wait=0, session_epoch=-1
         )
         told[topic] = [int(partition.error_code) for topic in answer.responses for partition in topic.partitions]
@@ -65,10 +65,10 @@ async def test_a_fetch_of_a_session_may_be_about_any_topic(broker: ScriptedBroke
     """
     broker.create("t")
     rule = hop.rule("delay_request", api="Fetch", topic="t", topic_id=kafkas(broker.create("u")))
-    asker = await hop.dial()
-    await asker.ask("Fetch", 16, session_id=0, session_epoch=0, topics=[], max_wait=0)
+    frame_client = await hop.dial()
+    await frame_client.ask("Fetch", 16, session_id=0, session_epoch=0, topics=[], max_wait=0)
     assert 0 == hop.counts(rule)["matched"]
-    await asker.ask("Fetch", 16, session_id=1, session_epoch=1, topics=[], max_wait=0)
+    await frame_client.ask("Fetch", 16, session_id=1, session_epoch=1, topics=[], max_wait=0)
     assert 1 == hop.counts(rule)["matched"]
 
 
@@ -111,10 +111,10 @@ async def test_a_probe_matches_only_its_own_rule(broker: ScriptedBroker, hop: Ho
 async def test_unreadable_requests_pass_and_are_counted(hop: Hop) -> None:
     """A request of an unknown version passes a rule for a topic unchanged, and is counted as untouched."""
     rule = hop.rule("drop_request", topic="t")
-    asker = await hop.dial()
+    frame_client = await hop.dial()
     head = bytes.fromhex("0003 7fff 00000001 0006") + b"tester"
-    asker.writer.write(len(head).to_bytes(4) + head)
-    await asker.rest()
+    frame_client.writer.write(len(head).to_bytes(4) + head)
+    await frame_client.rest()
     assert (0, 1) == (hop.counts(rule)["hit"], hop.counts(rule)["untouched"])
 
 

@@ -203,6 +203,6 @@ async def test_the_last_response_arrives_before_the_end(broker: ScriptedBroker, 
     broker.create("t")
     broker.script("Produce", cut_bytes=1_000)
     hop.rule("delay_response", api="Produce", delay_ms=100)
-    asker = await hop.dial()
-    assert 0 == (await asker.produce("t", batch())).error_code
-    assert b"" == await asker.rest()
+    frame_client = await hop.dial()
+    assert 0 == (await frame_client.produce("t", batch())).error_code
+    assert b"" == await frame_client.rest()

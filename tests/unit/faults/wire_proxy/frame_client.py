@@ -19,7 +19,7 @@ ANSWER_S = 10.0
 SILENCE_S = 0.3  # wait for a response that must not arrive
 
 
-class Asker:
+class FrameClient:
     """One connection under one client id."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client_id: str | None) -> None:
