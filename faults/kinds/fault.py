@@ -9,11 +9,10 @@ and, after the undo, ``confirm_healed``.
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
-from pydantic_core import PydanticCustomError
 
 from aftershock.faults.plan.cluster import Cluster
 from aftershock.faults.plan.document import Problem
@@ -91,11 +90,13 @@ class InjectionContext:
     fault: str
 
 
+@dataclass(eq=False)
 class Injection(ABC):
     """One execution of a fault. ``targets`` and ``undo`` are known before ``inject`` is called."""
 
+    context: InjectionContext
     targets: Targets
-    undo: Undo
+    undo: Undo = field(default=NOTHING, kw_only=True)
 
     @abstractmethod
     async def inject(self) -> None:
@@ -120,7 +121,7 @@ class Injection(ABC):
 async def report_each_second(
     read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
 ) -> None:
-    """Read and report a witness about once a second until ``until_us``, or only once if ``until_us`` is None."""
+    """Read and report a witness about once a second until ``until_us``; without ``until_us``, read once."""
     while True:
         report(await read())
         now_us = clock.now_us()
@@ -129,13 +130,11 @@ async def report_each_second(
         await clock.sleep_until_us(min(now_us + READ_BACK_US, until_us))
 
 
-def invalid(sentence: str) -> PydanticCustomError:
-    """Return the error that a validator of a kind raises; ``sentence`` becomes the message of the plan's check."""
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
-
-
 class Fault(BaseModel, ABC):
-    """One fault of a plan. Its parameters are its fields, from which schema, docs and validation are derived."""
+    """One fault of a plan. Its parameters are its fields, from which schema, docs and validation are derived.
+
+    A validator of a kind raises ValueError with a complete sentence, which becomes the message of the plan's check.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 

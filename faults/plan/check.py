@@ -1,7 +1,7 @@
 """Validation of a plan: every problem at once, each as ``file:line:column: problem, and remedy``.
 
-A YAML plan is read once, part by part (``parsing.py``). Then the parts are checked against one another, even if some of
-them are invalid: references (``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs
+A YAML plan is read once, part by part (``parsing.py``). Then the valid parts are checked together, even if other parts
+are invalid: references (``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs
 (``sample_size.py``), and here the limits of an attached cluster. A plan built in Python passes the same checks, with
 positions like ``plan.faults[2].topic``.
 
@@ -155,11 +155,11 @@ def _child_key(current: Any, step: str, change: str) -> str | int:
 
 
 _REFUSED_KINDS = {
-    "move_controller": "it restarts, pauses or kills a node, which only works on a launched cluster",
-    "kill_controller": "it kills a node, which only works on a launched cluster",
-    "fence_broker": "it cuts the link between a broker and the controllers, which only works on a launched cluster",
-    "recreate_topic": "it deletes a topic; it is allowed for topics in `attach.create`",
-    "delete_records": "it deletes records; it is allowed for topics in `attach.create`",
+    "move_controller": "restarting, pausing or killing a node only works on a launched cluster",
+    "kill_controller": "killing a node only works on a launched cluster",
+    "fence_broker": "cutting the link between a broker and the controllers only works on a launched cluster",
+    "recreate_topic": "a fault may delete only topics in `attach.create`",
+    "delete_records": "a fault may delete records only of topics in `attach.create`",
 }
 
 
@@ -177,7 +177,7 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
         loc: Location = ("workloads", index)
         for op in ("produce", "consume", "commit"):
             if getattr(getattr(workload, op), "rack", None) not in (None, attach.rack):
-                sentence = f"all clients of an attached cluster are in its `rack`, here {attach.rack}: remove this"
+                sentence = f"all clients of an attached cluster are in rack {attach.rack}: remove this `rack`"
                 yield Problem((*loc, op, "rack"), sentence)
         for name, arm in workload.arms.items():
             # an `exec` program accepts any setting; other clients refuse security settings anyway
@@ -193,7 +193,7 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
     may_delete = fault.kind in ("recreate_topic", "delete_records") and {*fault.topics().values()} <= {*attach.create}
     why = None if may_delete else _REFUSED_KINDS.get(fault.kind)
     if fault.family not in ("link", "Kafka", "client"):
-        why = "Aftershock did not start its processes, disks and networks"
+        why = "Aftershock did not start the cluster's processes, disks and networks"
     if why:
         sentence = f"a {fault.kind} is refused on an attached cluster: {why}"
         yield Problem((*loc, "kind"), f"{sentence}; remove it, or let Aftershock launch the cluster")
@@ -207,7 +207,10 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
         if not isinstance(link, links.ToBroker) or link.channel != "client":
             yield Problem(at, "an attached cluster only has links from clients: write `client(…) -> broker(…)`")
         elif not attach.proxies:
-            yield Problem(at, "this plan can't affect any link: name your `toxiproxy` and its `proxies` under `attach`")
+            yield Problem(
+                at,
+                "a fault on links needs your `toxiproxy` and its `proxies`: name them under `attach`",
+            )
         elif link.source not in ("*", attach.rack):
             sentence = f"the clients are in rack {attach.rack}, so {link.source} has no links: use {attach.rack}"
             yield Problem(at, sentence)
@@ -221,5 +224,5 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
         role = roles.parse(text)
         if not attach.brokers or (isinstance(role, roles.Node) and role.broker not in attach.brokers):
             target = f"broker {text}" if isinstance(role, roles.Node) else "a broker"
-            sentence = f"it changes {target}, which is not listed in `attach.brokers`: add it there"
+            sentence = f"a {fault.kind} changes {target}, which is not listed in `attach.brokers`: add the broker there"
             yield Problem((*loc, "broker"), sentence)

@@ -19,7 +19,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from aftershock.faults.plan.units import Size
 
@@ -28,11 +27,6 @@ RACKS_MAX = 5
 _MIB = 1_048_576
 _VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _HOST_PORT = r"[^\s,/@]+:\d{1,5}"
-
-
-def refused(sentence: str) -> PydanticCustomError:
-    """Return a validation error whose message is this sentence."""
-    return PydanticCustomError("refused", "{sentence}", {"sentence": sentence})
 
 
 def text_of(value: object) -> object:
@@ -45,7 +39,7 @@ def text_of(value: object) -> object:
 def _variable(value: object) -> object:
     if isinstance(value, str) and _VARIABLE.fullmatch(value):
         return value
-    raise refused("a plan must not contain a secret: put it into an environment variable, and write ${ITS_NAME} here")
+    raise ValueError("a plan must not contain a secret: put it into an environment variable and write ${ITS_NAME} here")
 
 
 RackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,7}$")]
@@ -86,13 +80,13 @@ class Security(Part):
         login, files = ("mechanism", "user", "password"), ("ca", "certificate", "key", "key_password")
         is_sasl, is_ssl = self.protocol.startswith("SASL"), self.protocol.endswith("SSL")
         if is_sasl and (missing := [name for name in login if not getattr(self, name)]):
-            raise refused(f"`protocol: {self.protocol}` needs `{missing[0]}`: add it")
+            raise ValueError(f"`protocol: {self.protocol}` needs `{missing[0]}`: add it")
         for layer, is_used, names in (("SASL", is_sasl, login), ("SSL", is_ssl, files)):
             if not is_used and (needless := [name for name in names if getattr(self, name) is not None]):
-                raise refused(f"`{needless[0]}` is for {layer}, and the protocol is {self.protocol}: remove it")
+                raise ValueError(f"`{needless[0]}` is for {layer}, and the protocol is {self.protocol}: remove it")
         if bool(self.certificate) != bool(self.key) or (self.key_password and not self.key):
-            raise refused(
-                "`certificate` and `key` belong together, and `key_password` to a `key`: give both or neither"
+            raise ValueError(
+                "`certificate` and `key` belong together, and `key_password` to `key`: give both or neither"
             )
         return self
 
@@ -126,16 +120,16 @@ class Attach(Part):
     def _is_mapping(cls, value: Any) -> Any:
         if isinstance(value, dict | Security):
             return value
-        raise refused("write it as a mapping: `protocol`, `mechanism`, `user`, `password: ${NAME}`, `ca`, …")
+        raise ValueError("write it as a mapping: `protocol`, `mechanism`, `user`, `password: ${NAME}`, `ca`, …")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if bool(self.proxies) != bool(self.toxiproxy):
-            raise refused("`toxiproxy` (its API) and `proxies` (the usable proxies) belong together: give both")
+            raise ValueError("`toxiproxy` (its API) and `proxies` (the usable proxies) belong together: give both")
         if len(set(self.proxies.values())) < len(self.proxies):
-            raise refused("two of the `proxies` lead to one broker: name the one that the clients use")
+            raise ValueError("two of the `proxies` lead to one broker: name the one that the clients use")
         if len(set(self.racks.values())) < len(self.racks):
-            raise refused("two of the `racks` have one `broker.rack`: give each broker.rack one name")
+            raise ValueError("two of the `racks` have one `broker.rack`: give each broker.rack one name")
         return self
 
 
@@ -166,9 +160,7 @@ class Cluster(Part):
         StrictBool,
         Field(description="clients connect through the proxy that protocol faults need; implied by such a fault"),
     ] = False
-    config: Annotated[
-        dict[str, ConfigText], Field(description="settings of every node; an empty value keeps Kafka's own default")
-    ] = {}
+    config: Annotated[dict[str, ConfigText], Field(description="settings of every node; empty: Kafka's default")] = {}
     brokers: Annotated[
         dict[BrokerNumber, Annotated[dict[str, ConfigText], Field(min_length=1)]] | None,
         Field(description="settings of one broker, by its number: they override `config`"),
@@ -179,18 +171,16 @@ class Cluster(Part):
     @classmethod
     def _not_too_many(cls, racks: dict[str, int]) -> dict[str, int]:
         if sum(racks.values()) > NODES_MAX:
-            raise refused(f"{sum(racks.values())} brokers are too many for one host: use {NODES_MAX} at most")
+            raise ValueError(f"{sum(racks.values())} brokers are too many for one host: use {NODES_MAX} at most")
         return racks
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
-            raise refused(
-                f"`{needless[0]}` is for launching a cluster, and `attach` uses a running one: remove one of the two"
-            )
+            raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
             brokers = len(self.broker_racks)
-            raise refused(f"there is no broker {unknown[0]} to give settings to: the cluster's are 1 to {brokers}")
+            raise ValueError(f"there is no broker {unknown[0]} to give settings to: the cluster's are 1 to {brokers}")
         return self
 
     @property

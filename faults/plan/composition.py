@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictInt, Tag
 
 from aftershock.faults.kinds.fault import Fault, FaultId
 from aftershock.faults.kinds.registry import KINDS, AnyFault
-from aftershock.faults.plan.cluster import refused
 from aftershock.faults.plan.document import Location
 from aftershock.faults.plan.units import Duration, Moment, Range, corners, ranges_in
 
@@ -42,7 +41,7 @@ class Ranged(BaseModel):
         try:
             self.corners()
         except (ValidationError, ValueError, KeyError) as error:
-            raise refused(str(error)) from error
+            raise ValueError(str(error)) from error
         return self
 
     def data(self) -> dict[str, Any]:
@@ -90,11 +89,11 @@ class Repeat(_Composed):
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if (self.repeat is None) == (self.until is None):
-            raise refused("give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`")
+            raise ValueError("give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`")
         if self.until is not None and self.every is None:
-            raise refused("`until` needs `every`: give the interval between rounds, like `every: 5s`")
+            raise ValueError("`until` needs `every`: give the interval between rounds, like `every: 5s`")
         if self.rounds(int(self.at.high) if isinstance(self.at, Range) else self.at) == 0:
-            raise refused("`until` counts from the same moment as `at` and must be later, or no round starts")
+            raise ValueError("`until` counts from the same moment as `at` and must be later, or no round starts")
         return self
 
     def rounds(self, at_ms: int) -> int:
@@ -139,11 +138,6 @@ def element_model(element: object) -> type[BaseModel] | None:
     return next((model for key, model in MODEL_BY_KEY.items() if key in element), None)
 
 
-def _tag(element: object) -> str | None:
-    model = element_model(element)
-    return model.__name__ if model else None
-
-
 if TYPE_CHECKING:
     AnyElement: TypeAlias = Fault | Ranged | Wait | Together | Then | Repeat | Choose
 else:
@@ -155,7 +149,7 @@ else:
         | Annotated[Then, Tag("Then")]
         | Annotated[Repeat, Tag("Repeat")]
         | Annotated[Choose, Tag("Choose")],
-        Discriminator(_tag),
+        Discriminator(lambda element: getattr(element_model(element), "__name__", None)),
     ]
 
 for model in (Together, Then, Repeat, Choice, Choose):

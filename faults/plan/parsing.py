@@ -30,7 +30,6 @@ from aftershock.faults.timeline.expand import Expansion, expand, fault_ids, step
 from aftershock.results.slo import Slo, SloSyntaxError
 from aftershock.results.slo import parse as parse_slo
 
-_OWN_ERRORS = frozenset({"unit", "role", "link", "refused"})  # raised by our validators with a complete sentence
 _TEMPLATES: dict[str, str] = {
     "int_type": "must be an integer, got {value}",
     "int_parsing": "must be an integer, got {value}",
@@ -73,8 +72,8 @@ def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> 
             place = loc[:count]
             break
     name = next((step for step in reversed(place) if isinstance(step, str)), None)
-    if kind in _OWN_ERRORS:
-        sentence = str(detail["msg"])
+    if kind == "value_error":  # raised by a validator of Aftershock, with a complete sentence
+        sentence = str(detail["ctx"]["error"])
         return Problem(place, sentence if on_key or name is None else f"`{name}`: {sentence}", on_key)
     if template := _TEMPLATES.get(kind):
         value = detail["input"]
@@ -274,9 +273,7 @@ class _FaultReader:
             except ValueError as error:
                 problems.append(Problem((*loc, *place), f"`{place[-1]}`: {error}"))
         if len(ranges) > RANGES_MAX:
-            sentence = (
-                f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: give some of them one value"
-            )
+            sentence = f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: replace some by values"
             problems.append(Problem(loc, sentence))
         if problems:
             self.reader.problems += problems
@@ -316,7 +313,7 @@ class Draft:
     """The valid parts of a plan. The mappings are keyed by the index in the plan; invalid parts are absent.
 
     ``slo``: each SLO, or its syntax error. ``topics_source``: phrase for messages about an undeclared topic.
-    ``attach``: the running cluster of the plan; then ``cluster`` is None, since its racks and brokers are unknown.
+    ``attach``: the running cluster. A plan with ``attach`` has no ``cluster``: its racks and brokers are unknown.
     """
 
     cluster: Cluster | None

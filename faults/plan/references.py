@@ -138,9 +138,7 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
         loc: Location = ("topics", index)
         brokers = len(draft.cluster.broker_racks)
         if topic.replication > brokers:
-            sentence = (
-                f"replication {topic.replication} exceeds the cluster's {brokers} brokers; lower it or add brokers"
-            )
+            sentence = f"replication {topic.replication} exceeds the {brokers} brokers; lower it or add brokers"
             yield Problem((*loc, "replication"), sentence)
         min_isr = topic.config.get(_MIN_ISR, draft.cluster.config.get(_MIN_ISR, "1"))
         if not min_isr.isdecimal() or int(min_isr) < 1:

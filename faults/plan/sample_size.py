@@ -46,10 +46,11 @@ def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | N
         return label, None
     faults = [scheduled.fault for scheduled in draft.faults.expansion.schedule]
     if name is not None and name.startswith("fault"):
-        return label, covered_ms(_faults_in(draft, name), timing, allowances=False)
+        return label, sum(end - start for start, end in _intervals(_faults_in(draft, name), timing, allowances=False))
     if name == "recovery":
         start_ms = min((fault.at for fault in faults), default=0)
-        return label, length_ms(faults, timing) - start_ms - covered_ms(faults, timing, allowances=True)
+        covered_ms = sum(end - start for start, end in _intervals(faults, timing, allowances=True))
+        return label, length_ms(faults, timing) - start_ms - covered_ms
     return label, timing.steady + length_ms(faults, timing)
 
 
@@ -62,11 +63,6 @@ def longest_ms(draft: Draft, name: str | None, timing: Timing) -> int | None:
     return max(
         (end - start for start, end in _intervals(_faults_in(draft, name), timing, allowances=True)), default=None
     )
-
-
-def covered_ms(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> int:
-    """Return the length of the union of the faults' windows."""
-    return sum(end - start for start, end in _intervals(faults, timing, allowances=allowances))
 
 
 def _is_certain(draft: Draft) -> bool:

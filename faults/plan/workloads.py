@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from aftershock.faults.plan.cluster import ConfigText, Part, RackName, TopicName, refused, text_of
+from aftershock.faults.plan.cluster import ConfigText, Part, RackName, TopicName, text_of
 from aftershock.faults.plan.units import Duration, Rate, Size
 
 _MIB = 1_048_576
@@ -31,13 +31,13 @@ _MIB = 1_048_576
 def _setting(value: object) -> object:
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise refused("a client setting must be text, a number, true or false")
+    raise ValueError("a client setting must be text, a number, true or false")
 
 
 def _deadline(ms: int) -> int:
     if not 100 <= ms <= 300_000:  # noqa: PLR2004 -- the message explains the numbers
         why = "the run waits for the last record's deadline before it ends"
-        raise refused(f"a deadline must be between 100ms and 5m: {why}")
+        raise ValueError(f"a deadline must be between 100ms and 5m: {why}")
     return ms
 
 
@@ -72,7 +72,7 @@ class RecordSize(Part):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise refused(f"min {self.min} is more than max {self.max}: swap them")
+            raise ValueError(f"min {self.min} is more than max {self.max}: swap them")
         return self
 
     @model_serializer(mode="wrap")
@@ -96,7 +96,8 @@ class Produce(Part):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.idempotence and self.acks != "all":
-            raise refused(f"idempotence needs acks: all, but acks is {self.acks}; set idempotence: false or acks: all")
+            sentence = f"idempotence needs acks: all, but acks is {self.acks}"
+            raise ValueError(f"{sentence}; set idempotence: false or acks: all")
         return self
 
 
@@ -128,9 +129,9 @@ class Commit(Part):
     @model_validator(mode="after")
     def _one_load_model(self) -> Self:
         if (self.rate is None) == (self.in_flight is None):
-            raise refused("give either `rate` (open loop) or `in_flight` (closed loop) for commits")
+            raise ValueError("give either `rate` (open loop) or `in_flight` (closed loop) for commits")
         if self.in_flight is not None and self.in_flight > self.groups:
-            raise refused(
+            raise ValueError(
                 f"in_flight {self.in_flight} exceeds groups {self.groups}, and a group has at most one commit in "
                 "flight: add groups"
             )
@@ -138,7 +139,7 @@ class Commit(Part):
 
 
 class LeaderDiscovery(Part):
-    """The rules of KIP-951, each with a switch; ``response`` enables all of them, ``metadata`` none."""
+    """Switches for the rules of KIP-951; ``response`` turns every switch on, ``metadata`` turns every switch off."""
 
     hints: StrictBool = True
     immediate_retry: StrictBool = True
@@ -151,9 +152,7 @@ class LeaderDiscovery(Part):
         if not isinstance(value, str):
             return value
         if value not in ("response", "metadata"):
-            raise refused(
-                f"`{value}` is not a leader discovery mode: write response, metadata, or a mapping of its rules"
-            )
+            raise ValueError(f"`{value}` is not a leader discovery mode: write response, metadata or a mapping")
         return dict.fromkeys(cls.model_fields, value == "response")
 
 
@@ -182,9 +181,10 @@ class Arm(Part):
     def _keys_fit_the_client(self) -> Self:
         if self.switches and self.client != "reference":
             switch = next(iter(self.switches))
-            raise refused(f"`{switch}` is a switch of `client: reference`, and this client is {self.client}: remove it")
+            sentence = f"`{switch}` is a switch of `client: reference`, and this client is {self.client}"
+            raise ValueError(f"{sentence}: remove it")
         if bool(self.command) != (self.client == "exec"):
-            raise refused("`command` belongs to `client: exec`, which needs one: a list like [python3, my_client.py]")
+            raise ValueError("`command` belongs to `client: exec`, which needs it: a list like [python3, my_client.py]")
         return self
 
     @property
@@ -207,7 +207,7 @@ class Workload(Part):
     @model_validator(mode="after")
     def _has_an_operation(self) -> Self:
         if self.produce is None and self.consume is None and self.commit is None:
-            raise refused("a workload needs `produce`, `consume` or `commit`; add one")
+            raise ValueError("a workload needs `produce`, `consume` or `commit`; add one")
         return self
 
     @property
@@ -226,7 +226,7 @@ class Warmup(Part):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise refused("min is more than max: swap them")
+            raise ValueError("min is more than max: swap them")
         return self
 
 

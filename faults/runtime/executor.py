@@ -53,7 +53,7 @@ class _StepRun:
     """Run of one step. ``unhealed``: the reason why its heal failed, or None."""
 
     rehearsal = False
-    no_undo_reason = "the action is the fault: nothing is left to undo"
+    no_undo_reason = "the fault is a completed action without an undo"
 
     def __init__(self, step: Step, world: World, journal: Journal, clock: Clock, log: Log) -> None:
         self.step = step
@@ -140,7 +140,7 @@ class _StepRun:
 
 
 class _Rehearsal(_StepRun):
-    """Rehearsal of one step: nothing is injected or undone; a witness that sees the fault is wrong."""
+    """Rehearsal of one step: nothing is injected or undone, so no witness may see the fault."""
 
     rehearsal = True
     no_undo_reason = "a rehearsal: nothing was injected"

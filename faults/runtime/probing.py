@@ -10,10 +10,12 @@ from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import InjectionContext
+from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import wait_until, with_timeout
 from aftershock.faults.targets.values import BrokerId, Link
 
 SILENCE_MS = 1_000  # timeout of a probe that must not be answered
+SILENCE_US = (SILENCE_MS + 200) * 1000  # time to observe that links don't answer
 ANSWER_DEADLINE_MS = 30_000
 Answer = Literal["answered", "closed", "silent"]
 
@@ -38,6 +40,24 @@ async def answering_links(links: Iterable[Link], context: InjectionContext) -> t
     ordered = sorted(set(links), key=lambda link: link.proxy)
     answers = await probe_all(ordered, context)
     return tuple(link for link, answer in zip(ordered, answers, strict=True) if answer == "answered")
+
+
+async def links_to_running_brokers(links: Iterable[Link], context: InjectionContext) -> list[Link]:
+    return [link for link in links if await context.world.state(link.broker) == "running"]
+
+
+async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
+    """Probe links that answered before the fault; an answer now fails. ``held``: results of earlier requests.
+
+    Closed connections are not counted: the broker closed them, not the fault.
+    """
+    answers: list[str] = [*await probe_all(links, context), *held]
+    answered = answers.count("answered")
+    count = answered + answers.count("silent")
+    what = "requests answered over links that should keep their connections open and silent"
+    if not count:
+        what = "no broker can be reached over these links, so none can be probed; the toxics read back are the witness"
+    return Witness(what, 0, answered, "answers", count, ok=not answered)
 
 
 async def wait_until_answering(links: Sequence[Link], context: InjectionContext) -> None:
@@ -69,4 +89,4 @@ async def _healthy(links: Sequence[Link], context: InjectionContext) -> list[Lin
     """Return the links without a toxic whose proxy is enabled and whose broker runs."""
     toxics, disabled = await context.world.toxics(), await context.world.disabled()
     untouched = [link for link in links if not toxics.get(link.proxy) and link.proxy not in disabled]
-    return [link for link in untouched if await context.world.state(link.broker) == "running"]
+    return await links_to_running_brokers(untouched, context)

@@ -33,7 +33,7 @@ Verb = Literal[
 class Targets:
     """Resolved targets of a fault; clients are listed by worker name.
 
-    ``roles``: the roles of the targets at that time, in a format of each fault kind.
+    ``roles``: roles of the targets at the injection, and further facts that the fault kind records.
     """
 
     brokers: tuple[int, ...] = ()
@@ -62,7 +62,7 @@ NOTHING = Undo("nothing")
 
 
 def all_of(undos: Iterable[Undo]) -> Undo:
-    """Combine the undos of several targets: perform them in this order, also after one failed."""
+    """Combine undos, which are performed in this order, even after a failure."""
     return Undo("all_of", {"undos": [undo.as_json() for undo in undos]})
 
 

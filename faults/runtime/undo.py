@@ -89,7 +89,7 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
 
 
 async def _await_all(heals: Iterable[Awaitable[None]]) -> None:
-    """Await one after the other, each even if an earlier one failed; FaultError with all failures."""
+    """Await every heal in order, even after a failure. Raises FaultError with all failures."""
     failures = []
     for heal in heals:
         try:
@@ -119,7 +119,7 @@ async def settings_not_in_force(of: Resource, name: str, values: Values, world: 
 
 
 async def restore_settings(of: Resource, name: str, before: Values, world: World) -> str | None:
-    """Request the earlier dynamic values of settings that differ; return the remaining difference, None without any."""
+    """Request the earlier dynamic values of settings that differ; return None once all settings are as before."""
     current = {key: setting.dynamic for key, setting in (await world.config(of, name)).items()}
     different = {key: value for key, value in before.items() if not values_equal(current.get(key), value)}
     if not different:
@@ -150,7 +150,7 @@ async def pending_reassignment(assignment: Assignment, world: World) -> str | No
 
 
 async def elect_preferred_leaders(partitions: frozenset[TopicPartition], world: World) -> str | None:
-    """Request a preferred election where needed; None once ``replicas[0]`` leads every partition."""
+    """Request preferred elections; return None once ``replicas[0]`` leads every partition, else what is missing."""
     states = await world.partitions(sorted({topic for topic, _ in partitions}))
     led_by_others = [
         (state.topic, state.partition)

@@ -13,7 +13,7 @@ READ_DEADLINE_MS = 5_000
 
 
 async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
-    """Poll until ``condition`` returns None; any other result says what is still missing.
+    """Poll until ``condition`` returns None; any other result is a text about what is missing.
 
     An AftershockError of a poll counts as "not yet": Kafka refuses requests in the middle of a failover. Raises
     FaultError with the last result after ``deadline_ms``.

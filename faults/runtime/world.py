@@ -1,8 +1,9 @@
 """Operations on a cluster that faults use, as small protocols, one for each part of a cluster that faults affect.
 
-Faults know a cluster only through these protocols. A cluster in Docker offers all of them. An attached cluster may
-offer fewer, so the protocols are separate. Operations that do I/O are async, and the implementation limits their time.
-A failure is a FaultError (or another AftershockError) with a message. Nothing here keeps state.
+Faults know a cluster only through these protocols. A cluster in Docker offers every protocol, an attached cluster only
+some. Operations that do I/O are async, and the implementation limits their time. A failure is a FaultError (or another
+AftershockError) with a message. Setting a state that is in force already changes nothing and is no error: starting a
+running node, removing a missing toxic, enabling an enabled proxy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,19 +36,17 @@ class Killable(Protocol):
         """SIGKILL the node's container; return when the engine has accepted it, before the process is dead."""
 
     async def stop(self, broker: BrokerId) -> None:
-        """Send SIGTERM; return when the process has ended. FaultError or ClusterError if it had to be killed."""
+        """Send SIGTERM; return when the process has ended. Raises FaultError or ClusterError if it had to be killed."""
 
     async def start(self, broker: BrokerId) -> None:
-        """Start the same container; no error if it runs. Doesn't wait for the broker to register."""
+        """Start the same container; return before the broker registers."""
 
 
 class Pausable(Protocol):
     """Pause and resume of nodes; their sockets stay open."""
 
     async def pause(self, broker: BrokerId) -> None: ...
-
-    async def resume(self, broker: BrokerId) -> None:
-        """Resume it; no error if it isn't paused."""
+    async def resume(self, broker: BrokerId) -> None: ...
 
 
 class Probe(Protocol):
@@ -59,8 +58,7 @@ class Probe(Protocol):
     async def close_ms(self, limit_ms: int) -> float:
         """Close our half; return the time until the broker closed its half, ``limit_ms`` at most."""
 
-    async def hang_up(self) -> None:
-        """Close the connection; no error if it is closed."""
+    async def hang_up(self) -> None: ...
 
 
 class Linked(Protocol):
@@ -70,25 +68,23 @@ class Linked(Protocol):
         """Return all links that faults may use; the admin links of the harness are excluded."""
 
     async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Add a toxic to a proxy; an error if the proxy has one of that name."""
+        """Add a toxic to a proxy; raise FaultError if the proxy has a toxic of that name."""
 
     async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
         """Change the attributes of a toxic; raise FaultError if it is missing."""
 
-    async def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic; no error if it is missing."""
+    async def remove_toxic(self, proxy: str, name: str) -> None: ...
 
     async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
-        """Read the toxics of every proxy from Toxiproxy, by proxy name; a proxy without toxics may be absent."""
+        """Read the toxics of each proxy from Toxiproxy; a proxy without toxics may be absent."""
 
     async def disable(self, proxy: str) -> None:
-        """Close all connections through a proxy and refuse new ones; no error if it is disabled."""
+        """Close all connections through a proxy and refuse new connections."""
 
     async def enable(self, proxy: str) -> None:
-        """Accept connections again; no error if it is enabled."""
+        """Accept connections again."""
 
-    async def disabled(self) -> frozenset[str]:
-        """Read the disabled proxies from Toxiproxy."""
+    async def disabled(self) -> frozenset[str]: ...
 
     async def probe_ms(self, link: Link) -> float:
         """Send a small Kafka request on a new connection through a link; return the round trip in ms.
@@ -104,7 +100,7 @@ class Administered(Protocol):
     """Kafka's admin protocol, over a listener that no fault affects."""
 
     async def partitions(self, topics: Sequence[str] | None = None) -> Sequence[PartitionState]:
-        """Return the state of every partition of these topics; None: of all topics, internal ones too."""
+        """Return the state of each partition of these topics; None: of all topics, including internal topics."""
 
     async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
         """Request these replica lists; return when the controller accepts, before the move is done."""
@@ -112,26 +108,22 @@ class Administered(Protocol):
     async def reassigning(self) -> frozenset[TopicPartition]: ...
 
     async def cancel_reassign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Cancel reassignments in progress; a partition without one is no error."""
+        """Cancel the moves of these partitions that are in progress."""
 
     async def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
-        """Elect ``replicas[0]`` of each partition as leader; no error if it leads already."""
+        """Elect ``replicas[0]`` of each partition as leader."""
 
     async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
-        """Elect any live replica of each partition, in sync or not; no error if the partition has a leader."""
+        """Elect any live replica of each partition without a leader, in sync or not."""
 
     async def controller(self) -> BrokerId: ...
-
     async def quorum(self) -> Quorum: ...
 
     async def quorum_lag(self) -> Mapping[BrokerId, int]:
         """Return each voter's lag behind the active controller, in records of the metadata log."""
 
     async def config(self, of: Resource, name: str) -> Mapping[str, Setting]:
-        """Return the settings in force; a broker's settings are read from that broker.
-
-        A client without quotas has no settings.
-        """
+        """Return the settings in force, read from the broker itself for a broker; empty for a client without quotas."""
 
     async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
         """Change dynamic settings; None removes the dynamic setting. Raises AdminError with Kafka's reason."""
@@ -141,8 +133,7 @@ class Administered(Protocol):
     ) -> str:
         """Create a topic with these replicas by partition; return its id as Kafka writes it."""
 
-    async def delete_topic(self, topic: str) -> None:
-        """Delete a topic; no error if it is missing."""
+    async def delete_topic(self, topic: str) -> None: ...
 
     async def topic_ids(self) -> Mapping[str, str]:
         """Return the ids of all topics by name, as Kafka writes them."""
@@ -157,7 +148,7 @@ class Administered(Protocol):
         """Raise the log start offset of each partition (DeleteRecords)."""
 
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
-        """Close a fetch session of any client by its id (KIP-227); return Kafka's error code, 0 for none."""
+        """Close a fetch session of any client by its id (KIP-227); return Kafka's error code, 0 for success."""
 
     async def fetch_session_is_open(self, broker: BrokerId, session: int) -> bool:
         """Return True if the broker has a fetch session of this id; a read-only request."""
@@ -176,7 +167,7 @@ class Redirected(Protocol):
         """Read each proxy's upstream, ``host:port``, from Toxiproxy."""
 
     async def redirect(self, proxy: str, upstream: str) -> None:
-        """Close all connections through a proxy and dial another upstream; no change if it has that upstream."""
+        """Close all connections through a proxy and dial another upstream."""
 
     async def node_behind(self, link: Link) -> BrokerId:
         """Return the id that the broker behind a link reports. Raises FaultError if none answers."""
@@ -186,9 +177,7 @@ class Limited(Protocol):
     """CPU and memory limits of nodes."""
 
     async def limits(self, broker: BrokerId) -> Limits: ...
-
-    async def limit(self, broker: BrokerId, limits: Limits) -> None:
-        """Set the limits of a running node; no error if they are in force."""
+    async def limit(self, broker: BrokerId, limits: Limits) -> None: ...
 
     async def throttled(self, broker: BrokerId) -> Throttling:
         """Return the kernel's counters of the node's CPU quota since its start."""
@@ -206,7 +195,7 @@ class Upgradable(Protocol):
         """Return the Kafka version that the node's process logged at its last start; "" if not yet."""
 
     async def fetch(self, version: str) -> None:
-        """Pull or build an image of a version; raise ImageError if there is none."""
+        """Pull or build the image of a version; raise ImageError if the version has no image."""
 
     async def replace(self, broker: BrokerId, version: str) -> None:
         """Stop a node, replace it by another version on the same disk, start it; raise ClusterError on failure.
@@ -238,37 +227,34 @@ class Stored(Protocol):
         """Fill a bounded log directory to its last byte with one file. Raises FaultError if it isn't bounded."""
 
     async def empty(self, broker: BrokerId, log_dir: str) -> None:
-        """Remove the file of ``fill``; no error if it is missing, or the node is down."""
+        """Remove the file of ``fill``."""
 
     async def seal(self, broker: BrokerId, log_dir: str) -> None:
         """Make a log directory unwritable for the broker's user, even for root."""
 
-    async def unseal(self, broker: BrokerId, log_dir: str) -> None:
-        """Make a log directory writable; no error if it is writable."""
+    async def unseal(self, broker: BrokerId, log_dir: str) -> None: ...
 
 
 class ClientControl(Protocol):
     """Kill, pause and observation of client processes."""
 
     async def clients(self) -> Sequence[ClientProcess]:
-        """Return the workers of the run on this cluster; none without a run."""
+        """Return the workers of the run on this cluster; empty without a run."""
 
     async def kill_client(self, worker: str) -> None:
         """SIGKILL a worker and its child processes; return when they are dead."""
 
     async def start_client(self, worker: str) -> None:
-        """Start a killed worker at the current point of its schedule; no error if it runs."""
+        """Start a killed worker at the current point of its schedule."""
 
     async def pause_client(self, worker: str) -> None: ...
-
-    async def resume_client(self, worker: str) -> None:
-        """Resume it; no error if it isn't paused."""
+    async def resume_client(self, worker: str) -> None: ...
 
     async def last_heartbeat(self, worker: str) -> Heartbeat | None:
-        """Return the worker's last heartbeat, read without a request to it; None if it never wrote any."""
+        """Return the worker's last heartbeat, read from its spool; None before the first."""
 
     async def in_group(self, worker: str) -> bool | None:
-        """Return True if the group coordinator counts the client as a member; None for a client without a group."""
+        """Return whether the group coordinator counts the client as a member; None for a client without a group."""
 
     async def connections(self, worker: str) -> frozenset[str]:
         """Read the worker's established TCP connections from the kernel. Raises FaultError if that isn't permitted."""
@@ -286,8 +272,7 @@ class WireProxyControl(Protocol):
     async def add_rule(self, rule: Mapping[str, Any]) -> None:
         """Add a rule (format: ``wire_proxy/rules.py``); raise FaultError if the cluster has no wire proxy."""
 
-    async def remove_rule(self, name: str) -> None:
-        """Remove a rule; no error if the rule or the proxy is gone."""
+    async def remove_rule(self, name: str) -> None: ...
 
     async def rules(self) -> Mapping[str, Mapping[str, int]]:
         """Read the counters of each rule in force from the proxy, by the rule's name."""
@@ -303,7 +288,7 @@ class Observed(Protocol):
     """Facts about nodes that need no Kafka request."""
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """Return the rack of every node, isolated controllers too (a broker is a node with client links)."""
+        """Return the rack of every node, isolated controllers included."""
 
     async def state(self, broker: BrokerId) -> BrokerState:
         """Read the state of the node's container from the engine."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from pydantic import BeforeValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import PlanContext
@@ -99,7 +98,7 @@ def select_clients(selector: Selector, clients: Sequence[ClientProcess]) -> list
 def _validate(value: object) -> str:
     match = _CLIENT.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[3]:
-        raise PydanticCustomError("refused", "a client is an arm, `ARM` or `WORKLOAD/ARM`; an operation goes to `op`")
+        raise ValueError("a client is an arm, `ARM` or `WORKLOAD/ARM`; an operation goes to `op`")
     return str(value)
 
 

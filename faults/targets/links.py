@@ -20,7 +20,6 @@ from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.runtime.world import World
@@ -38,7 +37,7 @@ _TO_RACK = re.compile(rf"rack\({_RACK}\) ?(<?->) ?rack\({_RACK}\)")
 
 @dataclass(frozen=True)
 class ToBroker:
-    """``client(a) -> broker(ROLE)`` and its variants. ``role`` is None for all brokers."""
+    """``client(a) -> broker(ROLE)`` and its variants. Without a ``role``, every broker is selected."""
 
     channel: Channel
     source: str
@@ -140,7 +139,7 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
 
 
 async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream, ...]:
-    """Return the streams into the rack, out of it, or both, on every channel. Raises FaultError if there are none.
+    """Return the streams into the rack, out of it, or both, on every channel. Raises FaultError if no stream matches.
 
     Clients of the rack keep their links to the rack's own brokers.
     """
@@ -183,15 +182,9 @@ def _sorted(streams: set[LinkStream]) -> tuple[LinkStream, ...]:
     return tuple(sorted(streams, key=lambda stream: (stream.link.proxy, stream.stream)))
 
 
-def _normalise(text: str) -> str:
-    try:
-        parse(text)
-    except ValueError as error:
-        raise PydanticCustomError("link", "{message}", {"message": str(error)}) from error
-    return " ".join(text.split())
-
-
 LinkText = Annotated[
-    str, AfterValidator(_normalise), WithJsonSchema({"type": "string", "x-word": "LINK", "description": GRAMMAR})
+    str,
+    AfterValidator(lambda text: parse(text) and " ".join(text.split())),
+    WithJsonSchema({"type": "string", "x-word": "LINK", "description": GRAMMAR}),
 ]
 """A link selector in a plan, kept as text; spaces are normalised."""

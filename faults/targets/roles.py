@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
-from pydantic_core import PydanticCustomError
 
 from aftershock.errors import FaultError
 from aftershock.faults.runtime.world import World
@@ -125,9 +124,7 @@ def parse(text: str) -> Role:
     if text.startswith(_ANY):
         excluded = parse(text.removeprefix(_ANY))
         if isinstance(excluded, AnyExcept):
-            raise ValueError(
-                "`any broker except any broker ...` excludes no particular broker; name the one to exclude"
-            )
+            raise ValueError("`any broker except any broker ...` excludes no particular broker; name a broker")
         return AnyExcept(excluded)
     if text == "controller":
         return Controller()
@@ -171,18 +168,10 @@ def brokers_of(world: World) -> frozenset[BrokerId]:
     return frozenset(link.broker for link in world.links() if link.channel == "client")
 
 
-def _normalise(text: str) -> str:
-    try:
-        parse(text)
-    except ValueError as error:
-        raise PydanticCustomError("role", "{message}", {"message": str(error)}) from error
-    return " ".join(text.split())
-
-
 RoleText = Annotated[
     str,
     BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    AfterValidator(_normalise),
+    AfterValidator(lambda text: parse(text) and " ".join(text.split())),
     WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-word": "ROLE", "description": GRAMMAR}),
 ]
 """A role in a plan, kept as text; spaces are normalised."""

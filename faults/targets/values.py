@@ -27,10 +27,9 @@ class Link:
 
 @dataclass(frozen=True)
 class Toxic:
-    """Toxiproxy's description of one toxic.
+    """Toxic of Toxiproxy, with its attributes by Toxiproxy's names (``latency`` in ms for a latency toxic).
 
-    ``stream`` is Toxiproxy's: ``upstream`` carries traffic from the source to the broker, ``downstream`` the answers.
-    ``attributes`` have Toxiproxy's names (``latency`` in ms for a latency toxic).
+    ``upstream`` carries traffic from the source to the broker, ``downstream`` the answers.
     """
 
     name: str
@@ -41,10 +40,7 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request over a connection of the harness: its result, its duration, and the bytes in both directions.
-
-    ``closed`` and ``reset`` are actions of the peer; ``silent`` means that nothing arrived in time.
-    """
+    """One request over a connection of the harness. ``closed``, ``reset``: by the peer; ``silent``: no data in time."""
 
     end: Literal["answered", "closed", "reset", "silent"]
     ms: float
@@ -54,7 +50,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """Current state of a partition as the controller reports it. ``leader`` is None while it is offline."""
+    """Current state of a partition as the controller reports it. An offline partition has no ``leader``."""
 
     topic: str
     partition: int
@@ -83,11 +79,7 @@ class Throttling:
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log directory.
-
-    ``bounded``: it has a separate file system, so that filling it affects nothing else. ``writable``: the broker can
-    write to it.
-    """
+    """A log directory. ``bounded``: on a separate file system, so that filling the directory affects nothing else."""
 
     path: str
     size_bytes: int
@@ -98,10 +90,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration entry: the effective value, and the dynamic value set on the resource itself, if any.
-
-    ``read_only``: Kafka reads it only when the node starts.
-    """
+    """Effective value of a setting, dynamic value of the resource itself, and whether only a node's start reads it."""
 
     value: str | None
     dynamic: str | None
@@ -110,7 +99,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The active controller, and the metadata quorum epoch in which it became active."""
+    """Active controller, and the epoch of the metadata quorum in which the controller became active."""
 
     controller: BrokerId
     epoch: int
@@ -118,10 +107,10 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Latest status report of a worker; workers send about two per second.
+    """Status report of a worker, written twice a second.
 
-    ``t_us``: time of the report on the run's clock. ``ok``: operations that succeeded since the worker started.
-    ``late_us``: p99 of its delay behind its send schedule.
+    ``t_us``: time on the run's clock; ``ok``: number of successful operations; ``late_us``: p99 of the delay behind the
+    send schedule.
     """
 
     t_us: int

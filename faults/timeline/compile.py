@@ -24,9 +24,8 @@ from aftershock.faults.timeline.timeline import Objective, Step, Timeline, Timel
 
 def compile_checked(checked: CheckedPlan, seed: int) -> Timeline:
     """Compile a plan that was read from a file or text. Raises PlanError as ``compile_plan``."""
-    return compile_plan(
-        checked.plan, seed, checked.source, checked.slo_positions, checked.source_map, draft=checked.draft
-    )
+    positions, source_map = checked.slo_positions, checked.source_map
+    return compile_plan(checked.plan, seed, checked.source, positions, source_map, draft=checked.draft)
 
 
 def compile_plan(

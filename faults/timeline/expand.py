@@ -159,7 +159,7 @@ def random_of(seed: int, stream: str) -> random.Random:
 
 
 class _Scheduler:
-    """Assigns times to elements. Without a seed, a moment that depends on a draw is None."""
+    """Assigns times to elements. Without a seed, a time that depends on a draw is unknown: None."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids
@@ -225,7 +225,7 @@ class _Scheduler:
             fault = KINDS[element.kind].model_validate(fill_ranges(data, draws))
         except ValidationError as error:  # valid at every corner, but not in between
             values = ", ".join(f"{'.'.join(map(str, place))}: {value}" for place, value in draws.items())
-            cause = error.errors()[0]["msg"]
+            cause = error.errors()[0]["msg"].removeprefix("Value error, ")
             self.problems.append(Problem(loc, f"{values} is not valid ({cause}): correct the range"))
             return from_ms
         return self._add(fault, loc, from_ms, rounds)

@@ -6,7 +6,7 @@ twice a second into its spool, with the number of its successes. A paused or dea
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from aftershock.errors import FaultError
@@ -14,27 +14,21 @@ from aftershock.faults.kinds.fault import READ_BACK_US, ExclusiveResource, Fault
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
-from aftershock.faults.targets.values import ClientProcess, ClientState, Heartbeat
+from aftershock.faults.targets.values import ClientState, Heartbeat
 
 CLIENT_RETURN_DEADLINE_MS = 90_000  # a killed consumer gets its partitions when its old member's session times out
 LATE_US_MAX = 50_000
 HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
 
 
-def client_targets(asked: str, clients: Sequence[ClientProcess]) -> Targets:
-    """Return the targets of these workers."""
-    return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": asked})
-
-
+@dataclass(eq=False)
 class DownInjection(Injection):
     """Injection that puts clients into the state ``down``; ``verb`` undoes it."""
 
     down: ClassVar[ClientState]
     verb: ClassVar[Verb]
 
-    def __init__(self, context: InjectionContext, asked: str, clients: Sequence[ClientProcess]) -> None:
-        self.context = context
-        self.targets = client_targets(asked, clients)
+    def __post_init__(self) -> None:
         self.undo = Undo(self.verb, {"clients": list(self.targets.clients)})
 
     @abstractmethod
@@ -107,21 +101,20 @@ class ClientFault(Fault):
     def clients(self) -> dict[tuple[str, ...], str]:
         return {("client",): self.client_text}
 
-    async def resolve_clients(self, context: InjectionContext) -> list[ClientProcess]:
+    async def target_clients(self, context: InjectionContext) -> Targets:
         """Return the target clients. Raises FaultError if no client matches or a client is down already."""
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
             sentence = f"the client {down.name} is {down.state} already, so this fault would have no effect; "
             raise FaultError(sentence + "let the other fault on the client heal first")
-        return clients
+        return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": self.client_text})
 
     @property
     def selector(self) -> Selector:
-        """Return the parsed target."""
         return parse(self.client_text)
 
     @property
     def client_text(self) -> str:
-        """Return the target as text: ``orders/baseline`` or ``baseline produce``."""
+        """Target clients as text: ``orders/baseline`` or ``baseline produce``."""
         return f"{self.client} {self.op}" if self.op else self.client

@@ -6,13 +6,15 @@ them. The id of another client must be given (``session`` and ``broker``), for i
 sessions.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Band, Draws, Fault, FieldPath, Injection, InjectionContext, Report, invalid
-from aftershock.faults.runtime.record import NOTHING, Targets, Witness
+from aftershock.faults.kinds.fault import Band, Draws, Fault, FieldPath, Injection, InjectionContext, Report
+from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId
@@ -20,19 +22,13 @@ from aftershock.faults.targets.values import BrokerId
 Session = tuple[BrokerId, int]
 
 
+@dataclass(eq=False)
 class CloseSessionInjection(Injection):
     """Closing of fetch sessions."""
 
-    undo = NOTHING
-
-    def __init__(self, context: InjectionContext, sessions: tuple[Session, ...], clients: tuple[str, ...]) -> None:
-        self.context = context
-        self.sessions = sessions
-        brokers = tuple(sorted({broker for broker, _ in sessions}))
-        self.targets = Targets(brokers, clients=clients, roles={"sessions": [list(session) for session in sessions]})
+    sessions: Sequence[Session]
 
     async def inject(self) -> None:
-        """Close the sessions."""
         for broker, session in self.sessions:
             await run_to_completion(self.context.world.close_fetch_session(broker, session))
 
@@ -44,7 +40,7 @@ class CloseSessionInjection(Injection):
 
         remaining = await retry_refused(open_sessions, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.sessions)
-        what = "fetch sessions, open before, that their brokers don't know any more"
+        what = "fetch sessions that were open before the fault and are closed now, according to their brokers"
         report(Witness(what, asked, asked - len(remaining), "sessions", asked, not remaining))
 
 
@@ -61,20 +57,18 @@ class CloseSession(Fault):
     allowance_ms = 500
 
     kind: Literal["close_session"] = "close_session"
-    client: Annotated[str, Field(description="an arm whose reference consumers report their sessions")] | None = None
-    broker: (
-        Annotated[RoleText, Field(description="the broker of `session`; with `client`, only sessions with this broker")]
-        | None
-    ) = None
-    session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1, description="id of the session; needs `broker`")] | None = (
-        None
+    client: str | None = Field(default=None, description="an arm whose reference consumers report their sessions")
+    broker: RoleText | None = Field(
+        default=None, description="the broker of `session`; with `client`, only sessions with this broker"
+    )
+    session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
+        default=None, description="id of the session; needs `broker`"
     )
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.client is None) == (self.session is None) or (self.session is not None and self.broker is None):
-            sentence = "a close_session needs either `client: ARM`, or `session: ID` and its `broker: ROLE`"
-            raise invalid(sentence)
+            raise ValueError("a close_session needs either `client: ARM`, or `session: ID` and its `broker: ROLE`")
         return self
 
     def clients(self) -> dict[FieldPath, str]:
@@ -95,5 +89,7 @@ class CloseSession(Fault):
         open_ = [session for session in sorted(on_broker) if await world.fetch_session_is_open(*session)]
         if not open_:
             reason = f"{self.client} reports none" if self.client else f"broker {broker} has no session {self.session}"
-            raise FaultError(f"there is no fetch session to close: {reason}; only reference consumers report theirs")
-        return CloseSessionInjection(context, tuple(open_), consumers)
+            raise FaultError(f"no fetch session to close: {reason}; only reference consumers report their sessions")
+        brokers = tuple(sorted({node for node, _ in open_}))
+        targets = Targets(brokers, clients=consumers, roles={"sessions": [list(session) for session in open_]})
+        return CloseSessionInjection(context, targets, open_)

@@ -20,18 +20,18 @@ for processes of another user, such as a Java client's container for all users b
 the client reconnects is its own behaviour, which the objectives judge.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.client.base import ClientFault, DownInjection, client_targets
+from aftershock.faults.kinds.client.base import ClientFault, DownInjection
 from aftershock.faults.kinds.fault import Band, Draws, Injection, InjectionContext, PlanContext, Report
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
-from aftershock.faults.runtime.record import NOTHING, Witness
+from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
 from aftershock.faults.targets.clients import Op, session_timeouts
-from aftershock.faults.targets.values import ClientProcess
 
 LONG_WAIT_MS = 15_000
 
@@ -58,7 +58,7 @@ class KillClient(ClientFault):
     kind: Literal["kill_client"] = "kill_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        return KillClientInjection(context, self.client_text, await self.resolve_clients(context))
+        return KillClientInjection(context, await self.target_clients(context))
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         for arm, session_ms in session_timeouts(self.selector, plan):
@@ -93,7 +93,7 @@ class PauseClient(ClientFault):
     kind: Literal["pause_client"] = "pause_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        return PauseClientInjection(context, self.client_text, await self.resolve_clients(context))
+        return PauseClientInjection(context, await self.target_clients(context))
 
 
 class ZombieInjection(PauseClientInjection):
@@ -131,11 +131,11 @@ class Zombie(ClientFault):
     op: Op | None = "consume"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        clients = await self.resolve_clients(context)
-        for client in clients:
-            if not await context.world.in_group(client.name):
-                raise FaultError(f"the client {client.name} is in no group now, so no group can expel it")
-        return ZombieInjection(context, self.client_text, clients)
+        targets = await self.target_clients(context)
+        for client in targets.clients:
+            if not await context.world.in_group(client):
+                raise FaultError(f"the client {client} is in no group now, so no group can expel it")
+        return ZombieInjection(context, targets)
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.op != "consume":
@@ -153,22 +153,11 @@ class Zombie(ClientFault):
                 )
 
 
+@dataclass(eq=False)
 class DisconnectInjection(Injection):
     """Disconnection of clients. ``before``: the connections by client, before the fault."""
 
-    undo = NOTHING
-
-    def __init__(self, context: InjectionContext, asked: str, clients: Sequence[ClientProcess]) -> None:
-        self.context = context
-        self.targets = client_targets(asked, clients)
-        self.before: dict[str, frozenset[str]] = {}
-
-    async def read_connections(self) -> None:
-        """Read the connections to close. Raises FaultError if a client has none, or its process can't be read."""
-        for client in self.targets.clients:
-            self.before[client] = await self.context.world.connections(client)
-            if not self.before[client]:
-                raise FaultError(f"the client {client} has no TCP connection now, so the fault has nothing to close")
+    before: Mapping[str, frozenset[str]]
 
     async def inject(self) -> None:
         for client in self.targets.clients:
@@ -196,6 +185,9 @@ class DisconnectClient(ClientFault):
     kind: Literal["disconnect_client"] = "disconnect_client"
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
-        injection = DisconnectInjection(context, self.client_text, await self.resolve_clients(context))
-        await injection.read_connections()
-        return injection
+        targets = await self.target_clients(context)
+        before = {client: await context.world.connections(client) for client in targets.clients}
+        for client, connections in before.items():
+            if not connections:
+                raise FaultError(f"the client {client} has no TCP connection now, so the fault has nothing to close")
+        return DisconnectInjection(context, targets, before)

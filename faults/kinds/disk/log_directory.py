@@ -16,7 +16,8 @@ latest, fails.
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StrictInt
 
@@ -39,15 +40,12 @@ from aftershock.faults.targets.roles import brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, LogDir
 
 
+@dataclass(eq=False)
 class LogDirInjection(Injection):
     """Loss of one log directory of one broker."""
 
-    def __init__(self, context: InjectionContext, victim: BrokerId, log_dir: LogDir, roles: dict[str, Any]) -> None:
-        self.context = context
-        self.victim = victim
-        self.path = log_dir.path
-        self.targets = Targets(brokers=(victim,), roles={**roles, "log_dir": log_dir.path})
-        self.undo = Undo("reopen_log_dir", {"broker": victim, "log_dir": log_dir.path})
+    victim: BrokerId
+    path: str
 
     @abstractmethod
     def state_witness(self, log_dir: LogDir) -> Witness:
@@ -79,24 +77,19 @@ class LogDirFault(NodeFault):
     """Base of faults on one log directory, by its number in ``log.dirs``, counted from 1."""
 
     family = "disk"
-    exclusive_resources = (
-        ExclusiveResource("disk", "brokers"),
-        ExclusiveResource("process", "brokers"),
-    )
+    exclusive_resources = (ExclusiveResource("disk", "brokers"), ExclusiveResource("process", "brokers"))
     drops_traffic = False
     for_rule = "needed"
     allowance_ms = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_injection: ClassVar[type[LogDirInjection]]
 
-    disk: Annotated[
-        StrictInt, Field(ge=1, le=4, description="number of the log directory in the broker's `log.dirs`, from 1")
-    ] = 1
+    disk: Annotated[StrictInt, Field(ge=1, le=4, description="number of the directory in `log.dirs`, from 1")] = 1
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1
         if plan.cluster and self.disk > count:
             yield Problem(
-                ("disk",), f"the brokers have {count} log directories: set `disk` to {count} at most, or add `disks`"
+                ("disk",), f"a broker has {count} log directories: set `disk` to at most {count}, or add disks"
             )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
@@ -109,18 +102,18 @@ class LogDirFault(NodeFault):
             raise FaultError(f"node {victim} has no log directory {self.disk}; it has {len(dirs)}")
         log_dir = dirs[self.disk - 1]
         if log_dir.path in await context.world.offline_log_dirs(victim):
-            raise FaultError(
-                f"{log_dir.path} of node {victim} is offline already; let the other fault on the broker heal first"
-            )
+            raise FaultError(f"{log_dir.path} of node {victim} is offline already; let the other fault heal first")
         self.require_usable(log_dir)
-        roles = {"asked": self.broker, **await node_duties(victim, led, context.world), "log_dirs": len(dirs)}
-        return self.dir_injection(context, victim, log_dir, roles)
+        roles = {"asked": self.broker, **await node_duties(victim, led, context.world)}
+        roles |= {"log_dirs": len(dirs), "log_dir": log_dir.path}
+        undo = Undo("reopen_log_dir", {"broker": victim, "log_dir": log_dir.path})
+        return self.dir_injection(context, Targets(brokers=(victim,), roles=roles), victim, log_dir.path, undo=undo)
 
     def require_usable(self, log_dir: LogDir) -> None:
         """Raise FaultError if this kind can't be used on the directory; by default it can."""
 
 
-FULL_BYTES = 65_536  # the broker may have freed so much by deletions
+FULL_BYTES = 65_536  # free bytes that still count as full: the broker may have deleted a small file
 
 
 class DiskFullInjection(LogDirInjection):
@@ -152,7 +145,7 @@ class DiskFull(LogDirFault):
 
     def require_usable(self, log_dir: LogDir) -> None:
         if not log_dir.bounded:
-            raise FaultError(f"{log_dir.path} has no size of its own: launch the cluster with `disks: {{size: 64MB}}`")
+            raise FaultError(f"{log_dir.path} has no size limit: launch the cluster with `disks: {{size: 64MB}}`")
 
 
 class LogDirOfflineInjection(LogDirInjection):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
@@ -27,9 +27,9 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
     TargetKind,
-    invalid,
     report_each_second,
 )
+from aftershock.faults.plan.cluster import ConfigText
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import NO_SETTING, Values, settings_not_in_force
@@ -112,23 +112,11 @@ def resize_refusal(name: str, current: str | None, value: str) -> str | None:
     return f"{name} is {current}, and Kafka at most halves or doubles it at once: set {lowest} to {highest}"
 
 
-def as_text(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-Value = Annotated[str, BeforeValidator(as_text)]
-
-
+@dataclass(eq=False)
 class ConfigInjection(Injection):
     """Change of settings of one resource."""
 
-    def __init__(self, context: InjectionContext, change: Change, targets: Targets) -> None:
-        self.context = context
-        self.change = change
-        self.targets = targets
-        self.undo = change.undo()
+    change: Change
 
     async def inject(self) -> None:
         await apply_changes([self.change], self.context)
@@ -153,26 +141,18 @@ class Config(Fault):
     kind: Literal["config"] = "config"
     broker: RoleText | None = None
     topic: str | None = None
-    client_id: (
-        Annotated[
-            str,
-            Field(
-                min_length=1,
-                description="client.id that the quotas apply to; a client of a plan uses its worker's name",
-            ),
-        ]
-        | None
-    ) = None
+    client_id: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="client.id that the quotas apply to; a client of a plan uses its worker's name"
+    )
     set_: Annotated[
-        dict[str, Value],
+        dict[str, ConfigText],
         Field(alias="set", min_length=1, description="Kafka's names of the settings, with their values"),
     ]
 
     @model_validator(mode="after")
     def _one_of_three(self) -> Self:
         if sum(resource is not None for resource in (self.broker, self.topic, self.client_id)) != 1:
-            sentence = "a config needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`"
-            raise invalid(sentence)
+            raise ValueError("a config needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`")
         return self
 
     def effective_exposure_target(self) -> TargetKind:
@@ -209,13 +189,9 @@ class Config(Fault):
             if of == "client":
                 continue
             if key not in current:
-                raise FaultError(
-                    f"Kafka has no setting `{key}` of a {of}, and would accept it without effect; check its name"
-                )
+                raise FaultError(f"Kafka has no {of} setting `{key}`, and would ignore it; check its name")
             if current[key].read_only:
-                raise FaultError(
-                    f"Kafka reads `{key}` only when a node starts: set it in the plan's `cluster: {{config: ...}}`"
-                )
+                raise FaultError(f"Kafka reads `{key}` only when a node starts: set it in `cluster: {{config: ...}}`")
             if refusal := resize_refusal(key, current[key].value, value):
                 raise FaultError(refusal)
         change = await plan_change(of, name, self.set_, context.world)
@@ -226,4 +202,4 @@ class Config(Fault):
             targets = Targets(brokers=(broker,), roles=roles)
         else:
             targets = Targets(topics=(name,), roles=roles) if of == "topic" else Targets(clients=(name,), roles=roles)
-        return ConfigInjection(context, change, targets)
+        return ConfigInjection(context, targets, change, undo=change.undo())

@@ -7,7 +7,8 @@ replicas had are gone, including acknowledged records, and offsets are used agai
 An election can't be undone (the leaders stay), so there is no ``for``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from aftershock.errors import FaultError
@@ -21,15 +22,15 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     Report,
 )
-from aftershock.faults.runtime.record import NOTHING, Targets, Witness
+from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.undo import elect_preferred_leaders
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, wait_until
-from aftershock.faults.targets.values import PartitionState
+from aftershock.faults.targets.values import PartitionState, TopicPartition
 
 ELECTED_DEADLINE_MS = 30_000
 Election = Literal["preferred", "unclean"]
 TRUNCATES = ("lost", "duplicate", "order")
-"""Integrity rules that don't apply once a log was truncated to that of a replica out of sync."""
+"""Integrity rules that don't apply after an unclean election has truncated a log."""
 
 
 class Elect(Fault):
@@ -41,9 +42,7 @@ class Elect(Fault):
         "The preferred replicas lead at a higher epoch (preferred), or partitions without a leader have one again "
         "(unclean)."
     )
-    permanent_effect = (
-        "The elected leaders stay. After an unclean election, records that only the lost replicas had are gone."
-    )
+    permanent_effect = "The elected leaders stay. An unclean election loses records that only the lost replicas had."
     remedy = "Nothing is restored: the elected leaders stay."
     exposure_target = "topics"
     closes_connections = True  # the former leader answers with an error
@@ -63,26 +62,27 @@ class Elect(Fault):
         if not before:
             raise FaultError(f"there is no topic {self.topic}; check the fault's target")
         if self.election == "preferred":
-            return PreferredInjection(context, self.topic, before)
+            due = {state.partition: state for state in before if state.leader != state.replicas[0]}
+            targets = Targets(topics=(self.topic,), roles={"election": "preferred", "astray": len(due)})
+            partitions = frozenset((self.topic, state.partition) for state in before)
+            return PreferredInjection(context, targets, self.topic, due, partitions)
         if all(state.leader is not None for state in before):
             raise FaultError(
-                f"every partition of {self.topic} has a leader, and an unclean election replaces none; take down the "
-                "in-sync replicas of a partition first"
+                f"every partition of {self.topic} has a leader, and an unclean election never replaces a leader; take "
+                "down the in-sync replicas of a partition first"
             )
-        return UncleanInjection(context, self.topic, before)
+        due = {state.partition: state for state in before if state.leader is None}
+        roles = {"election": "unclean", "leaderless": sorted(due), "permits": TRUNCATES}
+        return UncleanInjection(context, Targets(topics=(self.topic,), roles=roles), self.topic, due)
 
 
+@dataclass(eq=False)
 class PreferredInjection(Injection):
-    """Preferred election of all partitions. ``due``: the partitions that another replica leads."""
+    """Preferred election of all ``partitions``. ``due``: the partitions that a non-preferred replica leads."""
 
-    undo = NOTHING
-
-    def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
-        self.context = context
-        self.topic = topic
-        self.partitions = frozenset((topic, state.partition) for state in before)
-        self.due = {state.partition: state for state in before if state.leader != state.replicas[0]}
-        self.targets = Targets(topics=(topic,), roles={"election": "preferred", "astray": len(self.due)})
+    topic: str
+    due: Mapping[int, PartitionState]
+    partitions: frozenset[TopicPartition]
 
     async def inject(self) -> None:
         """Request elections until the preferred replicas lead."""
@@ -104,17 +104,12 @@ class PreferredInjection(Injection):
         report(Witness(what, max(1, len(self.due)), len(moved), "partitions", len(states), ok))
 
 
+@dataclass(eq=False)
 class UncleanInjection(Injection):
     """Unclean election of the partitions without a leader. ``due``: these partitions."""
 
-    undo = NOTHING
-
-    def __init__(self, context: InjectionContext, topic: str, before: Sequence[PartitionState]) -> None:
-        self.context = context
-        self.topic = topic
-        self.due = {state.partition: state for state in before if state.leader is None}
-        roles = {"election": "unclean", "leaderless": sorted(self.due), "permits": TRUNCATES}
-        self.targets = Targets(topics=(topic,), roles=roles)
+    topic: str
+    due: Mapping[int, PartitionState]
 
     async def inject(self) -> None:
         """Request unclean elections until every partition has a leader."""

@@ -1,10 +1,11 @@
 """``reassign``: move replicas by Kafka's partition reassignment (KIP-455).
 
 ==============================  ===================================================================================
-``rotate: N``                   each replica list rotated left by N: every leader moves, no data does
-``swap: {from, to}``            two brokers change places: leaders move, data only where one of them was absent
-``move: {from, to}``            one broker in another's place wherever it isn't a replica yet
-``replace: {from, to}``         all replicas of a broker go to another, of one topic or of all
+``rotate: N``                   each replica list is rotated left by N: every leader moves, no data is copied
+``swap: {from, to}``            two brokers exchange their replicas: leaders move; data only of partitions that only
+                                one of the two brokers holds
+``move: {from, to}``            ``to`` takes the replicas of ``from``, except of partitions that ``to`` holds already
+``replace: {from, to}``         ``to`` takes all replicas of ``from``, of one topic or of all topics
 ``replication: N``              more or fewer replicas, spread over the racks
 ==============================  ===================================================================================
 
@@ -20,6 +21,7 @@ The throttle is in force before the move is requested and removed after it, even
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
@@ -36,7 +38,6 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
-    invalid,
 )
 from aftershock.faults.kinds.kafka.config import Change, apply_changes, plan_change, settings_witness
 from aftershock.faults.plan.document import Problem
@@ -68,15 +69,13 @@ def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
 
 def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
     """Put ``target`` in the place of ``source``, unless ``target`` holds the partition already."""
-    return {
-        partition_of(s): s.replicas if target in s.replicas else substitute(s.replicas, {source: target})
-        for s in states
-    }
+    return swap_brokers((state for state in states if target not in state.replicas), source, target)
 
 
 def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
     """Exchange two brokers, also in partitions that only one of the two brokers holds."""
-    return {partition_of(s): substitute(s.replicas, {source: target, target: source}) for s in states}
+    partner = {source: target, target: source}
+    return {partition_of(s): tuple(partner.get(replica, replica) for replica in s.replicas) for s in states}
 
 
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
@@ -88,8 +87,8 @@ def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: B
     both = [state for state in held if target in state.replicas]
     if both:
         raise FaultError(
-            f"broker {target} has a replica of {len(both)} of the {len(held)} partitions that {source} holds, "
-            f"{both[0].topic}/{both[0].partition} first, so it can't take its place: name a broker that holds nothing"
+            f"broker {target} has a replica of {len(both)} of the {len(held)} partitions that broker {source} holds, "
+            f"{both[0].topic}/{both[0].partition} first, so it can't replace it: name a broker without these partitions"
         )
     return move_replicas(held, source, target)
 
@@ -110,9 +109,7 @@ def change_replication(states: Iterable[PartitionState], factor: int, racks: Map
         while len(replicas) < factor:
             candidates = [broker for broker in sorted(racks) if broker not in replicas]
             if not candidates:
-                raise FaultError(
-                    f"there are {len(racks)} brokers, so a partition can't have more replicas: ask for fewer"
-                )
+                raise FaultError(f"the cluster has {len(racks)} brokers; lower `replication` to {len(racks)} at most")
             by_rack = Counter(racks.get(replica) for replica in replicas)
             added = min(candidates, key=lambda broker: (by_rack[racks[broker]], held[broker]))
             replicas = (*replicas, added)
@@ -121,33 +118,16 @@ def change_replication(states: Iterable[PartitionState], factor: int, racks: Map
     return assignment
 
 
-def substitute(replicas: Replicas, substitutes: Mapping[BrokerId, BrokerId]) -> Replicas:
-    return tuple(substitutes.get(replica, replica) for replica in replicas)
-
-
 MOVED_DEADLINE_MS = 60_000
 
 
+@dataclass(eq=False)
 class ReassignInjection(Injection):
     """Reassignment. ``before``: the partitions that change; ``elects``: the new preferred replicas are elected."""
 
-    def __init__(
-        self,
-        context: InjectionContext,
-        before: Sequence[PartitionState],
-        assignment: Assignment,
-        targets: Targets,
-        *,
-        elects: bool = False,
-    ) -> None:
-        self.context = context
-        self.before = {partition_of(state): state for state in before}
-        self.assignment = assignment
-        self.targets = targets
-        self.elects = elects
-        led = [[s.topic, s.partition] for s in before if s.leader == s.replicas[0]]
-        original = {key: state.replicas for key, state in self.before.items()}
-        self.undo = Undo("restore_assignment", {"assignment": assignment_as_json(original), "elect": sorted(led)})
+    before: Mapping[TopicPartition, PartitionState]
+    assignment: Assignment
+    elects: bool = False
 
     async def inject(self) -> None:
         """Request the move and wait until it is done; then elect the preferred leaders if ``elects``."""
@@ -219,26 +199,16 @@ async def throttle_changes(
     return changes
 
 
+@dataclass(eq=False)
 class ThrottledInjection(ReassignInjection):
     """Throttled reassignment, witnessed while it is in progress; the throttle is read back each second."""
 
-    def __init__(
-        self,
-        context: InjectionContext,
-        before: Sequence[PartitionState],
-        assignment: Assignment,
-        targets: Targets,
-        changes: Sequence[Change],
-    ) -> None:
-        super().__init__(context, before, assignment, targets)
-        self.changes = changes
-        self._unthrottle = [change.undo() for change in changes]
-        self.undo = all_of([*self._unthrottle, self.undo])
+    changes: Sequence[Change] = ()
 
     @property
     def undo_after(self) -> Undo:
         """Remove the throttle; the move stays."""
-        return all_of(self._unthrottle)
+        return all_of(change.undo() for change in self.changes)
 
     async def inject(self) -> None:
         """Set the throttle, then request the move."""
@@ -271,11 +241,12 @@ class ThrottledInjection(ReassignInjection):
         return sorted(moving & self.assignment.keys())
 
 
+@dataclass(eq=False)
 class CancelledInjection(ThrottledInjection):
     """Reassignment cancelled in progress. ``cancelled``: number of partitions that were moving at the cancellation."""
 
-    cancel_after_ms: int
-    cancelled = 0
+    cancel_after_ms: int = 0
+    cancelled: int = 0
 
     @property
     def undo_after(self) -> Undo:
@@ -347,42 +318,36 @@ class Reassign(Fault):
     allowance_ms = 2_000  # a rotation takes 0.2 s for a hundred partitions; a move depends on the data
 
     kind: Literal["reassign"] = "reassign"
-    topic: (
-        Annotated[str, Field(description="may be omitted for `replace` only, which then applies to every topic")] | None
-    ) = None
+    topic: str | None = Field(
+        default=None, description="needed, except for `replace`, which without a topic moves all topics"
+    )
     rotate: Annotated[StrictInt, Field(ge=1, le=8)] | None = None
     swap: Move | None = None
     move: Move | None = None
     replace: Move | None = None
     replication: Annotated[StrictInt, Field(ge=1, le=9)] | None = None
-    throttle: (
-        Annotated[ByteRate, Field(gt=0, description="rate of moved data that each broker sends and receives")] | None
-    ) = None
-    cancel_after: (
-        Annotated[
-            Duration,
-            Field(
-                gt=0, description="time after which the move is cancelled; needs `throttle`, or the move ends earlier"
-            ),
-        ]
-        | None
-    ) = None
+    throttle: Annotated[ByteRate, Field(gt=0)] | None = Field(
+        default=None, description="largest rate of moved data that each broker sends and receives"
+    )
+    cancel_after: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None, description="time after which the move is cancelled; needs `throttle`, or the move ends earlier"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         ways = [way for way in WAYS if getattr(self, way) is not None]
         if len(ways) != 1:
             examples = "`rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"
-            raise invalid(f"a reassign needs exactly one of {examples}")
+            raise ValueError(f"a reassign needs exactly one of {examples}")
         if self.topic is None and self.replace is None:
-            raise invalid(f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it")
+            raise ValueError(f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it")
         if self.rotate is not None and self.throttle is not None:
-            raise invalid("a rotation moves no data, so there is nothing to throttle: remove `throttle`")
+            raise ValueError("a rotation moves no data, so there is nothing to throttle: remove `throttle`")
         if self.cancel_after is not None and self.throttle is None:
-            raise invalid("an unthrottled move ends at once, before `cancel_after`: add `throttle: 100kB/s`")
+            raise ValueError("an unthrottled move ends at once, before `cancel_after`: add `throttle: 100kB/s`")
         if self.cancel_after is not None and self.for_ is not None:
             sentence = "a cancelled move has no `for`: it ends after `cancel_after`, with the earlier assignment; "
-            raise invalid(sentence + "remove `for`")
+            raise ValueError(sentence + "remove `for`")
         return self
 
     @property
@@ -401,9 +366,7 @@ class Reassign(Fault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:
-            yield Problem(
-                (self._between[0],), "`from` and `to` are the same, so no replica would move: name two brokers"
-            )
+            yield Problem((self._between[0],), "`from` and `to` are equal, so no replica would move: name two brokers")
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
             sentence = f"rotating {replication} replicas {self.rotate} times has no effect: "
@@ -439,12 +402,17 @@ class Reassign(Fault):
         topics = tuple(sorted({state.topic for state in before}))
         targets = Targets(brokers=ends, topics=topics, roles=roles)
         changed = {partition_of(state): assignment[partition_of(state)] for state in before}
+        original = assignment_as_json({partition_of(state): state.replicas for state in before})
+        led = sorted([state.topic, state.partition] for state in before if state.leader == state.replicas[0])
+        undo = Undo("restore_assignment", {"assignment": original, "elect": led})
+        by_partition = {partition_of(state): state for state in before}
         if self.throttle is None:
             elects = self.rotate is not None or self.swap is not None
-            return ReassignInjection(context, before, changed, targets, elects=elects)
+            return ReassignInjection(context, targets, by_partition, changed, elects, undo=undo)
         changes = await throttle_changes(before, changed, self.throttle, context.world)
+        undo = all_of([*(change.undo() for change in changes), undo])
         if self.cancel_after is None:
-            return ThrottledInjection(context, before, changed, targets, changes)
-        injection = CancelledInjection(context, before, changed, targets, changes)
-        injection.cancel_after_ms = self.cancel_after
-        return injection
+            return ThrottledInjection(context, targets, by_partition, changed, changes=changes, undo=undo)
+        return CancelledInjection(
+            context, targets, by_partition, changed, changes=changes, cancel_after_ms=self.cancel_after, undo=undo
+        )

@@ -15,8 +15,9 @@ topic.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictInt, model_validator
 
@@ -30,27 +31,23 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
-    invalid,
 )
 from aftershock.faults.plan.document import Problem
-from aftershock.faults.runtime.record import NOTHING, Targets, Undo, Witness
+from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.undo import perform
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion, wait_until
-from aftershock.faults.targets.values import PartitionState, TopicPartition
+from aftershock.faults.targets.values import TopicPartition
 
 ADDED_DEADLINE_MS = 30_000
 
 
+@dataclass(eq=False)
 class AddPartitionsInjection(Injection):
-    """Increase of a topic's partitions."""
+    """Increase of a topic's partitions. ``before``, ``to``: their number before and after."""
 
-    undo = NOTHING
-
-    def __init__(self, context: InjectionContext, topic: str, before: int, to: int) -> None:
-        self.context = context
-        self.topic = topic
-        self.before, self.to = before, to
-        self.targets = Targets(topics=(topic,), roles={"before": before, "to": to})
+    topic: str
+    before: int
+    to: int
 
     async def inject(self) -> None:
         """Add the partitions, and wait until all have leaders."""
@@ -98,7 +95,8 @@ class AddPartitions(Fault):
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
             raise FaultError(f"{self.topic} has {before} partitions, so it can't grow to {self.to}; check `to`")
-        return AddPartitionsInjection(context, self.topic, before, self.to)
+        targets = Targets(topics=(self.topic,), roles={"before": before, "to": self.to})
+        return AddPartitionsInjection(context, targets, self.topic, before, self.to)
 
 
 DELETED_DEADLINE_MS = 10_000
@@ -106,17 +104,12 @@ ERASES = ("lost",)
 """Integrity rules that don't apply to records deleted by the plan."""
 
 
+@dataclass(eq=False)
 class DeleteRecordsInjection(Injection):
     """Deletion of the oldest records of some partitions. ``before``: new log start by partition."""
 
-    undo = NOTHING
-
-    def __init__(self, context: InjectionContext, topic: str, before: Mapping[TopicPartition, int]) -> None:
-        self.context = context
-        self.topic = topic
-        self.before = dict(before)
-        offsets = {str(partition): offset for (_, partition), offset in sorted(before.items())}
-        self.targets = Targets(topics=(topic,), roles={"before": offsets, "permits": ERASES})
+    topic: str
+    before: Mapping[TopicPartition, int]
 
     async def inject(self) -> None:
         """Delete the records, and wait until every leader has the new log start."""
@@ -155,19 +148,17 @@ class DeleteRecords(Fault):
 
     kind: Literal["delete_records"] = "delete_records"
     topic: str
-    share: (
-        Annotated[float, Field(gt=0, le=1, description="share of each partition to delete, oldest records first")]
-        | None
-    ) = None
-    before: (
-        Annotated[StrictInt, Field(ge=1, description="delete the records of each partition below this offset")] | None
-    ) = None
+    share: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="share of each partition to delete, oldest records first"
+    )
+    before: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="delete the records of each partition below this offset"
+    )
 
     @model_validator(mode="after")
     def _one_at_most(self) -> Self:
         if self.share is not None and self.before is not None:
-            sentence = "a delete_records takes a `share` or an offset (`before`), not both; remove one"
-            raise invalid(sentence)
+            raise ValueError("a delete_records takes a `share` or an offset (`before`), not both; remove one")
         return self
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
@@ -180,28 +171,23 @@ class DeleteRecords(Fault):
         raised = {key: offset for key, offset in new_starts.items() if offset > ends[key][0]}
         if not raised:
             raise FaultError(f"{self.topic} holds no records to delete; let some be produced first")
-        return DeleteRecordsInjection(context, self.topic, raised)
+        offsets = {str(partition): offset for (_, partition), offset in sorted(raised.items())}
+        targets = Targets(topics=(self.topic,), roles={"before": offsets, "permits": ERASES})
+        return DeleteRecordsInjection(context, targets, self.topic, raised)
 
 
 RECREATED_DEADLINE_MS = 30_000
 RECREATE_ERASES = ("lost", "duplicate", "order")
-"""Integrity rules that don't apply across two topics of one name."""
+"""Integrity rules that don't apply when a topic was replaced by a new topic of the same name."""
 
 
+@dataclass(eq=False)
 class RecreateTopicInjection(Injection):
-    """Deletion and creation of a topic. ``topic_id``: the topic's id before the fault."""
+    """Deletion and creation of a topic. ``topic_id``: its id before; ``partitions``: their number."""
 
-    def __init__(
-        self, context: InjectionContext, topic_id: str, states: Sequence[PartitionState], config: Mapping[str, str]
-    ) -> None:
-        self.context = context
-        self.topic = states[0].topic
-        self.topic_id = topic_id
-        self.partitions = len(states)
-        self.targets = Targets(topics=(self.topic,), roles={"topic_id": topic_id, "permits": RECREATE_ERASES})
-        replicas: list[list[Any]] = [[state.partition, list(state.replicas)] for state in states]
-        args = {"topic": self.topic, "replicas": replicas, "config": dict(config)}
-        self.undo = Undo("create_topic", args)
+    topic: str
+    topic_id: str
+    partitions: int
 
     async def inject(self) -> None:
         """Delete the topic, create it, and wait until all partitions have leaders."""
@@ -240,9 +226,7 @@ class RecreateTopic(Fault):
     remedy = "The new topic stays. If the action is interrupted, the topic is created."
     permanent_effect = "The topic has another topic id and none of the earlier records."
     exposure_target = "topics"
-    exclusive_resources = tuple(
-        ExclusiveResource(resource, "topics") for resource in ("assignment", "records", "settings")
-    )
+    exclusive_resources = tuple(ExclusiveResource(name, "topics") for name in ("assignment", "records", "settings"))
     for_rule = "refused"
     allowance_ms = 2_000  # 0.3 s for six partitions
 
@@ -261,4 +245,7 @@ class RecreateTopic(Fault):
         states = await context.world.partitions([self.topic])
         settings = await context.world.config("topic", self.topic)
         config = {key: setting.dynamic for key, setting in settings.items() if setting.dynamic is not None}
-        return RecreateTopicInjection(context, topic_id, states, config)
+        replicas = [[state.partition, list(state.replicas)] for state in states]
+        undo = Undo("create_topic", {"topic": self.topic, "replicas": replicas, "config": config})
+        targets = Targets(topics=(self.topic,), roles={"topic_id": topic_id, "permits": RECREATE_ERASES})
+        return RecreateTopicInjection(context, targets, self.topic, topic_id, len(states), undo=undo)

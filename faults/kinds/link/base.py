@@ -5,25 +5,23 @@ right before the end of the fault, and reads the state of Toxiproxy back each se
 Toxiproxy toxic on each stream of each link.
 
 Only a link that answered a probe before the fault is probed during the fault; the silence of any other link proves
-nothing. If no link can be probed, the state of Toxiproxy is the only witness, and its text says so.
+nothing. If no link can be probed, the only witness is the state of Toxiproxy, and the witness's text says that.
 """
 
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import permutations
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from aftershock.faults.kinds.fault import READ_BACK_US, Fault, FieldPath, Injection, InjectionContext, Report
-from aftershock.faults.runtime.probing import SILENCE_MS, probe_all, wait_until_answering
+from aftershock.faults.kinds.fault import READ_BACK_US, Fault, FieldPath, Injection, Report
+from aftershock.faults.runtime.probing import wait_until_answering
 from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
 from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.links import LinkStream, LinkText, ToBroker, parse, replicated_over
 from aftershock.faults.targets.values import Link, Stream, Toxic
 
-T = TypeVar("T")
 SHARE = 0.8  # of a requested delay that a measurement must show
-SILENCE_US = (SILENCE_MS + 200) * 1000  # time to observe that links don't answer
 
 
 class LinkFault(Fault):
@@ -39,7 +37,7 @@ class LinkFault(Fault):
         return role_at_end(self.link)
 
     async def target_roles(self, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-        """Return ``link_roles``, and ``"broker"`` if the link names one."""
+        """Return ``link_roles``, and ``"broker"`` if the link leads to one broker."""
         broker = {"broker": streams[0].link.broker} if self.roles() else {}
         return await link_roles(self.link, streams, world) | broker
 
@@ -47,7 +45,6 @@ class LinkFault(Fault):
 class LinkInjection(Injection):
     """An injection on links. ``reachable``: the links that answered before the fault; the heal waits for them."""
 
-    context: InjectionContext
     reachable: Sequence[Link] = ()
 
     @property
@@ -82,18 +79,17 @@ class LinkInjection(Injection):
         await wait_until_answering(self.reachable, self.context)
 
 
+@dataclass(eq=False)
 class ToxicInjection(LinkInjection):
     """One toxic for each stream of each link. ``streams``: the affected streams of each link."""
 
-    def __init__(self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any]) -> None:
-        self.context = context
-        self.toxics = dict(toxics)
-        self.toxic_names = frozenset(toxic.name for toxic in toxics.values())
+    toxics: dict[LinkStream, Toxic]
+
+    def __post_init__(self) -> None:
         self.streams: dict[Link, set[Stream]] = {}
-        for stream in toxics:
+        for stream in self.toxics:
             self.streams.setdefault(stream.link, set()).add(stream.stream)
-        self.targets = link_targets(self.streams, roles)
-        names = sorted([stream.link.proxy, toxic.name] for stream, toxic in toxics.items())
+        names = sorted([stream.link.proxy, toxic.name] for stream, toxic in self.toxics.items())
         self.undo = Undo("remove_toxics", {"toxics": names})
 
     async def inject(self) -> None:
@@ -117,6 +113,15 @@ class ToxicInjection(LinkInjection):
         count = len(self.toxics)
         return Witness(what, count, count - len(missing), "toxics", count, not missing)
 
+    async def foreign_latency_ms(self) -> dict[Link, float]:
+        """Return the delay that latency toxics of other faults add to a round trip over each link."""
+        listed, own = await self.context.world.toxics(), {toxic.name for toxic in self.toxics.values()}
+        foreign = {link: [t for t in listed.get(link.proxy, ()) if t.name not in own] for link in self.streams}
+        return {
+            link: sum(float(toxic.attributes.get("latency", 0)) for toxic in toxics if toxic.type == "latency")
+            for link, toxics in foreign.items()
+        }
+
 
 def role_at_end(link: str) -> dict[FieldPath, str]:
     """Return the broker's role at the end of the link by field path, if the link names one."""
@@ -132,49 +137,10 @@ async def link_roles(asked: str, streams: Sequence[LinkStream], world: World) ->
     return roles
 
 
-def link_targets(links: Iterable[Link], roles: Mapping[str, Any]) -> Targets:
-    return Targets(links=tuple(sorted({link.proxy for link in links})), roles=roles)
+def link_targets(streams: Iterable[LinkStream], roles: Mapping[str, Any]) -> Targets:
+    return Targets(links=tuple(sorted({stream.link.proxy for stream in streams})), roles=roles)
 
 
 def toxic_on(stream: LinkStream, fault: str, type_: str, attributes: Mapping[str, int]) -> Toxic:
     """Return a toxic whose name is unique among all faults and streams."""
     return Toxic(f"{fault}:{stream.link.proxy}:{stream.stream}", type_, stream.stream, attributes)
-
-
-async def links_to_running_brokers(links: Iterable[Link], context: InjectionContext) -> list[Link]:
-    return [link for link in links if await context.world.state(link.broker) == "running"]
-
-
-async def foreign_latency_ms(
-    links: Iterable[Link], own: Container[str], context: InjectionContext
-) -> dict[Link, float]:
-    """Return the delay that latency toxics of other faults add to a round trip over each link."""
-    toxics = await context.world.toxics()
-    return {
-        link: sum(
-            float(toxic.attributes.get("latency", 0))
-            for toxic in toxics.get(link.proxy, ())
-            if toxic.type == "latency" and toxic.name not in own
-        )
-        for link in links
-    }
-
-
-async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
-    """Probe links that answered before the fault, none of which may answer now. ``held``: results of other requests.
-
-    Closed connections are not counted: the broker closed them, not the fault.
-    """
-    answers: list[str] = [*await probe_all(links, context), *held]
-    answered = answers.count("answered")
-    count = answered + answers.count("silent")
-    what = "requests answered over links that should keep their connections open and silent"
-    if not count:
-        what = "no broker can be reached over these links, so none can be probed; the toxics read back are the witness"
-    return Witness(what, 0, answered, "answers", count, ok=not answered)
-
-
-def permutation(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
-    """Return the permutation of the items, except ``unlike``, that a number in [0, 1) selects."""
-    orders = [order for order in permutations(items) if order != unlike]
-    return orders[int(drawn * len(orders))]

@@ -1,24 +1,16 @@
 """``cut``: data sent over some links is discarded, while connections stay open.
 
-The fault is Toxiproxy's ``timeout`` toxic with a timeout of 0. Established connections stay open without traffic
-(half-open, as after a silent network failure), and so do connections made during the fault; clients notice only by
-their own timeouts. The heal closes these connections, so clients must reconnect (0.6 s, measured). A one-way cut
-A -> B affects the upstream of A's links into B and the downstream of B's links into A. A rack that is cut off both
-ways::
+The fault is Toxiproxy's ``timeout`` toxic with a timeout of 0. Established and new connections stay open without
+traffic (half-open, as after a silent network failure); clients notice only by their own timeouts. The heal closes these
+connections, so clients must reconnect (0.6 s, measured). A one-way cut A -> B affects the upstream of A's links into B
+and the downstream of B's links into A.
 
-      rack a, rack c            rack b
-      clients, nodes  ----x---->  nodes           client, replication, controller links into rack b
-               nodes  <---x-----  clients, nodes  and out of rack b
+``between`` cuts groups of nodes off from each other; ``shape`` cuts a drawn minority of the racks off from all other
+racks, or every rack off from all but its neighbours on a drawn ring. Such a cut is a set of (from, to) pairs of nodes
+that can't reach each other; Jepsen calls it a grudge. Rules:
 
-``between`` cuts groups of nodes off from each other; ``shape`` cuts a randomly drawn minority of nodes off from all
-others, or every rack off from all but its neighbours on a drawn ring. Groups are given by node ids or by racks::
-
-    between: [[1, 2], [3]]       between: [[a], [b, c]]
-
-A node in no group keeps all its links. Such a cut is a set of (from, to) pairs of nodes that can't reach each other;
-Jepsen calls it a grudge. Rules:
-
-* A grudge affects only nodes; clients keep all their links. ``rack`` cuts a whole rack off with its clients.
+* A grudge affects only nodes, and a node in no group keeps all its links. Clients keep all their links, while ``rack``
+  cuts a rack off with its clients.
 * Data from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of t's
   rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so the fault
   cuts either all of these nodes off from a node, or none. Nodes of one rack have no link between them and can't be
@@ -31,7 +23,8 @@ Jepsen calls it a grudge. Rules:
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from itertools import permutations
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -46,32 +39,26 @@ from aftershock.faults.kinds.fault import (
     Injection,
     InjectionContext,
     PlanContext,
-    invalid,
 )
-from aftershock.faults.kinds.link.base import (
-    SILENCE_US,
-    ToxicInjection,
-    link_roles,
-    permutation,
-    role_at_end,
-    silence_witness,
-    toxic_on,
-)
+from aftershock.faults.kinds.link.base import ToxicInjection, link_roles, link_targets, role_at_end, toxic_on
 from aftershock.faults.plan.document import Problem, did_you_mean
-from aftershock.faults.runtime.probing import answering_links
+from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.targets.links import LinkStream, LinkText, Ways, links_of_rack, resolve
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId, Channel, Link, Stream
 
-if TYPE_CHECKING:
-    pass
-
-
 Grudge = frozenset[tuple[int, int]]
 Shape = Literal["minority", "ring"]
 Homes = Mapping[Any, str]  # the rack of each node; a mapping's keys are invariant, and `BrokerId` is an int
 RING_RACKS_MIN = 3
+T = TypeVar("T")
+
+
+def permutation(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
+    """Return the permutation of the items, except ``unlike``, that a number in [0, 1) selects."""
+    orders = [order for order in permutations(items) if order != unlike]
+    return orders[int(drawn * len(orders))]
 
 
 def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
@@ -150,11 +137,7 @@ _SCHEMA = {
 GROUPS_MIN = 2
 
 
-def _text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Member = Annotated[str, BeforeValidator(_text)]
+Member = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
 Groups = Annotated[tuple[tuple[Member, ...], ...], WithJsonSchema(_SCHEMA)]
 
 
@@ -187,11 +170,7 @@ class CutInjection(ToxicInjection):
 
 
 class Cut(Fault):
-    """Discard all data on some links, at a rack, or between groups of nodes; connections stay half-open (open, silent).
-
-    Established connections stay open without traffic, as after a silent network failure. New connections are accepted
-    and stay silent.
-    """
+    """Discard all data on some links, at a rack, or between groups of nodes; connections stay open and silent."""
 
     family = "rack and group"
     band = Band("#8c564b", "cut")
@@ -205,17 +184,11 @@ class Cut(Fault):
 
     kind: Literal["cut"] = "cut"
     link: LinkText | None = None
-    rack: Annotated[str, Field(description="the rack to cut off from all others")] | None = None
+    rack: str | None = Field(default=None, description="the rack to cut off from all other racks")
     between: Groups | None = None
-    shape: (
-        Annotated[
-            Shape,
-            Field(
-                description="cut off a drawn minority of the racks, or arrange all racks in a drawn ring of majorities"
-            ),
-        ]
-        | None
-    ) = None
+    shape: Shape | None = Field(
+        default=None, description="cut off a drawn minority of the racks, or arrange the racks in a ring of majorities"
+    )
     ways: Annotated[
         Ways, Field(description="direction to cut at `rack`, or at the first group of two: into it, out of it, or both")
     ] = "both"
@@ -223,14 +196,15 @@ class Cut(Fault):
     @model_validator(mode="after")
     def _one_of_four(self) -> Self:
         if sum(value is not None for value in (self.link, self.rack, self.between, self.shape)) != 1:
-            raise invalid(
+            raise ValueError(
                 'a cut needs either `link: "client(a) <-> broker"`, `rack: b`, `between: [[1, 2], [3]]` or '
                 "`shape: ring`; use one of them"
             )
-        if self.ways != "both" and self.rack is None and len(self.between or ()) != 2:  # noqa: PLR2004 -- a first group and the rest
-            raise invalid("`ways` is for a rack or for two groups, and a link gives it by `->` or `<->`: remove `ways`")
+        if self.ways != "both" and self.rack is None and len(self.between or ()) != GROUPS_MIN:
+            sentence = "`ways` is for a rack or two groups, and a link gives its direction by `->` or `<->`"
+            raise ValueError(f"{sentence}: remove `ways`")
         if self.between is not None and (reason := groups_problem(self.between)):
-            raise invalid(reason)
+            raise ValueError(reason)
         return self
 
     def impact(self) -> Impact:
@@ -286,6 +260,6 @@ class Cut(Fault):
         if self.roles():
             roles["broker"] = streams[0].link.broker
         toxics = {stream: toxic_on(stream, context.fault, "timeout", {"timeout": 0}) for stream in streams}
-        injection = CutInjection(context, toxics, roles)
+        injection = CutInjection(context, link_targets(streams, roles), toxics)
         injection.reachable = await answering_links((stream.link for stream in streams), context)
         return injection

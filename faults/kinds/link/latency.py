@@ -1,47 +1,36 @@
 """``latency`` and ``slow_rack``: traffic over some links is late, by a constant delay or by a schedule.
 
-``latency`` delays the links that ``link`` selects. ``slow_rack`` delays all traffic that crosses the border of a rack,
-on the client, replication and controller channels, as if the rack were far away; traffic within the rack is not
-delayed. A delay does not limit throughput, and the delays of several faults on one link add up.
+``latency`` delays the links that ``link`` selects; ``slow_rack`` delays all traffic into and out of a rack, as if the
+rack were far away. A delay does not limit throughput, and the delays of several faults on one link add up.
 
 Schedule. Toxiproxy's own ``jitter`` is not reproducible, so the compiler draws one delay for every ``every`` of the
 fault (a turn), and the toxics are updated at each turn. ``jitter``: uniform around the delay. ``ramp_to``: equal steps
-to a last delay. ``spikes``: drawn turns of a larger delay, never the first or the last. An updated toxic sends one
-chunk of data early.
+to a last delay. ``spikes``: drawn turns of a larger delay. An updated toxic sends one chunk of data early.
 
-Witness. The median round trip of small requests over a link must exceed the fastest one before the fault by 0.8 x the
-delay, for each affected stream. A schedule counts with the smallest delay that was in force during the measurement, and
-a probe during which the delay changed is discarded. Delays of other faults on the link are subtracted. A probe without
-an answer counts by the time it waited; if that is less than the delay, the link has another fault and is left out. Each
-spike is probed as well.
+Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by 0.8
+x the delay, for each affected stream. A schedule counts with the smallest delay in force during the measurement.
+Delays of other faults are subtracted. A probe without an answer counts by the time it waited; if that is less than the
+delay, the link has another fault and is left out.
 """
 
 import asyncio
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import (
-    Band,
-    Draws,
-    Fault,
-    Impact,
-    Injection,
-    InjectionContext,
-    PlanContext,
-    Report,
-    invalid,
-)
-from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, foreign_latency_ms, link_roles, toxic_on
+from aftershock.faults.kinds.fault import Band, Draws, Fault, Impact, Injection, InjectionContext, PlanContext, Report
+from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, link_roles, link_targets, toxic_on
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration, format_duration
 from aftershock.faults.runtime.record import Witness
+from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.links import LinkStream, Ways, links_of_rack, resolve
 from aftershock.faults.targets.values import Link
 
@@ -55,7 +44,7 @@ MOMENT_MS = 500  # on both streams it adds up to the second that the impact `mom
 
 
 class Spikes(BaseModel):
-    """Turns of a larger delay, drawn among all but the first and the last."""
+    """Turns of a larger delay, drawn among all turns but the first and the last."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -68,18 +57,22 @@ class DelayFault(Fault):
 
     proof = "Probes through each link are slower by the requested delay. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open."
+    exposure_target = "links"
+    for_rule = "needed"
 
     delay: Annotated[Duration, Field(ge=1, le=600_000)]
-    jitter: Annotated[Duration, Field(description="largest difference from `delay`; drawn anew every `every`")] = 0
-    ramp_to: Annotated[Duration, Field(ge=1, le=600_000, description="the delay at the end of the fault")] | None = None
+    jitter: Annotated[Duration, Field(description="largest difference from `delay`; drawn for each `every`")] = 0
+    ramp_to: Annotated[Duration, Field(ge=1, le=600_000)] | None = Field(
+        default=None, description="the delay at the end of the fault"
+    )
     spikes: Spikes | None = None
-    every: Annotated[Duration, Field(ge=100, description="how long each delay of a schedule lasts")] = 500
+    every: Annotated[Duration, Field(ge=100, description="duration of each delay of a schedule")] = 500
 
     @model_validator(mode="after")
     def _never_negative(self) -> Self:
         lowest_ms = min(self.delay, self.ramp_to or self.delay)
         if self.jitter > lowest_ms:
-            raise invalid(f"jitter of {self.jitter}ms is more than the delay of {lowest_ms}ms; lower the jitter")
+            raise ValueError(f"jitter of {self.jitter}ms is more than the delay of {lowest_ms}ms; lower the jitter")
         return self
 
     @property
@@ -119,6 +112,21 @@ class DelayFault(Fault):
             sentence = f"a spike ends with its turn, before a round trip with this delay: make `every` {room} or longer"
             yield Problem(("spikes", "delay"), sentence)
 
+    @abstractmethod
+    async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:
+        """Return the streams to delay, and the roles for the journal."""
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        """Resolve the links, and measure the round trips without the delay."""
+        streams, roles = await self.select(context.world, draws)
+        delays_ms: Sequence[int] = draws.get("delay_ms") or [self.delay]
+        first = {"latency": delays_ms[0], "jitter": 0}
+        toxics = {stream: toxic_on(stream, context.fault, "latency", first) for stream in streams}
+        spikes = frozenset(draws.get("spikes") or ())
+        injection = DelayInjection(context, link_targets(streams, roles), toxics, delays_ms, self.every * 1000, spikes)
+        await injection.measure_before()
+        return injection
+
 
 class Latency(DelayFault, LinkFault):
     """Delay traffic over some links, in one direction or both."""
@@ -128,11 +136,9 @@ class Latency(DelayFault, LinkFault):
 
     kind: Literal["latency"] = "latency"
 
-    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        streams = await resolve(self.link, context.world, draws)
-        injection = DelayInjection(context, streams, await self.target_roles(streams, context.world), self, draws)
-        await injection.measure_before()
-        return injection
+    async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:
+        streams = await resolve(self.link, world, draws)
+        return streams, await self.target_roles(streams, world)
 
 
 class SlowRack(DelayFault):
@@ -140,8 +146,6 @@ class SlowRack(DelayFault):
 
     family = "rack and group"
     band = Band("#ffbb78", "slow_rack")
-    exposure_target = "links"
-    for_rule = "needed"
     allowance_ms = 1_000
 
     kind: Literal["slow_rack"] = "slow_rack"
@@ -153,39 +157,29 @@ class SlowRack(DelayFault):
         if plan.cluster is not None and tuple(plan.cluster.racks) == (self.rack,):
             yield Problem(("rack",), "the cluster has one rack, and traffic within a rack is not delayed: add a rack")
 
-    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        streams = await links_of_rack(self.rack, self.ways, context.world)
-        roles = await link_roles(f"rack {self.rack}", streams, context.world)
-        injection = DelayInjection(context, streams, roles, self, draws)
-        await injection.measure_before()
-        return injection
+    async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:  # noqa: ARG002 -- nothing is drawn
+        streams = await links_of_rack(self.rack, self.ways, world)
+        return streams, await link_roles(f"rack {self.rack}", streams, world)
 
 
+@dataclass(eq=False)
 class DelayInjection(ToxicInjection):
     """One latency toxic for each stream of each link, updated by the schedule.
 
-    ``before_ms``: fastest round trip over each link before the fault. ``delays_ms``: the delay of each turn.
-    ``history_ms``: the delays in force until now, the current one last; ``updating``: the toxics are being updated.
+    ``delays_ms``: the delay of each turn; ``spikes``: the turns that are spikes. ``before_ms``: fastest round trip over
+    each link before the fault. ``history_ms``: the delays in force until now, the current delay last; ``updating``: the
+    toxics are being updated.
     """
 
-    def __init__(
-        self,
-        context: InjectionContext,
-        streams: Sequence[LinkStream],
-        roles: Mapping[str, Any],
-        fault: DelayFault,
-        draws: Draws,
-    ) -> None:
-        self.delays_ms: Sequence[int] = draws.get("delay_ms") or [fault.delay]
-        first = {"latency": self.delays_ms[0], "jitter": 0}
-        super().__init__(
-            context, {stream: toxic_on(stream, context.fault, "latency", first) for stream in streams}, roles
-        )
-        self.every_us = fault.every * 1000
-        self.spikes = frozenset(draws.get("spikes") or ())
-        self.before_ms: dict[Link, float] = {}
+    delays_ms: Sequence[int]
+    every_us: int
+    spikes: frozenset[int]
+    before_ms: dict[Link, float] = field(default_factory=dict, init=False)
+    updating: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.history_ms = [self.delays_ms[0]]
-        self.updating = False
         self.update_lock = asyncio.Lock()  # a read-back must not see half of an update
 
     @property
@@ -195,7 +189,7 @@ class DelayInjection(ToxicInjection):
 
     async def measure_before(self) -> None:
         """Measure round trips without the delay. A busy host only adds time, so wait shortly for a quiet moment."""
-        foreign_ms = await foreign_latency_ms(self.streams, self.toxic_names, self.context)
+        foreign_ms = await self.foreign_latency_ms()
         links, clock = list(self.streams), self.context.clock
         for attempt in range(QUIET_TRIES):
             if attempt:
@@ -225,7 +219,7 @@ class DelayInjection(ToxicInjection):
     async def measure(self, probes: int = PROBES) -> Witness:
         """Probe every link that answered before; the witness describes the link with the smallest rise."""
         first = len(self.history_ms) - 1
-        foreign_ms = await foreign_latency_ms(self.streams, self.toxic_names, self.context)
+        foreign_ms = await self.foreign_latency_ms()
         results = await asyncio.gather(*(self._probe_link(link, probes) for link in self.before_ms))
         lowest_ms = min(self.history_ms[first:])
         rises: list[tuple[float, int, Link]] = []
@@ -267,6 +261,10 @@ class DelayInjection(ToxicInjection):
 
     async def _follow_schedule(self, began_us: int, report: Report) -> None:
         """Update the toxics at each turn, and probe each spike."""
+
+        async def probe_spike() -> None:
+            report(await self.measure(probes=1))  # a turn has room for a single probe of each link
+
         async with asyncio.TaskGroup() as spike_probes:
             for turn, delay_ms in enumerate(self.delays_ms[1:], start=1):
                 await self.context.clock.sleep_until_us(began_us + turn * self.every_us)
@@ -282,7 +280,4 @@ class DelayInjection(ToxicInjection):
                             report(Witness(what, 1, 0, "updates", 1, ok=False))
                     self.updating = False
                 if turn in self.spikes:
-                    spike_probes.create_task(self._probe_spike(report))
-
-    async def _probe_spike(self, report: Report) -> None:
-        report(await self.measure(probes=1))  # a turn has room for one probe of each link
+                    spike_probes.create_task(probe_spike())

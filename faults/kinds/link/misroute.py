@@ -6,8 +6,9 @@ addresses sends requests to a broker that does not lead the partitions; a client
 settings only for its own id, so the answer, which comes over Kafka's protocol and the swapped link, proves the swap.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,11 +22,11 @@ from aftershock.faults.kinds.fault import (
     Injection,
     InjectionContext,
     PlanContext,
-    invalid,
 )
-from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, link_targets, links_to_running_brokers
+from aftershock.faults.kinds.link.base import LinkFault, LinkInjection
 from aftershock.faults.plan.document import Problem
-from aftershock.faults.runtime.record import Undo, Witness
+from aftershock.faults.runtime.probing import links_to_running_brokers
+from aftershock.faults.runtime.record import Targets, Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.links import ToBroker, parse
 from aftershock.faults.targets.links import resolve as links_of
@@ -36,25 +37,13 @@ RESTORED_DEADLINE_MS = 10_000
 PROBE_SLACK_MS = 300
 
 
+@dataclass(eq=False)
 class MisrouteInjection(LinkInjection):
     """Proxies redirected to ``upstreams``. ``expected``: the broker that should answer behind each link."""
 
     measuring_us = PROBE_SLACK_MS * 1000
-
-    def __init__(
-        self,
-        context: InjectionContext,
-        pairs: Sequence[tuple[Link, Link]],
-        upstreams: Mapping[str, str],
-        roles: Mapping[str, Any],
-    ) -> None:
-        self.context = context
-        swapped = [*pairs, *((second, first) for first, second in pairs)]
-        self.expected = {link: partner.broker for link, partner in swapped}
-        self.upstreams = {link.proxy: upstreams[partner.proxy] for link, partner in swapped}
-        self.targets = link_targets(self.expected, roles)
-        before = [[proxy, upstreams[proxy]] for proxy in self.targets.links]
-        self.undo = Undo("redirect_proxies", {"upstreams": before})
+    expected: Mapping[Link, BrokerId]
+    upstreams: Mapping[str, str]
 
     async def inject(self) -> None:
         for proxy in self.targets.links:
@@ -63,8 +52,8 @@ class MisrouteInjection(LinkInjection):
     async def measure(self) -> Witness:
         """Expect the other broker behind each link, if that broker runs."""
         state = self.context.world.state
-        links = [link for link, broker in self.expected.items() if await state(broker) == "running"]
-        nodes = {link: await self._node_behind(link) for link in links}
+        running = [link for link, broker in self.expected.items() if await state(broker) == "running"]
+        nodes = {link: await self._node_behind(link) for link in running}
         answered = {link: node for link, node in nodes.items() if node is not None}
         correct = sum(node == self.expected[link] for link, node in answered.items())
         what = "links behind which the other broker answers with its node id"
@@ -119,7 +108,7 @@ class Misroute(LinkFault):
     def _client_link_to_one_broker(self) -> Self:
         selector = parse(self.link)
         if not isinstance(selector, ToBroker) or selector.channel != "client" or not selector.role or selector.both:
-            raise invalid("a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`")
+            raise ValueError("a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`")
         return self
 
     def impact(self) -> Impact:
@@ -143,6 +132,12 @@ class Misroute(LinkFault):
         own = [stream.link for stream in streams]
         if broker == own[0].broker or (own[0].source_rack, broker) not in links:
             raise FaultError(f"{self.with_} is broker {broker}, and {self.link} can't be swapped with a link to it")
-        pairs = [(link, links[link.source_rack, broker]) for link in own]
+        partners = {link: links[link.source_rack, broker] for link in own}
+        partners |= {partner: link for link, partner in partners.items()}
         roles = await self.target_roles(streams, context.world) | {"with": broker}
-        return MisrouteInjection(context, pairs, await context.world.upstreams(), roles)
+        targets = Targets(links=tuple(sorted(link.proxy for link in partners)), roles=roles)
+        before = await context.world.upstreams()
+        undo = Undo("redirect_proxies", {"upstreams": [[proxy, before[proxy]] for proxy in targets.links]})
+        expected = {link: partner.broker for link, partner in partners.items()}
+        upstreams = {link.proxy: before[partner.proxy] for link, partner in partners.items()}
+        return MisrouteInjection(context, targets, expected, upstreams, undo=undo)

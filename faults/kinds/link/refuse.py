@@ -10,8 +10,9 @@ that were open, when they should be.
 """
 
 import random
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,36 +26,27 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
-    invalid,
 )
-from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, link_targets, links_to_running_brokers
+from aftershock.faults.kinds.link.base import LinkFault, LinkInjection, link_targets
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
-from aftershock.faults.runtime.probing import answering_links, probe_all
+from aftershock.faults.runtime.probing import answering_links, links_to_running_brokers, probe_all
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
 from aftershock.faults.targets.links import resolve
+from aftershock.faults.targets.values import Link
 
 REFUSAL_MS = 200  # upper bound; a refusal takes a ms or two
 PHASE_MS_MIN = 200  # a phase must be long enough for a probe
 
 
+@dataclass(eq=False)
 class RefuseInjection(LinkInjection):
-    """Disabled proxies of some links."""
+    """Disabled proxies of some links. ``phases_ms``: durations of the phases, closed and open in turn, of ``flap``."""
 
     measuring_us = REFUSAL_MS * 1000
-
-    async def resolve(self, fault: LinkFault, context: InjectionContext, draws: Draws) -> None:
-        """Resolve the proxies that the source dials; raise FaultError if a proxy is disabled already."""
-        self.context = context
-        streams = [s for s in await resolve(fault.link, context.world, draws) if s.stream == "upstream"]
-        links = [stream.link for stream in streams]
-        disabled = await context.world.disabled()
-        if conflicts := sorted(link.proxy for link in links if link.proxy in disabled):
-            raise FaultError(f"{conflicts[0]} is disabled already; let the other fault heal before this one begins")
-        self.targets = link_targets(links, await fault.target_roles(streams, context.world))
-        self.undo = Undo("enable_proxies", {"proxies": list(self.targets.links)})
-        self.reachable = await answering_links(links, context)
+    reachable: Sequence[Link]
+    phases_ms: Sequence[int] = ()
 
     async def inject(self) -> None:
         for proxy in self.targets.links:
@@ -77,7 +69,28 @@ class RefuseInjection(LinkInjection):
         return Witness(what, len(proxies), len(proxies) - len(enabled), "proxies", len(proxies), not enabled)
 
 
-class Refuse(LinkFault):
+class ProxyFault(LinkFault):
+    """Base of faults that disable the proxies of some links."""
+
+    remedy = "The proxies are enabled, and every link answers again."
+    closes_connections = True
+    exclusive_resources = (ExclusiveResource("proxy", "links"), ExclusiveResource("traffic", "links", by_plan=False))
+    allowance_ms = 1_000
+    injection: ClassVar[type[RefuseInjection]] = RefuseInjection
+
+    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
+        """Resolve the proxies that the source dials; raise FaultError if a proxy is disabled already."""
+        streams = [s for s in await resolve(self.link, context.world, draws) if s.stream == "upstream"]
+        disabled = await context.world.disabled()
+        if conflicts := sorted(stream.link.proxy for stream in streams if stream.link.proxy in disabled):
+            raise FaultError(f"{conflicts[0]} is disabled already; let the other fault heal before this fault begins")
+        targets = link_targets(streams, await self.target_roles(streams, context.world))
+        undo = Undo("enable_proxies", {"proxies": list(targets.links)})
+        reachable = await answering_links((stream.link for stream in streams), context)
+        return self.injection(context, targets, reachable, draws.get("phases_ms", ()), undo=undo)
+
+
+class Refuse(ProxyFault):
     """Close the connections over some links at once and refuse new connections."""
 
     band = Band("#e377c2", "refuse")
@@ -85,29 +98,18 @@ class Refuse(LinkFault):
         "A connection is refused on every link that answered before the fault. "
         "Toxiproxy lists the proxies as disabled (read each second)."
     )
-    remedy = "The proxies are enabled, and every link answers again."
     drops_traffic = True
-    closes_connections = True
-    exclusive_resources = (ExclusiveResource("proxy", "links"), ExclusiveResource("traffic", "links", by_plan=False))
-    allowance_ms = 1_000
 
     kind: Literal["refuse"] = "refuse"
 
     def impact(self) -> Impact:
         return "links"
 
-    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        injection = RefuseInjection()
-        await injection.resolve(self, context, draws)
-        return injection
-
 
 class FlapInjection(RefuseInjection):
     """Proxies of some links, disabled and enabled in turns."""
 
-    def __init__(self, phases_ms: list[int]) -> None:
-        self.phases_ms = phases_ms
-        self.injected = False  # a rehearsal only observes
+    injected = False  # a rehearsal only observes
 
     async def inject(self) -> None:
         """Disable every proxy for the first time."""
@@ -138,15 +140,15 @@ class FlapInjection(RefuseInjection):
                 expected += sum((proxy in disabled) != is_open for proxy in self.targets.links)
             await clock.sleep_until_us(phase_us)
             if is_open or phase_us == ends_us:
-                what = "checks that found a proxy in the due state, closed or open"
-                what = what if checked else "no proxy could be checked"
+                what = "checks of a proxy that was closed, or open, as due in its phase"
+                what = what if checked else "no proxy was checked"
                 report(Witness(what, checked, expected, "looks", checked, ok=checked == expected))
                 checked = expected = 0
             if phase_us == ends_us:
                 return
 
 
-class Flap(LinkFault):
+class Flap(ProxyFault):
     """Close the connections over some links and refuse new connections, repeatedly, with pauses."""
 
     band = Band("#f7b6d2", "flap")
@@ -154,22 +156,17 @@ class Flap(LinkFault):
         "In each round, every link that answered before the fault refuses a connection in the `down` phase "
         "and answers in the `up` phase."
     )
-    remedy = "The proxies are enabled, and every link answers again."
-    closes_connections = True
-    exclusive_resources = (ExclusiveResource("proxy", "links"), ExclusiveResource("traffic", "links", by_plan=False))
-    allowance_ms = 1_000
+    injection = FlapInjection
 
     kind: Literal["flap"] = "flap"
     down: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase that refuses connections")]
     up: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase that accepts connections")]
-    jitter: Annotated[
-        Duration, Field(description="largest difference of a phase from `down` or `up`; drawn for each phase")
-    ] = 0
+    jitter: Annotated[Duration, Field(description="largest difference from `down` or `up`; drawn for each phase")] = 0
 
     @model_validator(mode="after")
     def _never_too_short(self) -> Self:
         if min(self.down, self.up) - self.jitter < PHASE_MS_MIN:
-            raise invalid(f"with jitter, `down` and `up` must be at least {PHASE_MS_MIN}ms; lower the jitter")
+            raise ValueError(f"with jitter, `down` and `up` must be at least {PHASE_MS_MIN}ms; lower the jitter")
         return self
 
     def impact(self) -> Impact:
@@ -185,11 +182,4 @@ class Flap(LinkFault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own times matter
         if self.for_ is not None and self.down + self.jitter >= self.for_:
-            yield Problem(
-                ("down",), "the fault ends before connections are accepted once: shorten `down`, or use refuse"
-            )
-
-    async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        injection = FlapInjection(draws["phases_ms"])
-        await injection.resolve(self, context, draws)
-        return injection
+            yield Problem(("down",), "the fault ends before its first `up` phase: shorten `down`, or use refuse")

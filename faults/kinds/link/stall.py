@@ -14,8 +14,8 @@ from typing import Literal
 
 from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, Draws, ExclusiveResource, Injection, InjectionContext, Report
-from aftershock.faults.kinds.link.base import SILENCE_US, LinkFault, ToxicInjection, silence_witness, toxic_on
-from aftershock.faults.runtime.probing import answering_links
+from aftershock.faults.kinds.link.base import LinkFault, ToxicInjection, link_targets, toxic_on
+from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import run_to_completion, with_timeout
 from aftershock.faults.runtime.world import Probe
@@ -91,6 +91,7 @@ class Stall(LinkFault):
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await resolve(self.link, context.world, draws)
         toxics = {stream: toxic_on(stream, context.fault, "bandwidth", {"rate": 0}) for stream in streams}
-        injection = StallInjection(context, toxics, await self.target_roles(streams, context.world))
+        targets = link_targets(streams, await self.target_roles(streams, context.world))
+        injection = StallInjection(context, targets, toxics)
         await injection.connect()
         return injection

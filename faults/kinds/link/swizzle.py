@@ -14,6 +14,7 @@ only when both racks are healed.
 import asyncio
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -30,52 +31,36 @@ from aftershock.faults.kinds.fault import (
     Report,
     report_each_second,
 )
-from aftershock.faults.kinds.link.base import (
-    SILENCE_US,
-    link_roles,
-    link_targets,
-    permutation,
-    silence_witness,
-    toxic_on,
-)
+from aftershock.faults.kinds.link.base import link_roles, link_targets, toxic_on
+from aftershock.faults.kinds.link.cut import permutation
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration, format_duration
-from aftershock.faults.runtime.probing import answering_links, wait_until_answering
+from aftershock.faults.runtime.probing import SILENCE_US, answering_links, silence_witness, wait_until_answering
 from aftershock.faults.runtime.record import Undo, Witness
 from aftershock.faults.runtime.waiting import run_to_completion
-from aftershock.faults.targets.links import LinkStream, links_of_rack
+from aftershock.faults.targets.links import links_of_rack
 from aftershock.faults.targets.values import Link, Toxic
 
 PLATEAU_MS = SILENCE_US // 1000 + 800  # time that all racks must be cut for a probe of their silence
 RACKS_MIN = 2
 
 
+@dataclass(eq=False)
 class SwizzleInjection(Injection):
     """Toxics of the racks, added in one order and removed in another.
 
-    ``toxics``: proxies and toxics by rack; ``cut``: the racks that are cut off now.
+    ``toxics``: proxies and toxics by rack; ``reachable``: the links that answered before the fault; ``cut``: the racks
+    that are cut off now.
     """
 
-    def __init__(
-        self,
-        context: InjectionContext,
-        streams: Mapping[str, Sequence[LinkStream]],
-        order: Sequence[str],
-        roles: Mapping[str, Any],
-    ) -> None:
-        self.context = context
-        self.toxics: dict[str, list[tuple[str, Toxic]]] = {}
-        for rack, rack_streams in streams.items():
-            fault = f"{context.fault}:{rack}"  # the rack at the other end has a toxic of its own on the stream
-            self.toxics[rack] = [
-                (stream.link.proxy, toxic_on(stream, fault, "timeout", {"timeout": 0})) for stream in rack_streams
-            ]
+    toxics: Mapping[str, Sequence[tuple[str, Toxic]]]
+    reachable: Sequence[Link]
+
+    def __post_init__(self) -> None:
         self.toxic_names = {(proxy, toxic.name) for toxics in self.toxics.values() for proxy, toxic in toxics}
-        self.cut = list(order[:1])
-        self.injected = False
-        self.reachable: Sequence[Link] = ()
-        self.targets = link_targets((stream.link for own in streams.values() for stream in own), roles)
         self.undo = Undo("remove_toxics", {"toxics": sorted([proxy, name] for proxy, name in self.toxic_names)})
+        self.cut: list[str] = self.targets.roles["cut"][:1]
+        self.injected = False
         self.update_lock = asyncio.Lock()  # a read-back must not see half of a change
 
     async def inject(self) -> None:
@@ -141,9 +126,7 @@ class Swizzle(Fault):
     family = "rack and group"
     band = Band("#5b3a29", "swizzle")
     proof = "Toxiproxy lists exactly the toxics due at each second. No link answers while all racks are cut off."
-    remedy = (
-        "The toxics are removed rack by rack, and every link answers again. The heal closes every affected connection."
-    )
+    remedy = "The toxics are removed rack by rack, which closes every affected connection. Every link answers again."
     exposure_target = "links"
     drops_traffic = True
     exclusive_resources = (ExclusiveResource("traffic", "links", by_plan=False),)
@@ -152,9 +135,7 @@ class Swizzle(Fault):
 
     kind: Literal["swizzle"] = "swizzle"
     among: Annotated[tuple[str, ...], Field(description="the racks to cut off; by default all racks")] = ()
-    period: Annotated[
-        Duration, Field(ge=100, le=600_000, description="time between two cuts, and between two heals")
-    ] = 1_000
+    period: Annotated[Duration, Field(ge=100, le=600_000, description="time between two cuts or two heals")] = 1_000
 
     def impact(self) -> Impact:
         return "unknown"  # the journal does not record when each rack is cut off
@@ -172,8 +153,7 @@ class Swizzle(Fault):
             yield Problem(
                 where, "a swizzle needs two or more racks, and a rack may be listed only once: correct the list"
             )
-        unknown = [rack for rack in self.among if rack not in plan.cluster.racks]
-        if unknown:
+        if unknown := [rack for rack in self.among if rack not in plan.cluster.racks]:
             yield Problem(("among",), f"the cluster has no rack `{unknown[0]}`: use {', '.join(plan.cluster.racks)}")
         least_ms = 2 * (len(racks) - 1) * self.period + PLATEAU_MS
         if self.for_ is not None and self.for_ < least_ms:
@@ -190,6 +170,10 @@ class Swizzle(Fault):
         all_streams = [stream for own in streams.values() for stream in own]
         roles = await link_roles(f"racks {', '.join(cut)}", all_streams, context.world)
         roles |= {"cut": list(cut), "heal": list(heal), "period_ms": self.period}
-        injection = SwizzleInjection(context, streams, cut, roles)
-        injection.reachable = await answering_links((stream.link for stream in all_streams), context)
-        return injection
+        toxics = {
+            # the id has the rack, because a stream between two racks gets a toxic for each of its two ends
+            rack: [(s.link.proxy, toxic_on(s, f"{context.fault}:{rack}", "timeout", {"timeout": 0})) for s in own]
+            for rack, own in streams.items()
+        }
+        reachable = await answering_links((stream.link for stream in all_streams), context)
+        return SwizzleInjection(context, link_targets(all_streams, roles), toxics, reachable)

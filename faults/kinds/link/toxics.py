@@ -25,8 +25,9 @@ connection. The last message is truncated.
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -41,21 +42,14 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
 )
-from aftershock.faults.kinds.link.base import (
-    SHARE,
-    LinkFault,
-    ToxicInjection,
-    foreign_latency_ms,
-    links_to_running_brokers,
-    toxic_on,
-)
+from aftershock.faults.kinds.link.base import SHARE, LinkFault, ToxicInjection, link_targets, toxic_on
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import ByteRate, Duration, Size
-from aftershock.faults.runtime.probing import answering_links
+from aftershock.faults.runtime.probing import answering_links, links_to_running_brokers
 from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.world import Probe
-from aftershock.faults.targets.links import LinkStream, resolve
-from aftershock.faults.targets.values import Exchange, Link, Toxic
+from aftershock.faults.targets.links import resolve
+from aftershock.faults.targets.values import Exchange, Link
 
 ROOM_MS = 2_000  # further time that an exchange may take on a busy host
 SLACK_MS = 300  # usual time of an exchange beyond the fault's effect
@@ -71,20 +65,26 @@ class Reading(NamedTuple):
     ok: bool
 
 
+@dataclass(eq=False)
 class MeasuredInjection(ToxicInjection):
-    """Toxics whose effect shows on connections of the harness. ``what`` and ``unit`` are fields of the witness."""
+    """Toxics whose effect shows on connections of the harness. ``what`` and ``unit`` are fields of the witness.
+
+    ``before``: the sample of each link before the fault, for kinds that compare with it.
+    """
 
     what: ClassVar[str]
     unit: ClassVar[str]
-
-    def __init__(
-        self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any], fault: Any
-    ) -> None:
-        super().__init__(context, toxics, roles)
-        self.fault = fault
+    fault: Any
+    before: dict[Link, float] = field(default_factory=dict, init=False)
 
     async def measure_before(self) -> None:
         self.reachable = await answering_links(self.streams, self.context)
+        samples = {link: await self.sample(link) for link in self.reachable}
+        self.before = {link: sample for link, sample in samples.items() if sample is not None}
+
+    async def sample(self, link: Link) -> float | None:  # noqa: ARG002 -- for kinds that compare with the state before
+        """Measure a link before or during the fault, in ``unit``; None if the link doesn't answer."""
+        return None
 
     @abstractmethod
     async def read(self, link: Link) -> Reading | None:
@@ -94,20 +94,18 @@ class MeasuredInjection(ToxicInjection):
         """Measure every usable link. The witness describes the first link that does not show the fault, if any."""
         disabled = await self.context.world.disabled()
         running = await links_to_running_brokers(self.reachable, self.context)
-        results = await asyncio.gather(*(self._read_or_none(link) for link in running if link.proxy not in disabled))
-        readings = [reading for reading in results if reading is not None]
+        links = [link for link in running if link.proxy not in disabled]
+        results = await asyncio.gather(*map(self.read, links), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, FaultError):
+                raise result
+        readings = [reading for reading in results if isinstance(reading, Reading)]
         if not readings:
             what = "no broker answers at the end of these links; the toxics read back are the witness"
             return Witness(what, 0, 0, "probes", 0, ok=True)
         reading = next((reading for reading in readings if not reading.ok), readings[0])
         what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
         return Witness(what, reading.asked, round(reading.observed, 3), self.unit, len(readings), reading.ok)
-
-    async def _read_or_none(self, link: Link) -> Reading | None:
-        try:
-            return await self.read(link)
-        except FaultError:
-            return None
 
     @asynccontextmanager
     async def connection(self, link: Link) -> AsyncIterator[Probe]:
@@ -146,7 +144,8 @@ class ToxicFault(LinkFault):
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await resolve(self.link, context.world, draws)
         toxics = {stream: toxic_on(stream, context.fault, self.toxic, self.attributes()) for stream in streams}
-        injection = self.injection(context, toxics, await self.target_roles(streams, context.world), self)
+        targets = link_targets(streams, await self.target_roles(streams, context.world))
+        injection = self.injection(context, targets, toxics, self)
         await injection.measure_before()
         return injection
 
@@ -186,7 +185,7 @@ class Blackhole(ToxicFault):
 
     kind: Literal["blackhole"] = "blackhole"
     timeout: Annotated[
-        Duration, Field(ge=100, le=60_000, description="a connection is closed after this time without data")
+        Duration, Field(ge=100, le=60_000, description="time from a connection's last data to its close")
     ]
 
     def impact(self) -> Impact:
@@ -197,9 +196,7 @@ class Blackhole(ToxicFault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
         if self.for_ is not None and self.timeout >= self.for_:
-            yield Problem(
-                ("timeout",), "the fault ends before a connection can be closed: shorten `timeout`, or use cut"
-            )
+            yield Problem(("timeout",), "the fault ends before a connection is closed: shorten `timeout`, or use cut")
 
 
 class Reset(ToxicFault):
@@ -229,7 +226,7 @@ class Reset(ToxicFault):
 
 
 class SlowCloseInjection(MeasuredInjection):
-    """Links that pass closes on late. ``before``: the time of a close on each link before the fault, in ms."""
+    """Links that pass closes on late. A sample is the time of the fastest close."""
 
     what = "rise of the fastest of three closes, passed on to the broker and back"
     unit = "ms"
@@ -238,44 +235,37 @@ class SlowCloseInjection(MeasuredInjection):
     def measuring_us(self) -> int:
         return (2 * int(self.fault.delay) + SLACK_MS) * 1000
 
-    async def measure_before(self) -> None:
-        await super().measure_before()
-        fastest = {link: await self._fastest_ms(link) for link in self.reachable}
-        self.before = {link: ms for link, ms in fastest.items() if ms is not None}
-
     async def read(self, link: Link) -> Reading | None:
-        ms = await self._fastest_ms(link)
+        ms = await self.sample(link)
         if ms is None or link not in self.before:
             return None
         asked_ms, rise_ms = self.fault.delay * len(self.streams[link]), ms - self.before[link]
         return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
 
-    async def _fastest_ms(self, link: Link) -> float | None:
-        closes = await asyncio.gather(*(self._close_ms(link) for _ in range(PROBES)))
-        return min((ms for ms in closes if ms is not None), default=None)
+    async def sample(self, link: Link) -> float | None:
+        async def close_ms() -> float | None:
+            try:
+                async with self.connection(link) as probe:
+                    result = await probe.ask(0, ROOM_MS)  # the connection must reach the broker before it can be closed
+                    return await probe.close_ms(2 * self.fault.delay + ROOM_MS) if result.end == "answered" else None
+            except FaultError:
+                return None
 
-    async def _close_ms(self, link: Link) -> float | None:
-        try:
-            async with self.connection(link) as probe:
-                result = await probe.ask(0, ROOM_MS)  # the connection must reach the broker before it can be closed
-                return await probe.close_ms(2 * self.fault.delay + ROOM_MS) if result.end == "answered" else None
-        except FaultError:
-            return None
+        closes = await asyncio.gather(*(close_ms() for _ in range(PROBES)))
+        return min((ms for ms in closes if ms is not None), default=None)
 
 
 class SlowClose(ToxicFault):
     """Pass the close of connections over some links on late."""
 
     band = Band("#7b4173", "slow_close")
-    proof = (
-        "The close of the harness's own connections is passed on late. Toxiproxy lists the toxics (read each second)."
-    )
+    proof = "Closes of the harness's own connections arrive late. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed, and the delayed closes are passed on."
     toxic = "slow_close"
     injection = SlowCloseInjection
 
     kind: Literal["slow_close"] = "slow_close"
-    delay: Annotated[Duration, Field(ge=50, le=60_000, description="of a close, on each stream")]
+    delay: Annotated[Duration, Field(ge=50, le=60_000, description="delay of a close, on each stream")]
 
     def impact(self) -> Impact:
         return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the limit of `moments`
@@ -289,40 +279,33 @@ class SlowClose(ToxicFault):
 
 
 BALLAST_MS = 400  # the ballast of a request is what the rate allows in this time
-ABOVE = 1.1  # of the requested rate; Toxiproxy's timers are late, and a request has bytes besides its ballast
-BELOW = 0.9  # of the rate before the fault; a higher rate shows no limit
+ABOVE = 1.1  # largest share of the requested rate: Toxiproxy's timers are late, and a request is more than its ballast
+BELOW = 0.9  # largest share of the rate before the fault: a higher rate shows no limit
 
 
 class BandwidthInjection(MeasuredInjection):
-    """Links with limited bandwidth. ``before``: the rate of each link before the fault, in bytes a second."""
+    """Links with limited bandwidth. A sample is the rate over one connection."""
 
     what = "rate in both directions over one connection of the harness"
     unit = "B/s"
 
-    def __init__(
-        self, context: InjectionContext, toxics: Mapping[LinkStream, Toxic], roles: Mapping[str, Any], fault: Any
-    ) -> None:
-        super().__init__(context, toxics, roles, fault)
-        self.ballast_bytes = min(1_000_000, max(300, fault.rate * BALLAST_MS // 1000))
-        self.ballast_ms = self.ballast_bytes * 1000 // fault.rate
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ballast_bytes = min(1_000_000, max(300, self.fault.rate * BALLAST_MS // 1000))
+        self.ballast_ms = self.ballast_bytes * 1000 // self.fault.rate
 
     @property
     def measuring_us(self) -> int:
         return (2 * int(self.ballast_ms) + SLACK_MS) * 1000
 
-    async def measure_before(self) -> None:
-        await super().measure_before()
-        rates = {link: await self._rate(link) for link in self.reachable}
-        self.before = {link: rate for link, rate in rates.items() if rate is not None}
-
     async def read(self, link: Link) -> Reading | None:
-        rate = await self._rate(link)
+        rate = await self.sample(link)
         if rate is None or link not in self.before:
             return None
         ok = rate <= ABOVE * self.fault.rate and rate <= BELOW * self.before[link]
         return Reading(link, self.fault.rate, rate, ok)
 
-    async def _rate(self, link: Link) -> float | None:
+    async def sample(self, link: Link) -> float | None:
         exchange = await self.exchange(link, self.ballast_bytes, 4 * self.ballast_ms + ROOM_MS)
         if exchange is None or exchange.end != "answered":
             return None
@@ -341,7 +324,8 @@ class Bandwidth(ToxicFault):
 
     kind: Literal["bandwidth"] = "bandwidth"
     rate: Annotated[
-        ByteRate, Field(ge=1000, multiple_of=1000, description="of each connection, in whole kilobytes per second")
+        ByteRate,
+        Field(ge=1000, multiple_of=1000, description="limit of each connection, in whole kB per second"),
     ]
 
     def attributes(self) -> dict[str, int]:
@@ -352,7 +336,7 @@ PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
 
 
 class SliceInjection(MeasuredInjection):
-    """Sliced links. ``before``: the fastest request on each link, in ms, without the delays of other faults."""
+    """Sliced links. A sample is the time of the fastest request, without the delays of other faults."""
 
     what = "rise of the fastest of three requests with ballast"
     unit = "ms"
@@ -361,17 +345,16 @@ class SliceInjection(MeasuredInjection):
     def measuring_us(self) -> int:
         return (4 * PIECES * int(self.fault.delay) + SLACK_MS) * 1000  # twice the minimum number of pauses, both ways
 
-    async def measure_before(self) -> None:
-        await super().measure_before()
-        foreign_ms = await foreign_latency_ms(self.reachable, self.toxic_names, self.context)
-        fastest = {link: await self._fastest(link) for link in self.reachable}
-        self.before = {link: result.ms - foreign_ms[link] for link, result in fastest.items() if result is not None}
+    async def sample(self, link: Link) -> float | None:
+        foreign_ms = await self.foreign_latency_ms()
+        result = await self._fastest(link)
+        return None if result is None else result.ms - foreign_ms[link]
 
     async def read(self, link: Link) -> Reading | None:
         result = await self._fastest(link)
         if result is None or link not in self.before:
             return None
-        foreign_ms = await foreign_latency_ms([link], self.toxic_names, self.context)
+        foreign_ms = await self.foreign_latency_ms()
         pauses = sum((crossed - 1) // self.fault.average_size for crossed in self.crossed_bytes(link, result))
         asked_ms, rise_ms = pauses * self.fault.delay, result.ms - self.before[link] - foreign_ms[link]
         return Reading(link, asked_ms, rise_ms, rise_ms >= SHARE * asked_ms)
@@ -388,15 +371,13 @@ class Slice(ToxicFault):
     """Split the data that is sent over some links into small pieces."""
 
     band = Band("#e7ba52", "slice")
-    proof = (
-        "Requests with ballast are slower by the pauses between pieces. Toxiproxy lists the toxics (read each second)."
-    )
+    proof = "Large requests are slower by the pauses between pieces. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open."
     toxic = "slicer"
     injection = SliceInjection
 
     kind: Literal["slice"] = "slice"
-    average_size: Annotated[Size, Field(ge=16, le=10_000, description="largest piece; most pieces are over half of it")]
+    average_size: Annotated[Size, Field(ge=16, le=10_000, description="largest piece; most pieces exceed half of it")]
     delay: Annotated[Duration, Field(ge=1, le=1_000, description="pause after each piece")] = 10
 
     def attributes(self) -> dict[str, int]:
@@ -438,7 +419,15 @@ class LimitData(ToxicFault):
     injection = LimitDataInjection
 
     kind: Literal["limit_data"] = "limit_data"
-    bytes_: Annotated[Size, Field(alias="bytes", ge=1, le=10_000_000, description="of each stream of each connection")]
+    bytes_: Annotated[
+        Size,
+        Field(
+            alias="bytes",
+            ge=1,
+            le=10_000_000,
+            description="limit of each stream of a connection",
+        ),
+    ]
 
     def attributes(self) -> dict[str, int]:
         return {"bytes": self.bytes_}

@@ -31,6 +31,7 @@ from aftershock.faults.targets.values import BrokerId, BrokerState, PartitionSta
 
 RETURN_DEADLINE_MS = 60_000
 EXITED_DEADLINE_MS = 5_000  # until the engine reports the exit of a killed or stopped node
+LAG_MAX = 2  # records: the active controller appends one each half a second, and a voter in sync lags by it
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 """``broker.session.timeout.ms`` of each profile: after it the controller fences a silent broker."""
 
@@ -55,14 +56,7 @@ class NodeInjection(Injection):
 
     async def wait_until_down(self, deadline_ms: int) -> None:
         """Wait until the container is ``down``; raise FaultError after the deadline."""
-
-        async def not_down() -> str | None:
-            state = await self.context.world.state(self.victim)
-            if state == self.down:
-                return None
-            return f"node {self.victim} should be {self.down} but its container is {state}"
-
-        await wait_until(not_down, self.context.clock, deadline_ms)
+        await wait_for_state(self.victim, self.down, self.context, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Read the node's state back each second: an engine's restart policy would shorten the fault."""
@@ -112,14 +106,21 @@ class NodeFault(Fault):
         return self.injection(context, victim, roles, led)
 
 
+async def wait_for_state(node: BrokerId, due: BrokerState, context: InjectionContext, deadline_ms: int) -> None:
+    """Wait until the node's container has this state; raise FaultError after the deadline."""
+
+    async def mismatch() -> str | None:
+        state = await context.world.state(node)
+        return None if state == due else f"node {node} should be {due} but its container is {state}"
+
+    await wait_until(mismatch, context.clock, deadline_ms)
+
+
 async def require_running(node: BrokerId, world: World) -> None:
     """Raise FaultError if the node is down or paused: the fault would have no effect of its own."""
     state = await world.state(node)
     if state != "running":
-        raise FaultError(
-            f"node {node} is {state} already, so this fault would have no effect; let the other fault on the node heal "
-            "first"
-        )
+        raise FaultError(f"node {node} is {state} already; let the other fault on the node heal first")
 
 
 async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, ...]:
@@ -150,8 +151,8 @@ async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> No
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
     """Return None once the node answers, is registered and in the ISR of all its partitions, else what is missing.
 
-    It must answer first: until the cluster notices its absence, registration and ISR still show the state before the
-    fault.
+    The answer is checked first: until the cluster notices that the node is gone, registration and ISR still show the
+    state before the fault.
     """
     world = context.world
     if await world.state(node) != "running":
@@ -168,8 +169,22 @@ async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> st
     return f"it is out of the ISR of {len(missing)} partitions, {missing[0].topic}/{missing[0].partition} first"
 
 
+async def quorum_lag_reason(node: BrokerId, context: InjectionContext) -> str | None:
+    """Return None once a voter follows the metadata quorum, else how far it is behind the active controller."""
+    lag = (await context.world.quorum_lag()).get(node)
+    if lag is not None and lag <= LAG_MAX:
+        return None
+    return f"node {node} is {'an unknown number of' if lag is None else lag} records behind the active controller"
+
+
+def count_new_epochs(before: Iterable[PartitionState], now: Iterable[PartitionState]) -> int:
+    """Return how many of the partitions in ``before`` have a higher leader epoch now."""
+    epochs = {(state.topic, state.partition): state.leader_epoch for state in now}
+    return sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in before)
+
+
 def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> Iterator[Problem]:
     """Yield a warning if controllers are brokers as well."""
     if plan.cluster is not None and plan.cluster.controllers == 0:
-        sentence = "the controller is a broker as well, so clients may be affected by the loss of that broker: "
-        yield Problem(place, sentence + "set `controllers: 3` in the plan's `cluster` to tell the two effects apart")
+        sentence = "the controller is a broker as well, so the fault also takes that broker away from clients: "
+        yield Problem(place, sentence + "set `controllers: 3` in the plan's `cluster` to separate the two effects")

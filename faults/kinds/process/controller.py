@@ -12,6 +12,7 @@ controller was arbitrary before the fault as well.
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -31,6 +32,7 @@ from aftershock.faults.kinds.process.base import (
     RETURN_DEADLINE_MS,
     KillInjection,
     combined_node_warnings,
+    quorum_lag_reason,
     require_running,
     wait_until_in_service,
 )
@@ -41,8 +43,7 @@ from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, r
 from aftershock.faults.targets.values import BrokerId, Quorum
 
 ELECTED_DEADLINE_MS = 30_000  # 2.5 to 4 s on a quiet host
-LAG_MAX = 1  # the leader appends a record each half a second, and followers fetch it at once
-QUORUM_MIN = 3  # voters, so that one may be lost
+QUORUM_MIN = 3  # voters: the quorum survives the loss of a voter
 
 
 class ControllerFault(Fault):
@@ -62,7 +63,7 @@ class ControllerFault(Fault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         cluster = plan.cluster
         if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < QUORUM_MIN:
-            sentence = "no other controller can take over from the only controller: set `controllers: 3` in the plan's "
+            sentence = "the only controller has no successor: set `controllers: 3` in the plan's "
             yield Problem(("kind",), sentence + "`cluster`")
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
@@ -73,7 +74,7 @@ class ControllerFault(Fault):
         await require_running(before.controller, context.world)
         topics = sorted({state.topic for state in await context.world.partitions()})
         rack = context.world.racks().get(before.controller)
-        # every topic is a target: all clients are affected while there is no controller
+        # every topic is a target: a cluster without a controller affects all clients
         roles = {"epoch": before.epoch, "rack": rack}
         return self.create_injection(context, before, Targets((before.controller,), topics=tuple(topics), roles=roles))
 
@@ -99,10 +100,7 @@ async def wait_for_voter(node: BrokerId, context: InjectionContext) -> None:
     """Return once a voter that was away is in service and follows the quorum; raise FaultError after a deadline."""
 
     async def behind() -> str | None:
-        lag = (await context.world.quorum_lag()).get(node)
-        if lag is not None and lag <= LAG_MAX:
-            return None
-        return f"node {node} is {lag} records behind the quorum's leader"
+        return await quorum_lag_reason(node, context)
 
     await wait_until_in_service(node, context)
     await wait_until(behind, context.clock, RETURN_DEADLINE_MS)
@@ -156,18 +154,15 @@ class KillController(ControllerFault):
 By = Literal["restart", "pause", "kill"]
 
 
+@dataclass(eq=False)
 class MoveControllerInjection(Injection):
     """Change of the active controller. ``before``: controller and epoch before."""
 
-    def __init__(self, context: InjectionContext, before: Quorum, by: By, targets: Targets) -> None:
-        self.context = context
-        self.before = before
-        self.by = by
-        self.targets = targets
-        self.undo = Undo("resume" if by == "pause" else "start", {"broker": before.controller})
+    before: Quorum
+    by: By
 
     async def inject(self) -> None:
-        """Stop, pause or kill it, wait until another is elected, and bring it back."""
+        """Stop, pause or kill the controller, wait until another node is elected, and bring the node back."""
         world = self.context.world
         take_away = {"restart": world.stop, "pause": world.pause, "kill": world.kill}[self.by]
         await run_to_completion(take_away(self.before.controller))
@@ -196,4 +191,5 @@ class MoveController(ControllerFault):
     by: Annotated[By, Field(description="how the active controller is taken away")] = "restart"
 
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
-        return MoveControllerInjection(context, before, self.by, targets)
+        undo = Undo("resume" if self.by == "pause" else "start", {"broker": before.controller})
+        return MoveControllerInjection(context, targets, before, self.by, undo=undo)

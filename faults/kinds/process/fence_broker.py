@@ -10,7 +10,8 @@ are fenced together. Nodes of one rack have no link between them, so the active 
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -25,7 +26,7 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
 )
-from aftershock.faults.kinds.link.base import ToxicInjection, toxic_on
+from aftershock.faults.kinds.link.base import ToxicInjection, link_targets, toxic_on
 from aftershock.faults.kinds.process.base import (
     RETURN_DEADLINE_MS,
     SESSION_TIMEOUT_MS,
@@ -34,7 +35,7 @@ from aftershock.faults.kinds.process.base import (
 )
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import format_duration
-from aftershock.faults.runtime.record import Targets, Witness
+from aftershock.faults.runtime.record import Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, wait_until
 from aftershock.faults.targets.links import LinkStream
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
@@ -44,11 +45,12 @@ FENCED_DEADLINE_MS = 30_000
 READ_US = 300_000  # upper bound for reading the registered brokers
 
 
+@dataclass(eq=False)
 class FenceInjection(ToxicInjection):
     """Cut of a rack's controller links. ``fenced``: the rack's brokers."""
 
     measuring_us = READ_US
-    fenced: frozenset[BrokerId] = frozenset()
+    fenced: frozenset[BrokerId]
 
     async def inject(self) -> None:
         """Cut the links, and wait until the brokers are fenced."""
@@ -87,9 +89,7 @@ class FenceBroker(Fault):
 
     family = "Kafka"
     band = Band("#637939", "fence")
-    proof = (
-        "The metadata of the other brokers shows the broker as fenced. Toxiproxy lists the toxics (read each second)."
-    )
+    proof = "Metadata of the other brokers shows the broker as fenced. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. The broker is registered and unfenced, and is in the ISR of all its partitions."
     exposure_target = "brokers"
     exclusive_resources = (ExclusiveResource("registration", "brokers"),)
@@ -97,10 +97,10 @@ class FenceBroker(Fault):
     allowance_ms = 6_000  # it is unfenced 1-3 s after the cut is healed
 
     kind: Literal["fence_broker"] = "fence_broker"
-    broker: Annotated[RoleText, Field(description="by default the first broker that can be fenced")] | None = None
+    broker: RoleText | None = Field(default=None, description="by default the first broker that can be fenced")
 
     def impact(self) -> Impact:
-        return "unknown"  # until it is fenced, it leads and can't shrink an ISR; then it serves no client
+        return "unknown"  # until the broker is fenced, it leads and can't shrink an ISR; afterwards it serves no client
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         timeout_ms = SESSION_TIMEOUT_MS[plan.cluster.profile] if plan.cluster else 0
@@ -130,7 +130,6 @@ class FenceBroker(Fault):
         streams = [LinkStream(link, stream) for link in links for stream in get_args(Stream)]
         toxics = {stream: toxic_on(stream, context.fault, "timeout", {"timeout": 0}) for stream in streams}
         roles = {"asked": self.broker or "any that can be", "broker": broker, "rack": rack}
-        injection = FenceInjection(context, toxics, roles)
-        injection.fenced = frozenset(node for node in brokers_of(world) if racks[node] == rack)
-        injection.targets = Targets(tuple(sorted(injection.fenced)), injection.targets.links, roles=roles)
-        return injection
+        fenced = frozenset(node for node in brokers_of(world) if racks[node] == rack)
+        targets = replace(link_targets(streams, roles), brokers=tuple(sorted(fenced)))
+        return FenceInjection(context, targets, toxics, fenced)

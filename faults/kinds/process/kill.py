@@ -13,7 +13,9 @@ starts them together. Clients in the rack keep running. SIGKILL keeps the page c
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -67,10 +69,7 @@ DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """Repeated kills of one node.
-
-    ``deaths``, ``returns``: how often the node was seen dead, and how often back in service.
-    """
+    """Repeated kills of one node. ``deaths``: number of kills; ``returns``: number of returns into service."""
 
     every_us: int
     deaths = 0
@@ -133,15 +132,12 @@ class CrashLoop(NodeFault):
         return injection
 
 
+@dataclass(eq=False)
 class LoseRackInjection(Injection):
     """A kill of each node of one rack."""
 
-    def __init__(self, context: InjectionContext, rack: str, kills: list[KillInjection], roles: dict[str, Any]) -> None:
-        self.context = context
-        self.rack = rack
-        self.kills = kills
-        self.targets = Targets(brokers=tuple(kill.victim for kill in kills), roles=roles)
-        self.undo = all_of(kill.undo for kill in kills)
+    rack: str
+    kills: Sequence[KillInjection]
 
     async def inject(self) -> None:
         await asyncio.gather(*(kill.inject() for kill in self.kills))
@@ -192,7 +188,7 @@ class LoseRack(Fault):
         world = context.world
         victims = [BrokerId(node) for node, rack in sorted(world.racks().items()) if rack == self.rack]
         if not victims:
-            raise FaultError(f"rack {self.rack} has no node, so there is nothing to lose")
+            raise FaultError(f"rack {self.rack} has no nodes; name a rack with nodes")
         states = await world.partitions()
         roles: dict[str, Any] = {"asked": f"rack {self.rack}", "nodes": {}}
         kills = []
@@ -201,4 +197,5 @@ class LoseRack(Fault):
             led = tuple(state for state in states if state.leader == victim)
             roles["nodes"][str(victim)] = await node_duties(victim, led, world)
             kills.append(KillInjection(context, victim, {}, led))
-        return LoseRackInjection(context, self.rack, kills, roles)
+        targets = Targets(brokers=tuple(victims), roles=roles)
+        return LoseRackInjection(context, targets, self.rack, kills, undo=all_of(kill.undo for kill in kills))

@@ -11,6 +11,7 @@ JVM's own needs the kernel kills the process, which is a valid fault too; the he
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -32,20 +33,12 @@ from aftershock.faults.targets.roles import resolve
 from aftershock.faults.targets.values import BrokerId, Limits
 
 
+@dataclass(eq=False)
 class LimitInjection(Injection):
-    """Limits on one node. ``before``: its limits before; ``lowered``: those of the fault."""
+    """Limits on one node. ``lowered``: the limits during the fault."""
 
-    def __init__(
-        self, context: InjectionContext, victim: BrokerId, targets: Targets, before: Limits, lowered: Limits
-    ) -> None:
-        self.context = context
-        self.victim = victim
-        self.targets = targets
-        self.before = before
-        self.lowered = lowered
-        restore = Undo("restore_limits", {"broker": victim, **vars(before)})
-        # a node that ran out of memory was killed
-        self.undo = all_of([restore, Undo("start", {"broker": victim})])
+    victim: BrokerId
+    lowered: Limits
 
     @abstractmethod
     async def sample(self) -> None:
@@ -95,7 +88,11 @@ class LimitFault(NodeFault):
         lowered = self.lower(before)
         limits = {key: value for key, value in vars(lowered).items() if value is not None}
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world), **limits}
-        return self.limit_injection(context, victim, Targets(brokers=(victim,), roles=roles), before, lowered)
+        # a node that ran out of memory was killed, so the undo also starts the node
+        restore = Undo("restore_limits", {"broker": victim, **vars(before)})
+        undo = all_of([restore, Undo("start", {"broker": victim})])
+        targets = Targets(brokers=(victim,), roles=roles)
+        return self.limit_injection(context, targets, victim, lowered, undo=undo)
 
 
 class CpuQuotaInjection(LimitInjection):
@@ -135,7 +132,7 @@ USED_UP = 0.95  # share of the limit that counts as reached
 
 
 class MemoryLimitInjection(LimitInjection):
-    """Memory limit of one node. ``bytes_max``: maximum in use under it; ``killed``: by the kernel."""
+    """Memory limit of one node. ``bytes_max``: maximum in use under the limit; ``killed``: by the kernel."""
 
     bytes_max = 0
     killed = False
@@ -148,11 +145,11 @@ class MemoryLimitInjection(LimitInjection):
             self.bytes_max = max(self.bytes_max, await world.memory_used(self.victim))
 
     def limit_reached(self) -> Witness:
-        """Return the maximum in use, which must be close to the limit; or the kill."""
+        """Report the maximum in use, which must be close to the limit, or the kill by the kernel."""
         if self.killed:
             return Witness(f"node {self.victim} was killed under its memory limit", 1, 1, "kills", n=1, ok=True)
         limit_bytes = self.lowered.memory_bytes or 0
-        what = f"the most memory that node {self.victim} had in use under its limit"
+        what = f"largest memory use of node {self.victim} under its limit"
         return Witness(what, limit_bytes, self.bytes_max, "bytes", n=1, ok=self.bytes_max >= USED_UP * limit_bytes)
 
 

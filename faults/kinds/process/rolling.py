@@ -19,8 +19,8 @@ level that no older node supports.
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -35,10 +35,16 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
-    invalid,
     report_each_second,
 )
-from aftershock.faults.kinds.process.base import EXITED_DEADLINE_MS, RETURN_DEADLINE_MS, wait_until_in_service
+from aftershock.faults.kinds.process.base import (
+    EXITED_DEADLINE_MS,
+    RETURN_DEADLINE_MS,
+    count_new_epochs,
+    quorum_lag_reason,
+    wait_for_state,
+    wait_until_in_service,
+)
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import Duration
 from aftershock.faults.runtime.probing import probe_all
@@ -49,7 +55,6 @@ from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import brokers_of
 from aftershock.faults.targets.values import BrokerId
 
-LAG_MAX = 2  # records of the metadata log: one is written every half second, and a voter in sync lags by it
 MIN_ISR = "min.insync.replicas"
 
 
@@ -66,17 +71,13 @@ class Turn:
     grown: int
 
 
+@dataclass(eq=False)
 class RollingInjection(Injection):
-    """Stop and start of these nodes, one after the other."""
+    """Stop and start of these nodes, one after the other, with ``pause_ms`` between two nodes."""
 
-    def __init__(
-        self, context: InjectionContext, nodes: Sequence[BrokerId], pause_ms: int, roles: dict[str, Any]
-    ) -> None:
-        self.context = context
-        self.nodes = tuple(nodes)
-        self.pause_ms = pause_ms
-        self.turns: list[Turn] = []
-        self.targets = Targets(brokers=self.nodes, roles=roles)
+    nodes: Sequence[BrokerId]
+    pause_ms: int
+    turns: list[Turn] = field(default_factory=list, init=False)
 
     @abstractmethod
     async def take_down(self, node: BrokerId) -> None:
@@ -99,9 +100,7 @@ class RollingInjection(Injection):
             await self.bring_back(node)
             await self._wait_until_back(node)
             states = await retry_refused(world.partitions, clock, READ_DEADLINE_MS)
-            epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
-            grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in led)
-            self.turns.append(Turn(down, len(led), grown))
+            self.turns.append(Turn(down, len(led), count_new_epochs(led, states)))
 
     async def confirm_healed(self) -> None:
         for node in self.nodes:
@@ -118,10 +117,7 @@ class RollingInjection(Injection):
         async def behind() -> str | None:
             if links and "answered" not in await probe_all(links, self.context):
                 return f"controller {node} does not answer"
-            lag = (await world.quorum_lag()).get(node)
-            if lag is not None and lag <= LAG_MAX:
-                return None
-            return f"controller {node} is {lag} records behind the active controller"
+            return await quorum_lag_reason(node, self.context)
 
         await wait_until(behind, self.context.clock, RETURN_DEADLINE_MS)
 
@@ -173,7 +169,7 @@ async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[Br
     brokers = brokers_of(world)
     for node in candidates:
         if (state := await world.state(node)) != "running":
-            raise FaultError(f"node {node} is {state}, so it has no turn; let its other fault heal first")
+            raise FaultError(f"node {node} is {state} already; let the other fault on the node heal first")
     return sorted(candidates, key=lambda node: (node in brokers, node == active, node))
 
 
@@ -181,13 +177,8 @@ class RollingRestartInjection(RollingInjection):
     """Restart of all brokers."""
 
     async def take_down(self, node: BrokerId) -> None:
-
-        async def not_exited() -> str | None:
-            state = await self.context.world.state(node)
-            return None if state == "exited" else f"node {node} should be exited but its container is {state}"
-
         await run_to_completion(self.context.world.stop(node))
-        await wait_until(not_exited, self.context.clock, EXITED_DEADLINE_MS)
+        await wait_for_state(node, "exited", self.context, EXITED_DEADLINE_MS)
 
     async def bring_back(self, node: BrokerId) -> None:
         await run_to_completion(self.context.world.start(node))
@@ -211,16 +202,21 @@ class RollingRestart(RollingFault):
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         order = await rolling_order(context.world, sorted(brokers_of(context.world)))
-        injection = RollingRestartInjection(context, order, self.pause, {"asked": "every broker", "turns": list(order)})
-        injection.undo = all_of(Undo("start", {"broker": node}) for node in order)
-        return injection
+        targets = Targets(brokers=tuple(order), roles={"asked": "every broker", "turns": order})
+        undo = all_of(Undo("start", {"broker": node}) for node in order)
+        return RollingRestartInjection(context, targets, order, self.pause, undo=undo)
 
 
 RAISED_DEADLINE_MS = 15_000
 
 
+@dataclass(eq=False, kw_only=True)
 class RollingUpgradeInjection(RollingInjection):
-    """Replacement of all nodes. ``before``: versions; ``levels_before``: highest metadata level of each broker."""
+    """Replacement of all nodes by version ``to``.
+
+    ``before``: version of each node before; ``levels_before``: highest metadata level that each broker supported;
+    ``level``: the finalised metadata level before.
+    """
 
     to: str
     finalize: bool
@@ -259,7 +255,7 @@ class RollingUpgradeInjection(RollingInjection):
         features = await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS)
         rise = features[METADATA_VERSION] - self.level
         due_rise = min((await self._supported_levels()).values()) - self.level if self.finalize else 0
-        what = f"levels by which the finalised {METADATA_VERSION} is above {self.level}"
+        what = f"rise of the finalised {METADATA_VERSION} above {self.level}"
         report(Witness(what, due_rise, rise, "levels", 1, ok=rise == due_rise and bool(self.turns)))
         await report_each_second(self._levels_witness, report, self.context.clock, until_us)
 
@@ -298,9 +294,7 @@ class RollingUpgrade(RollingFault):
         "With `for`, or if the upgrade is interrupted, each node runs its old version again and is in service. "
         "After `finalize` no node can return to the old version, so every node is started in the new version."
     )
-    permanent_effect = (
-        "Without `for`, the nodes stay at the new version. With `finalize`, the metadata level stays raised as well."
-    )
+    permanent_effect = "Without `for`, the nodes stay at the new version. With `finalize`, so does the metadata level."
     for_rule = "optional"
     allowance_ms = 120_000  # for each node 6-12 s there, and as long back
 
@@ -311,8 +305,7 @@ class RollingUpgrade(RollingFault):
     @model_validator(mode="after")
     def _no_way_back(self) -> Self:
         if self.finalize and self.for_ is not None:
-            sentence = "a finalised upgrade can't be undone: remove `for` or `finalize`"
-            raise invalid(sentence)
+            raise ValueError("a finalised upgrade can't be undone: remove `for` or `finalize`")
         return self
 
     def kafka_versions(self) -> tuple[str, ...]:
@@ -337,12 +330,19 @@ class RollingUpgrade(RollingFault):
         await world.fetch(self.to)
         level = (await world.features())[METADATA_VERSION]
         roles = {"asked": f"every node to {self.to}", "turns": due, "from": sorted({*before.values()}), "to": self.to}
-        injection = RollingUpgradeInjection(context, due, self.pause, roles)
-        injection.to, injection.finalize, injection.before, injection.level = self.to, self.finalize, before, level
         levels = await supported_metadata_levels(context)
-        injection.levels_before = {node: highest for node, highest in levels.items() if node in due}
-        injection.undo = Undo("roll_back", {"nodes": [[node, before[node]] for node in reversed(due)], "level": level})
-        return injection
+        return RollingUpgradeInjection(
+            context,
+            Targets(brokers=tuple(due), roles=roles),
+            due,
+            self.pause,
+            to=self.to,
+            finalize=self.finalize,
+            before=before,
+            levels_before={node: highest for node, highest in levels.items() if node in due},
+            level=level,
+            undo=Undo("roll_back", {"nodes": [[node, before[node]] for node in reversed(due)], "level": level}),
+        )
 
 
 async def supported_metadata_levels(context: InjectionContext) -> dict[BrokerId, int]:

@@ -18,6 +18,7 @@ from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
     NodeFault,
     NodeInjection,
+    count_new_epochs,
     out_of_service_reason,
     wait_until_in_service,
 )
@@ -37,7 +38,7 @@ class StopInjection(NodeInjection):
         await self.wait_until_down(EXITED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that its leaderships had moved before its exit, and each second that it is down.
+        """Report that the node's leaderships moved before its exit, and each second that the node is down.
 
         The leaders are read right after the exit: a killed node would lead until its session times out.
         """
@@ -72,22 +73,21 @@ class RestartInjection(StopInjection):
     was_down = False
 
     async def inject(self) -> None:
-        """Stop it, wait until it is down, start it, and wait until it is in service."""
+        """Stop the node, start it once it has exited, and wait until it is in service."""
         await super().inject()
         self.was_down = True
         await run_to_completion(self.context.world.start(self.victim))
         await wait_until_in_service(self.victim, self.context)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that it was down and is back, and that its partitions had another leader since."""
+        """Report that the node exited and is in service, and that its partitions have had another leader since."""
         ok = self.was_down and await out_of_service_reason(self.victim, self.context) is None
         what = f"node {self.victim} exited and came back into service"
         report(Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok))
         if self.led:
             states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
-            epochs = {(state.topic, state.partition): state.leader_epoch for state in states}
-            grown = sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in self.led)
-            what = f"partitions that node {self.victim} led whose leader epoch has grown"
+            grown = count_new_epochs(self.led, states)
+            what = f"partitions led by node {self.victim} before the restart whose leader epoch has grown"
             report(Witness(what, len(self.led), grown, "partitions", len(states), ok=grown == len(self.led)))
 
 
@@ -118,7 +118,7 @@ class PauseInjection(NodeInjection):
         await run_to_completion(self.context.world.pause(self.victim))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second that it is paused, and once that it doesn't answer."""
+        """Report each second that the node is paused, and once that it doesn't answer."""
         report(await self.read_back())
         links = (link for link in self.context.world.links() if link.channel == "client" and link.broker == self.victim)
         if (link := next(links, None)) is not None:

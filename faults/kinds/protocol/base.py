@@ -1,7 +1,6 @@
 """Base classes of the protocol faults: a rule of the wire proxy, the requests it applies to, and its witnesses.
 
-A plan with such a fault runs on a cluster behind the wire proxy (``faults/wire_proxy``), through which all clients
-connect, whatever their implementation.
+In a plan with a protocol fault, every client connects through the wire proxy (``faults/wire_proxy``).
 
 Witnesses. The proxy counts what it did; a request that it altered counts as exposed to the fault. If an API can be
 probed, the rule is also observed from outside, by a request of our own to which the rule applies because of its client
@@ -11,7 +10,8 @@ already, or is not answered, later probes prove nothing and are not sent.
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, StrictInt, WithJsonSchema, model_validator
@@ -27,7 +27,6 @@ from aftershock.faults.kinds.fault import (
     InjectionContext,
     PlanContext,
     Report,
-    invalid,
 )
 from aftershock.faults.plan.document import Problem, did_you_mean
 from aftershock.faults.runtime.record import Targets, Undo, Witness
@@ -54,18 +53,13 @@ class ProbeResult(NamedTuple):
     ok: bool
 
 
+@dataclass(eq=False)
 class TamperInjection(Injection):
-    """One rule in force. ``before``: answer to the probe without it; None if no probe can show the fault."""
+    """One rule in force. ``before``: answer to the probe without the rule; None if no probe can show the fault."""
 
-    def __init__(
-        self, context: InjectionContext, fault: "TamperFault", rule: Mapping[str, Any], targets: Targets
-    ) -> None:
-        self.context = context
-        self.fault = fault
-        self.rule = rule
-        self.targets = targets
-        self.undo = Undo("remove_rules", {"rules": [context.fault]})
-        self.before: Answer | None = None
+    fault: "TamperFault"
+    rule: Mapping[str, Any]
+    before: Answer | None = None
 
     async def measure_before(self) -> None:
         """Probe without the rule; keep the answer if it does not look like the fault."""
@@ -119,9 +113,7 @@ class TamperInjection(Injection):
         """Read the rule back, with the number of requests it was applied to."""
         counters = await self._counters()
         if counters is None:
-            return Witness(
-                "the rule, read back from the proxy, which has no rule of this name", 1, 0, "rules", 1, ok=False
-            )
+            return Witness("rules of this name, read back from the proxy", 1, 0, "rules", 1, ok=False)
         what = f"requests altered, of {counters['matched']} that match the rule, as the proxy counts them"
         if counters["untouched"]:
             what += f"; {counters['untouched']} could not be decoded, and passed unchanged"
@@ -148,14 +140,18 @@ CHANCES = 1_024  # number of draws before the sequence repeats
 GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
 
 
-def _known(api: str) -> str:
-    if api not in API_KEYS:
-        sentence = f"Kafka has no API `{api}`; {did_you_mean(api, API_KEYS)}"
-        raise invalid(sentence)
-    return api
+def known_to_kafka(noun: str, names: Collection[str]) -> AfterValidator:
+    """Return a validator that refuses any other name, with the nearest valid name in the message."""
+
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"Kafka has no {noun} `{name}`; {did_you_mean(name, names)}")
+        return name
+
+    return AfterValidator(check)
 
 
-Api = Annotated[str, AfterValidator(_known), WithJsonSchema({"type": "string", "description": GRAMMAR})]
+Api = Annotated[str, known_to_kafka("API", API_KEYS), WithJsonSchema({"type": "string", "description": GRAMMAR})]
 
 
 class TamperFault(Fault):
@@ -168,40 +164,31 @@ class TamperFault(Fault):
     probes: ClassVar[int] = 1
     """Number of probes each time; the fastest counts, as a busy host only adds time."""
     allowance_ms = 1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
-    topic: Annotated[str, Field(description="only requests that name this topic")] | None = None
-    partition: (
-        Annotated[StrictInt, Field(ge=0, description="only requests that name this partition of `topic`")] | None
-    ) = None
+    topic: str | None = Field(default=None, description="only requests that name this topic")
+    partition: Annotated[StrictInt, Field(ge=0)] | None = Field(
+        default=None, description="only requests that name this partition of `topic`"
+    )
     client: ClientText | None = None
     op: Op | None = None
-    client_id: (
-        Annotated[
-            str,
-            Field(
-                min_length=1,
-                max_length=249,
-                description="only requests with this client.id, of a client that is not part of the plan",
-            ),
-        ]
-        | None
-    ) = None
-    nth: (
-        Annotated[StrictInt, Field(ge=1, description="only the n-th matching request, counted from the injection")]
-        | None
-    ) = None
-    probability: (
-        Annotated[float, Field(gt=0, lt=1, description="share of the matching requests, drawn by the compiler")] | None
-    ) = None
+    client_id: Annotated[str, Field(min_length=1, max_length=249)] | None = Field(
+        default=None, description="only requests with this client.id, of a client that is not part of the plan"
+    )
+    nth: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="only the n-th matching request, counted from the injection"
+    )
+    probability: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="share of the matching requests to which the rule applies, drawn by the compiler"
+    )
 
     @model_validator(mode="after")
     def _consistent_selectors(self) -> Self:
         if self.partition is not None and self.topic is None:
-            raise invalid("`partition` needs a `topic`: add it")
+            raise ValueError("`partition` needs a `topic`: add it")
         if self.op is not None and self.client is None:
-            raise invalid("`op` needs a `client`: add it")
+            raise ValueError("`op` needs a `client`: add it")
         for first, second in (("nth", "probability"), ("client", "client_id")):
             if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise invalid(f"`{first}` and `{second}` exclude each other: use one of them")
+                raise ValueError(f"`{first}` and `{second}` exclude each other: use one of them")
         return self
 
     @property
@@ -225,7 +212,7 @@ class TamperFault(Fault):
         return self.probing_ms + ROOM_MS
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most kinds draw nothing of their own
-        """Return the rule's action as in ``wire_proxy/rules.py``: ``do`` and its own fields."""
+        """Return the rule's action: ``do`` and the fields that ``wire_proxy/rules.py`` defines for it."""
         return {"do": self.kind}
 
     @abstractmethod
@@ -269,7 +256,8 @@ class TamperFault(Fault):
         rule |= {"chances": draws.get("chances", ""), **await self.resolved(context, draws), **self.rule_action(draws)}
         document = rule_from(rule).as_json()
         targets = Targets(topics=tuple(self.topics().values()), clients=tuple(clients), roles={"rule": document})
-        injection = TamperInjection(context, self, document, targets)
+        undo = Undo("remove_rules", {"rules": [context.fault]})
+        injection = TamperInjection(context, targets, self, document, undo=undo)
         await injection.measure_before()
         return injection
 

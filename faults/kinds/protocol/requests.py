@@ -40,10 +40,7 @@ SHARE = 0.8  # of the requested delay that a probe must show
 class DelayingFault(TamperFault):
     """Requests or responses of an API are late by ``delay``."""
 
-    proof = (
-        "A probe that matches the rule is slower by the requested delay. The proxy counts altered requests, read "
-        "each second."
-    )
+    proof = "A matching probe is slower by the requested delay. The proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is as fast as before."
 
     probes: ClassVar[int] = 3
@@ -62,14 +59,14 @@ class DelayingFault(TamperFault):
         """Expect a slower probe; a probe without an answer is as slow as the time it has waited."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
-        return ProbeResult("the round trip of a probe that matches the rule rose", self.delay, rise_ms, "ms", ok)
+        return ProbeResult("rise of the round trip of a matching probe", self.delay, rise_ms, "ms", ok)
 
 
 class LosingFault(TamperFault):
     """Requests or responses of an API are lost."""
 
     proof = (
-        "A probe that matches the rule gets no answer, and its connection is closed or stays silent as requested. "
+        "A matching probe gets no answer, and its connection is closed or silent as requested. "
         "The proxy counts altered requests (read each second)."
     )
     remedy = "The rule is removed, silent connections are closed, and a probe is answered."
@@ -77,7 +74,7 @@ class LosingFault(TamperFault):
     api: Api
     connection: Annotated[
         Literal["closed", "silent"],
-        Field(description="whether the connection is closed after the loss or stays open in silence"),
+        Field(description="state of the connection after the loss"),
     ] = "closed"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
@@ -90,15 +87,13 @@ class LosingFault(TamperFault):
 
     @property
     def limit_ms(self) -> int:
-        """A probe of a silent connection has no further time, because a late answer would disprove the silence."""
+        """Time limit of a probe. A probe of a silent connection gets no extra time: a late answer disproves silence."""
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect no answer, and the requested end of the connection."""
         lost = now.outcome == self.connection
-        return ProbeResult(
-            f"probes that match the rule, unanswered and {self.connection}", 1, float(lost), "probes", lost
-        )
+        return ProbeResult(f"matching probes, unanswered and {self.connection}", 1, float(lost), "probes", lost)
 
 
 class DelayRequest(DelayingFault):
@@ -117,7 +112,7 @@ class DelayResponse(DelayingFault):
     kind: Literal["delay_response"] = "delay_response"
     serial: Annotated[
         StrictBool,
-        Field(description="send the responses of a connection one at a time, each a `delay` after the previous one"),
+        Field(description="send the responses of a connection one after the other, with a `delay` before each"),
     ] = False
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:
@@ -164,9 +159,7 @@ class CloseMidFrame(TamperFault):
 
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
-    message: Annotated[
-        Literal["request", "response"], Field(description="the message of which only the first half arrives")
-    ] = "response"
+    message: Annotated[Literal["request", "response"], Field(description="only its first half arrives")] = "response"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": self.kind, "message": self.message}
@@ -174,6 +167,4 @@ class CloseMidFrame(TamperFault):
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect the connection's end without a whole answer."""
         closed = now.outcome == "closed"
-        return ProbeResult(
-            "probes that match the rule, with a connection that is closed", 1, float(closed), "probes", closed
-        )
+        return ProbeResult("matching probes whose connection was closed", 1, float(closed), "probes", closed)

@@ -32,11 +32,11 @@ import random
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, WithJsonSchema
+from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
-from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext, invalid
-from aftershock.faults.kinds.protocol.base import Api, ProbeResult, TamperFault
-from aftershock.faults.plan.document import Problem, did_you_mean
+from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext
+from aftershock.faults.kinds.protocol.base import Api, ProbeResult, TamperFault, known_to_kafka
+from aftershock.faults.plan.document import Problem
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import ERROR_CODES
@@ -59,13 +59,6 @@ class HintFault(TamperFault):
         return ProbeResult("hints that a probe gets", 0, 0, "hints", ok=False)
 
 
-def _known(error: str) -> str:
-    if error not in ERROR_CODES:
-        sentence = f"Kafka has no error `{error}`; {did_you_mean(error, ERROR_CODES)}"
-        raise invalid(sentence)
-    return error
-
-
 _ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}
 
 
@@ -78,7 +71,7 @@ class AnswerError(TamperFault):
 
     kind: Literal["answer_error"] = "answer_error"
     api: Api
-    error: Annotated[str, AfterValidator(_known), WithJsonSchema(_ERROR)]
+    error: Annotated[str, known_to_kafka("error", ERROR_CODES), WithJsonSchema(_ERROR)]
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": "answer_error", "error": ERROR_CODES[self.error]}
@@ -86,20 +79,16 @@ class AnswerError(TamperFault):
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect the error anywhere in the answer."""
         answered = ERROR_CODES[self.error] in now.errors
-        return ProbeResult(
-            f"probes that match the rule, answered with {self.error}", 1, float(answered), "probes", answered
-        )
+        return ProbeResult(f"matching probes answered with {self.error}", 1, float(answered), "probes", answered)
 
 
 _NONE = "none"
 _NOT_OFFERED = -1
 
 
-def _none_from_text(value: object) -> object:
-    return None if value == _NONE else value
-
-
-Cap = Annotated[Annotated[StrictInt, Field(ge=0, le=100)] | None, BeforeValidator(_none_from_text)]
+Cap = Annotated[
+    Annotated[StrictInt, Field(ge=0, le=100)] | None, BeforeValidator(lambda value: None if value == _NONE else value)
+]
 
 
 class CapVersions(TamperFault):
@@ -132,9 +121,7 @@ class CapVersions(TamperFault):
         caps = {api: _NOT_OFFERED if cap is None else cap for api, cap in self.versions.items()}
         within = [api for api, cap in caps.items() if now.versions.get(api, _NOT_OFFERED) <= cap]
         ok = now.outcome == "answered" and len(within) == len(caps)
-        return ProbeResult(
-            "APIs of which a probe is offered no version above the cap", len(caps), len(within), "APIs", ok
-        )
+        return ProbeResult("APIs offered to a probe with no version above the cap", len(caps), len(within), "APIs", ok)
 
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)

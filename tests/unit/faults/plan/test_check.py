@@ -45,7 +45,7 @@ slo:
 
 EXPECTED_PROBLEMS = """\
 plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
-plan.yaml:4:49: replication 5 exceeds the cluster's 3 brokers; lower it or add brokers
+plan.yaml:4:49: replication 5 exceeds the 3 brokers; lower it or add brokers
 plan.yaml:5:80: min.insync.replicas 4 exceeds replication 3, so no record can be produced; lower it
 plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mean `orders`?
 plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
@@ -104,7 +104,7 @@ def test_golden() -> None:
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it has no inverse: remove it"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: rotating 3 replicas 3 times has no effect: rotate by another number"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are the same, so no replica would move: name two brokers"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are equal, so no replica would move: name two brokers"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: replica of orders/0 in rack z}", "10:43: the cluster has no rack `z`; known here: a, b, c"),
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (groups are <group>-<arm>); did you mean `readers-baseline`?"),

@@ -61,8 +61,8 @@ def test_what_may_be_done(fault: str) -> None:
             "a kill is refused on an attached cluster: Aftershock did not start",
         ),
         ("{kind: cut, rack: b, at: 0s, for: 4s}", "a cut is refused on an attached cluster"),
-        ("{kind: move_controller, at: 0s, for: 4s}", "which only works on a launched cluster"),
-        ("{kind: recreate_topic, topic: orders, at: 0s}", "it is allowed for topics in `attach.create`"),
+        ("{kind: move_controller, at: 0s, for: 4s}", "only works on a launched cluster"),
+        ("{kind: recreate_topic, topic: orders, at: 0s}", "may delete only topics in `attach.create`"),
         (
             "{kind: config, broker: 1, set: {num.io.threads: 4}, at: 0s, for: 4s}",
             "which is not listed in `attach.brokers`",

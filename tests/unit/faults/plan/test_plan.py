@@ -162,7 +162,7 @@ def test_dangerous_settings_pass_no_check() -> None:
     [
         ({"client": "confluent", "fetch_session": True}, "`fetch_session` is a switch of `client: reference`"),
         ({"client": "java", "leader_discovery": "metadata"}, "`leader_discovery` is a switch of `client: reference`"),
-        ({"client": "exec"}, "`command` belongs to `client: exec`, which needs one"),
+        ({"client": "exec"}, "`command` belongs to `client: exec`, which needs it"),
         ({"client": "reference", "command": ["./mine"]}, "`command` belongs to `client: exec`"),
         ({"client": "reference", "partitioner": "round"}, "'sticky', 'uniform', 'adaptive' or 'availability'"),
         ({"client": "reference", "leader_discovery": "metdata"}, "write response, metadata"),

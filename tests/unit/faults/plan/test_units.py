@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic_core import PydanticCustomError
 
 from aftershock.faults.plan.units import (
     format_bytes_per_s,
@@ -30,7 +29,7 @@ def test_durations(text: str, ms: int) -> None:
 )
 def test_no_durations(value: object) -> None:
     """Durations without a unit, negative, finer than a millisecond or longer than a day are refused with a remedy."""
-    with pytest.raises(PydanticCustomError, match="is not a duration: give"):
+    with pytest.raises(ValueError, match="is not a duration: give"):
         parse_duration_ms(value)
 
 
@@ -50,7 +49,7 @@ def test_rate_round_trip(millionths: int) -> None:
 @pytest.mark.parametrize("value", [60, "60", "60/m", "/s", "-1/s", None])
 def test_no_rates(value: object) -> None:
     """A rate without a unit is refused."""
-    with pytest.raises(PydanticCustomError, match="is not a rate: give a number per second"):
+    with pytest.raises(ValueError, match="is not a rate: give a number per second"):
         parse_rate_per_s(value)
 
 
@@ -66,7 +65,7 @@ def test_sizes(value: object, size: int) -> None:
 @pytest.mark.parametrize("value", [True, -1, 1.5, "1.5", "0.0001kB", "1GB", "kB", None])
 def test_no_sizes(value: object) -> None:
     """Fractions of a byte and unknown units are refused."""
-    with pytest.raises(PydanticCustomError, match="is not a size: give"):
+    with pytest.raises(ValueError, match="is not a size: give"):
         parse_size_bytes(value)
 
 
@@ -82,5 +81,5 @@ def test_bandwidths(text: str, rate: int) -> None:
 @pytest.mark.parametrize("value", [100_000, "100kB", "100/s", "1kb/s", "0.0001kB/s", "-1kB/s", None])
 def test_no_bandwidths(value: object) -> None:
     """A bandwidth without both units, or with fractions of a byte, is refused with a remedy."""
-    with pytest.raises(PydanticCustomError, match="is not a bandwidth: give bytes per second"):
+    with pytest.raises(ValueError, match="is not a bandwidth: give bytes per second"):
         parse_bytes_per_s(value)

@@ -63,7 +63,7 @@ async def test_a_refused_restore_fails_the_heal(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ("num.io.thread: 4", "has no setting `num.io.thread` of a broker"),
+        ("num.io.thread: 4", "has no broker setting `num.io.thread`"),
         ("broker.rack: z", "only when a node starts"),
     ],
 )

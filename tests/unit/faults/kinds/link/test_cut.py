@@ -241,8 +241,8 @@ async def test_a_rehearsal_of_groups_fails_its_witnesses(stage: Stage, fault: st
         ("between: [[1], [b]]", "node ids or racks, not both"),
         ("between: [[1, 2], [2, 3]]", "`2` is in `between` twice"),
         ("between: [[1], [7]]", "no node or rack `7`"),
-        ("between: [[1], [2], [3]], ways: in", "`ways` is for a rack or for two groups"),
-        ("shape: ring, ways: in", "`ways` is for a rack or for two groups"),
+        ("between: [[1], [2], [3]], ways: in", "`ways` is for a rack or two groups"),
+        ("shape: ring, ways: in", "`ways` is for a rack or two groups"),
         ("shape: ring, rack: b", "a cut needs either"),
     ],
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.link.base import permutation
-from aftershock.faults.kinds.link.cut import all_links, minority, of_groups, of_ring, streams_of
+from aftershock.faults.kinds.link.cut import all_links, minority, of_groups, of_ring, permutation, streams_of
 
 FIVE = dict(zip(range(1, 6), "abcde", strict=True))
 ISOLATED = {1: "a", 2: "b", 3: "c", 11: "a", 12: "b", 13: "c"}

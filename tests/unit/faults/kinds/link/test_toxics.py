@@ -168,7 +168,7 @@ def test_for_is_required(kind: str) -> None:
         ("kind: bandwidth, rate: 0kB/s", "`rate` must be at least"),
         ("kind: bandwidth, rate: 1500B/s", "`rate` is not valid"),
         ("kind: bandwidth, rate: 100", "is not a bandwidth: give bytes per second"),
-        ("kind: blackhole, timeout: 6s", "fault ends before a connection can be closed"),
+        ("kind: blackhole, timeout: 6s", "fault ends before a connection is closed"),
         ("kind: reset, timeout: 6s", "fault ends before a connection can be reset"),
         ("kind: slow_close, delay: 6s", "fault ends before a close"),
         ("kind: slice, average_size: 1", "`average_size` must be at least"),
