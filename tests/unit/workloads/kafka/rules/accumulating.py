@@ -1,4 +1,4 @@
-"""An accumulator for tests: topic t with the partitions 0, 1 and 2, each led by the node of its number at first."""
+"""An accumulator for tests: topic t with partitions 0, 1 and 2, each led at first by the node with its number."""
 
 from random import Random
 from typing import Any
@@ -26,7 +26,7 @@ LARGE = 950
 
 
 class Bench:
-    """The accumulator and the rules around it; time is what a test says."""
+    """The accumulator and its rules, with a clock set by the test."""
 
     def __init__(self, *, idempotent: bool = True, mode: str = "uniform", **limits: Any) -> None:
         self.metadata = knowing({tp: Leader(tp.partition, 0) for tp in (T0, T1, T2)})
@@ -46,13 +46,13 @@ class Bench:
         self.tokens = 0
 
     def lead(self, leaders: dict[TopicPartition, Leader], now_ms: float = 0) -> None:
-        """A Metadata answer: partitions that are not named keep leader n, epoch 0."""
+        """Apply a Metadata response: partitions that are not named keep leader n, epoch 0."""
         learn(self.metadata, answer({tp: Leader(tp.partition, 0) for tp in (T0, T1, T2)} | leaders), now_ms)
 
     def append(
         self, tp: TopicPartition | None = T0, *, size: int = 10, at_ms: float = 0, key: bytes | None = None
     ) -> AppendResult:
-        """One record, to a partition or (None) to where the partitioner likes; its token is the count so far."""
+        """Append one record, to a partition or (None) to the partitioner's choice; its token is the count so far."""
         taken = self.accumulator.append(
             "t", bytes(size), key, (), None if tp is None else tp.partition, self.tokens, 0, at_ms
         )
@@ -60,7 +60,7 @@ class Bench:
         return taken
 
     def fill(self, tp: TopicPartition = T0, batches: int = 1, *, at_ms: float = 0) -> None:
-        """So many full batches of one record each."""
+        """Append full batches of one record each."""
         for _ in range(batches):
             self.append(tp, size=LARGE, at_ms=at_ms)
             self.accumulator.unfinished.all()[-1].close()

@@ -1,6 +1,7 @@
-"""How a broker checks sequences, of a broker's own: ProducerStateManager and ProducerAppendInfo, for one partition.
+"""Independent model of a broker's sequence check for one partition: ProducerStateManager and ProducerAppendInfo.
 
-It remembers, per producer id, the epoch and the last five batches. Written from Kafka's broker, not from our client.
+It keeps, for each producer id, the epoch and the last five batches. Written from Kafka's broker, not from our
+client.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH, INVALID_RECORD, MESSAGE_TO
 
 
 class Sent(NamedTuple):
-    """A batch on the wire: what the request says, whatever the client's object says later."""
+    """A batch on the wire: the request's values, whatever the client's object has later."""
 
     producer_id: int
     epoch: int
@@ -35,7 +36,7 @@ class Producer:
 
 
 class PartitionLog:
-    """One partition's log and what it knows of its producers. Records are numbers; ``poisoned`` ones are refused."""
+    """One partition's log and its producer states. Records are numbers; ``poisoned`` records are refused."""
 
     def __init__(self, *, records_max: int, poisoned: Sequence[int] = ()) -> None:
         self.records: list[int] = []
@@ -44,7 +45,7 @@ class PartitionLog:
         self.producers: dict[int, Producer] = {}
 
     def append(self, sent: Sent) -> int:
-        """The error code; 0 also for one of the last five batches, which is not written again."""
+        """Return the error code; 0 also for one of the last five batches, which is not written again."""
         if self.poisoned.intersection(sent.records):
             return INVALID_RECORD
         if len(sent.records) > self.records_max:

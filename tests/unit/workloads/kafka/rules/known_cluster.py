@@ -1,4 +1,4 @@
-"""Metadata for the tests of the rules: topic t on the nodes 0, 1 and 2, told in as few words as a test needs."""
+"""Metadata for the tests of the rules: topic t on nodes 0, 1 and 2."""
 
 from collections.abc import Iterable, Mapping
 from random import Random
@@ -31,7 +31,7 @@ def answer(
     error: int = 0,
     partition_error: int = 0,
 ) -> MetadataResponse:
-    """A Metadata response about topic t."""
+    """Return a Metadata response for topic t."""
     partitions = tuple(
         PartitionMetadata(tp.partition, leader, (0, 1, 2), (2,), partition_error) for tp, leader in leaders.items()
     )
@@ -44,14 +44,14 @@ def backoff(seed: int = 7) -> Backoff:
 
 
 def learn(metadata: Metadata, response: MetadataResponse, now_ms: float = 0) -> None:
-    """One round of asking and being answered."""
+    """Request metadata and apply the response."""
     metadata.request_sent()
     metadata.update(response, now_ms)
 
 
 def knowing(leaders: Mapping[TopicPartition, Leader], **said: object) -> Metadata:
-    """Metadata that has had one answer, at 0 ms."""
+    """Return metadata that has had one response, at 0 ms."""
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
-    learn(metadata, answer(leaders, **said))  # type: ignore[arg-type]  # passed on as they are
+    learn(metadata, answer(leaders, **said))  # type: ignore[arg-type]  # passed on unchanged
     return metadata

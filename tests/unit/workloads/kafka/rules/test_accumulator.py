@@ -19,24 +19,25 @@ def tokens(batches: list[ProducerBatch]) -> list[list[int]]:
 
 
 def test_records_join_the_last_batch_while_it_has_room() -> None:
-    """The first record opens a batch, which is worth a look; the next one joins it, which isn't."""
+    """The first record opens a batch, so the sender must wake up; the next one joins it."""
     bench = Bench()
     assert [AppendResult.READY, AppendResult.JOINED] == [bench.append(), bench.append()]
     assert [[0, 1]] == tokens(bench.drain())
 
 
 def test_a_record_that_does_not_fit_closes_the_batch() -> None:
-    """A smaller one afterwards goes into the new batch, behind it: order is kept."""
+    """A later smaller record goes into the new batch, behind it: order is kept."""
     bench = Bench()
     for size in (600, 600, 10):
         bench.append(size=size)
     assert [[0], [1, 2]] == tokens(bench.drain()) + tokens(bench.drain())
 
 
-def test_a_batch_that_has_become_full_is_worth_a_look() -> None:
-    """The record that fills a batch says READY, so that the sender doesn't wait for the linger.
+def test_a_full_batch_wakes_the_sender() -> None:
+    """The record that fills a batch returns READY, so that the sender doesn't wait for the linger.
 
-    Only a batch that compresses badly gets full so: any other is closed by the first record that it has no room for.
+    Only a batch that compresses badly becomes full this way: any other is closed by the first record that doesn't
+    fit.
     """
     bench = Bench(compression_type="gzip")
     assert bench.accumulator._ratios
@@ -45,8 +46,8 @@ def test_a_batch_that_has_become_full_is_worth_a_look() -> None:
     assert [0] == bench.ready(0)
 
 
-def test_without_memory_nothing_is_taken() -> None:
-    """Each batch takes batch.size; what doesn't fit any more is refused, and fits again once a batch has ended."""
+def test_a_full_buffer_refuses_records() -> None:
+    """Each batch reserves batch.size; a record that doesn't fit is refused, and fits again once a batch has ended."""
     bench = Bench(buffer_memory=2000)
     bench.fill(batches=2)
     assert AppendResult.NO_MEMORY is bench.append()
@@ -55,7 +56,7 @@ def test_without_memory_nothing_is_taken() -> None:
 
 
 def test_a_refusal_for_want_of_memory_draws_no_partition() -> None:
-    """Asking again and again while the buffer is full doesn't move the sticky partition."""
+    """Repeated appends to a full buffer don't move the sticky partition."""
     bench = Bench(buffer_memory=1500, mode="sticky")
     bench.append(None, size=LARGE)
     draws = bench.partitioner.counts["partition_draws"]
@@ -63,16 +64,16 @@ def test_a_refusal_for_want_of_memory_draws_no_partition() -> None:
     assert draws == bench.partitioner.counts["partition_draws"]
 
 
-def test_a_record_larger_than_batch_size_takes_what_it_needs() -> None:
-    """It has a batch of its own, and memory is counted by its bound."""
+def test_a_record_larger_than_batch_size_has_its_own_batch() -> None:
+    """Its memory is reserved by its bound."""
     bench = Bench(buffer_memory=10_000)
     assert AppendResult.READY is bench.append(size=5000)
     assert 10_000 - (61 + 21 + 5000 + 4) == bench.accumulator.unfinished.free_bytes
 
 
 @pytest.mark.parametrize("limit", ["max_request_size", "buffer_memory"])
-def test_a_record_that_nothing_could_hold_is_too_large(limit: str) -> None:
-    """By the byte: the largest that fits is taken, one more byte isn't."""
+def test_the_largest_record(limit: str) -> None:
+    """The largest record that fits is accepted, one more byte isn't."""
     bench = Bench(**{limit: 5000})
     largest = 5000 - 61 - 21 - 4
     assert AppendResult.TOO_LARGE is bench.append(size=largest + 1)
@@ -80,13 +81,13 @@ def test_a_record_that_nothing_could_hold_is_too_large(limit: str) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 3, 1000])
-def test_partitions_that_are_not_there(partition: int) -> None:
-    """A partition beyond those that the metadata knows is not made up."""
+def test_an_unknown_partition_is_refused(partition: int) -> None:
+    """The accumulator creates no partition beyond those in metadata."""
     assert AppendResult.NO_PARTITION is Bench().append(TopicPartition("t", partition))
 
 
-def test_topics_that_are_not_there() -> None:
-    """Nothing is taken for a topic before the metadata has its partitions; then it is."""
+def test_a_topic_without_metadata_is_refused() -> None:
+    """Records are accepted once the metadata has its partitions."""
     bench = Bench()
     bench.metadata.__dict__.update(knowing({}).__dict__)
     assert AppendResult.NO_PARTITION is bench.append(None)
@@ -94,8 +95,8 @@ def test_topics_that_are_not_there() -> None:
     assert AppendResult.READY is bench.append(None)
 
 
-def test_keys_go_where_their_hash_says_and_stay() -> None:
-    """Records with one key share a partition, which murmur2 chooses over all partitions."""
+def test_records_with_one_key_share_a_partition() -> None:
+    """murmur2 chooses it over all partitions."""
     bench = Bench()
     for _ in range(5):
         bench.append(None, key=b"21")
@@ -119,7 +120,7 @@ def test_keys_go_where_their_hash_says_and_stay() -> None:
     ],
 )
 def test_ready(case: dict[str, float], is_ready: bool) -> None:
-    """When a partition's first batch is ready: RecordAccumulator.batchReady, row by row."""
+    """When a partition's first batch is ready: RecordAccumulator.batchReady, case by case."""
     bench = Bench()
     bench.append()
     if case.get("full"):
@@ -131,8 +132,8 @@ def test_ready(case: dict[str, float], is_ready: bool) -> None:
     assert ([0] if is_ready else []) == bench.ready(case.get("now_ms", 0))
 
 
-def test_the_wait_is_for_the_first_batch_to_be_ready() -> None:
-    """With nothing ready, the next look is due when the oldest batch has lingered enough."""
+def test_the_wait_ends_when_the_oldest_batch_is_ready() -> None:
+    """Without a ready batch, the next check is due at the end of the oldest batch's linger."""
     bench = Bench()
     bench.append(T0, at_ms=2)
     bench.append(T1, at_ms=1)
@@ -140,7 +141,7 @@ def test_the_wait_is_for_the_first_batch_to_be_ready() -> None:
 
 
 def test_a_retry_does_not_linger_but_backs_off() -> None:
-    """A batch that was drained is full: what it waits for is its back-off alone, 100 ms within a fifth."""
+    """A drained batch is full: it waits for its back-off only, 100 ms within 20 %."""
     bench = Bench(linger_ms=5000)
     bench.append()
     bench.accumulator.closing = True
@@ -152,8 +153,10 @@ def test_a_retry_does_not_linger_but_backs_off() -> None:
     assert [0] == bench.ready(131)
 
 
-def test_what_is_ready_can_be_drained() -> None:
-    """A back-off is drawn anew at each look, but ready and drain of one moment agree: else nothing wakes the loop."""
+def test_ready_batches_can_be_drained() -> None:
+    """A back-off is drawn for each check, but ready and drain agree at one moment: otherwise the loop would never
+    wake.
+    """
     bench = Bench()
     bench.fill()
     bench.accumulator.retry(bench.drain_one(), 0)
@@ -164,7 +167,9 @@ def test_what_is_ready_can_be_drained() -> None:
 
 
 def test_a_newer_epoch_lets_a_retry_go_at_once() -> None:
-    """KIP-951 in the accumulator: the leader moved since the batch was sent, so it goes to the new one now."""
+    """KIP-951 in the accumulator: the leader moved since the batch was sent, so the batch goes to the new leader
+    now.
+    """
     bench = Bench()
     bench.fill()
     bench.accumulator.retry(bench.drain_one(), 10)
@@ -175,7 +180,7 @@ def test_a_newer_epoch_lets_a_retry_go_at_once() -> None:
 
 
 def test_partitions_without_a_leader_call_for_metadata() -> None:
-    """Only those that have something to send, and they make no node ready."""
+    """Only partitions with records, and they make no node ready."""
     bench = Bench()
     bench.fill(T0)
     bench.fill(T1)
@@ -187,8 +192,8 @@ def test_partitions_without_a_leader_call_for_metadata() -> None:
 # -- drain
 
 
-def test_a_drain_takes_one_batch_a_partition() -> None:
-    """The first of each that the node leads, and of no other node's."""
+def test_a_drain_takes_one_batch_of_each_partition() -> None:
+    """The first batch of each partition that the node leads."""
     bench = Bench()
     bench.lead({T1: Leader(0, 1)})
     for tp in (T0, T1, T2):
@@ -197,8 +202,8 @@ def test_a_drain_takes_one_batch_a_partition() -> None:
     assert {1, 3} == {batch.tokens[0] for batch in bench.drain()}
 
 
-def test_a_drain_takes_what_lingers_along() -> None:
-    """A request that goes out anyway takes the first batch of every partition, ready or not."""
+def test_a_drain_takes_lingering_batches() -> None:
+    """A request takes the first batch of every partition, ready or not."""
     bench = Bench()
     bench.lead(ALL_ON_0)
     bench.append(T1)
@@ -206,8 +211,8 @@ def test_a_drain_takes_what_lingers_along() -> None:
     assert {T0, T1} == {batch.tp for batch in bench.drain()}
 
 
-def test_a_request_has_its_size() -> None:
-    """A drain ends before max.request.size; the next one begins where it ended, so that no partition starves."""
+def test_a_drain_ends_before_max_request_size() -> None:
+    """The next drain starts at the following partition, so that no partition starves."""
     bench = Bench(max_request_size=2500)
     bench.lead(ALL_ON_0)
     for tp in (T0, T1, T2):
@@ -216,16 +221,16 @@ def test_a_request_has_its_size() -> None:
     assert [[T0, T1], [T2, T0], [T1, T2], [T0, T1], [T2]] == drained
 
 
-def test_one_batch_always_goes() -> None:
-    """Also if its estimate alone is beyond max.request.size (compression may have been hoped for in vain)."""
+def test_a_drain_takes_at_least_one_batch() -> None:
+    """Also if its estimated size is beyond max.request.size, after an overestimated compression."""
     bench = Bench(compression_type="gzip")
     bench.fill()
     bench.accumulator._limits = bench.limits._replace(max_request_size=500)
     assert 1 == len(bench.drain())
 
 
-def test_what_backs_off_is_passed_over() -> None:
-    """A partition whose first batch backs off holds nobody else up."""
+def test_a_batch_in_back_off_is_skipped() -> None:
+    """A partition whose first batch backs off delays no other partition."""
     bench = Bench()
     bench.lead(ALL_ON_0)
     bench.fill(T0)
@@ -235,8 +240,10 @@ def test_what_backs_off_is_passed_over() -> None:
     assert [T1] == [batch.tp for batch in bench.drain(now_ms=11)]
 
 
-def test_a_batch_whose_turn_it_is_not_ends_the_drain() -> None:
-    """As shipped: with two batches of T0 to be tried again, one goes; while it is out, T0 blocks those behind it."""
+def test_a_blocked_retry_ends_the_drain() -> None:
+    """As shipped: with two batches of T0 to retry, one is sent; while it is in flight, T0 blocks the partitions
+    behind it.
+    """
     bench = Bench()
     bench.lead(ALL_ON_0)
     bench.fill(T0, 2)
@@ -252,7 +259,7 @@ def test_a_batch_whose_turn_it_is_not_ends_the_drain() -> None:
 
 
 def test_without_a_producer_id_nothing_is_drained() -> None:
-    """And a batch that has to wait for it may still grow; its sequences cover what it has when it goes."""
+    """A batch that waits for the id may still grow; its sequences cover its records at the drain."""
     bench = Bench()
     assert bench.idempotence
     bench.idempotence.producer = bench.idempotence.producer._replace(id=UNKNOWN)
@@ -267,7 +274,7 @@ def test_without_a_producer_id_nothing_is_drained() -> None:
 
 @pytest.mark.parametrize(("in_flight", "second"), [(1, 0), (2, 1)])
 def test_muting(in_flight: int, second: int) -> None:
-    """With one request in flight at most a partition waits for its answer; with more it doesn't."""
+    """With at most one request in flight a partition waits for its response; with more it doesn't."""
     bench = Bench(max_in_flight_requests_per_connection=in_flight, idempotent=False)
     bench.fill(T0, 3)
     first = bench.drain_one()
@@ -277,11 +284,11 @@ def test_muting(in_flight: int, second: int) -> None:
     assert 1 == len(bench.drain(now_ms=100))
 
 
-# -- afterwards
+# -- retries, splits, removal
 
 
 def test_retries_go_back_in_the_order_of_their_sequences() -> None:
-    """Whatever the order in which their answers came, they are sent again in the order of their first sending."""
+    """In whatever order their responses came, they are sent again in the order of their first sending."""
     bench = Bench()
     bench.fill(T0, 4)
     first, second, third = bench.drain_one(), bench.drain_one(), bench.drain_one()
@@ -296,7 +303,7 @@ def test_retries_go_back_in_the_order_of_their_sequences() -> None:
 
 
 def test_without_idempotence_a_retry_goes_to_the_front() -> None:
-    """Order may be lost by design then: the batch that failed last goes first, and all go before what wasn't sent."""
+    """Order may be lost by design: the batch that failed last goes first, and all go before unsent batches."""
     bench = Bench(idempotent=False)
     bench.fill(T0, 3)
     first, second = bench.drain_one(), bench.drain_one()
@@ -305,8 +312,8 @@ def test_without_idempotence_a_retry_goes_to_the_front() -> None:
     assert [1, 0, 2] == [bench.drain_one(now_ms=1000).tokens[0] for _ in range(3)]
 
 
-def test_a_split_takes_the_wholes_place() -> None:
-    """Its parts are first in the queue, ready at once, numbered within the whole's range, and give the memory back."""
+def test_the_parts_of_a_split_replace_the_batch() -> None:
+    """The parts are first in the queue, ready at once, numbered within the batch's range, and release its memory."""
     bench = Bench()
     for _ in range(10):
         bench.append(size=70)
@@ -329,8 +336,8 @@ def test_a_split_takes_the_wholes_place() -> None:
     assert 100_000 == bench.accumulator.unfinished.free_bytes
 
 
-def test_splitting_comes_to_an_end() -> None:
-    """A batch that no broker takes is halved until its parts have one record each, however large batch.size is."""
+def test_splitting_ends_at_single_records() -> None:
+    """A batch that no broker accepts is halved until its parts have one record each, however large batch.size is."""
     bench = Bench(batch_size=16384)
     for _ in range(16):
         bench.append(size=500)
@@ -345,8 +352,8 @@ def test_splitting_comes_to_an_end() -> None:
     assert list(range(16)) == ended
 
 
-def test_a_batch_that_is_withdrawn_is_gone() -> None:
-    """From its queue, and closed; one that isn't there is in flight."""
+def test_a_withdrawn_batch_is_closed() -> None:
+    """It is removed from its queue; a batch outside the queue is in flight."""
     bench = Bench()
     bench.append()
     bench.fill()
@@ -358,8 +365,8 @@ def test_a_batch_that_is_withdrawn_is_gone() -> None:
     assert AppendResult.READY is bench.append()
 
 
-def test_load_is_what_waits() -> None:
-    """The partitioner weighs partitions by the batches that wait, not by those in flight: an empty queue counts 0."""
+def test_load_counts_waiting_batches() -> None:
+    """The partitioner weighs partitions by waiting batches, not by those in flight: an empty queue counts 0."""
     bench = Bench(mode="adaptive")
     for tp, batches in ((T0, 1), (T1, 4), (T2, 2)):
         bench.fill(tp, batches)
@@ -377,8 +384,8 @@ def opened(unfinished: Unfinished, created_ms: float) -> ProducerBatch:
     return batch
 
 
-def test_memory_is_taken_and_given_back() -> None:
-    """A batch holds its reservation from its opening to its end."""
+def test_a_batch_reserves_and_releases_memory() -> None:
+    """From its creation to its end."""
     unfinished = Unfinished(250, 1000)
     first, second = opened(unfinished, 0), opened(unfinished, 1)
     assert 50 == unfinished.free_bytes
@@ -389,7 +396,7 @@ def test_memory_is_taken_and_given_back() -> None:
 
 
 def test_batches_expire_in_order_of_age() -> None:
-    """At creation + delivery.timeout.ms and not before; they stay until somebody finishes them."""
+    """At creation + delivery.timeout.ms and not before; they stay until they are finished."""
     unfinished = Unfinished(1000, 1000)
     first, second, _ = (opened(unfinished, at_ms) for at_ms in (0, 5, 9))
     assert 1000 == unfinished.next_expiry_ms
@@ -400,13 +407,12 @@ def test_batches_expire_in_order_of_age() -> None:
     assert 1005 == unfinished.next_expiry_ms
 
 
-def test_nothing_expires_when_there_is_nothing() -> None:
-    """The next expiry of an empty buffer is never."""
+def test_an_empty_buffer_never_expires() -> None:
     assert inf == Unfinished(1000, 1000).next_expiry_ms
 
 
-def test_parts_are_as_old_as_the_whole() -> None:
-    """Parts that come in late are not hidden behind younger batches: they expire when the whole would have."""
+def test_parts_expire_with_the_split_batch() -> None:
+    """Parts that are added late are not hidden behind younger batches."""
     unfinished = Unfinished(1000, 1000)
     whole, younger = opened(unfinished, 0), opened(unfinished, 500)
     parts = [ProducerBatch(whole.tp, whole.created_ms, limit=50) for _ in range(2)]

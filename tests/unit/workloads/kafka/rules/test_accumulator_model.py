@@ -15,7 +15,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """Where each record ought to be: what was taken is waiting or in flight (``unfinished``), or it has ended."""
+    """Expected place of each record: an accepted record is waiting or in flight (``unfinished``), or it has ended."""
 
     def __init__(self, *, idempotent: bool) -> None:
         self.bench = Bench(idempotent=idempotent, buffer_memory=BUFFER)
@@ -67,7 +67,7 @@ class Model:
         return sorted(waiting + self.ended)
 
     def finish(self) -> None:
-        """Every answer comes, and everything is sent until nothing is left."""
+        """Answer and send until no record is left."""
         while self.bench.accumulator.unfinished.all():
             self.now_ms += 2000
             while self.in_flight:
@@ -78,10 +78,10 @@ class Model:
 
 @settings(max_examples=80)
 @given(STEPS, st.booleans())
-def test_nothing_is_lost_doubled_or_kept(steps: list[tuple[str, int, int]], idempotent: bool) -> None:
-    """Whatever happens, a record that was taken is in exactly one place, and in the end all memory has been given back.
+def test_no_record_is_lost_doubled_or_left_over(steps: list[tuple[str, int, int]], idempotent: bool) -> None:
+    """After any history, an accepted record is in exactly one place, and in the end all memory has been released.
 
-    Each partition's records are first sent in the order in which they were taken.
+    Each partition's records are first sent in the order in which they were accepted.
     """
     model = Model(idempotent=idempotent)
     for what, number, size in steps:

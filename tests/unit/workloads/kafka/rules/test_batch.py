@@ -27,14 +27,14 @@ def built(batch: ProducerBatch) -> bytes:
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.binary(max_size=300), st.none() | st.binary(max_size=10)), min_size=1, max_size=70))
 def test_the_estimate_of_a_plain_batch_is_its_size(records: list[tuple[bytes, bytes | None]]) -> None:
-    """Uncompressed, the estimate and the sum of what append said it grew by are the size that is built, to the byte."""
+    """Uncompressed, the estimate and the sum of the growths returned by append are the built size, to the byte."""
     batch = ProducerBatch(TP, 0, limit=1 << 20)
     grown = sum(add(batch, value, key=key) for value, key in records)
     assert len(built(batch)) == batch.estimate == grown
 
 
 def test_the_first_record_always_fits() -> None:
-    """A record larger than the limit gets a batch of its own, which is full."""
+    """A record larger than the limit gets its own batch, which is full."""
     batch = ProducerBatch(TP, 0, limit=100)
     assert batch.room >= 5000
     add(batch, bytes(5000))
@@ -43,14 +43,14 @@ def test_the_first_record_always_fits() -> None:
 
 
 def test_room_is_kept_for_the_worst_deltas() -> None:
-    """Another record fits if the limit leaves room for its fields and the 21 bytes that its place may cost."""
+    """Another record fits if the limit leaves room for its fields and the 21 bytes that its deltas may need."""
     batch = ProducerBatch(TP, 0, limit=500)
     add(batch, bytes(100))
     assert 500 - batch.estimate - 21 == batch.room
 
 
 def test_a_closed_batch_is_full_and_has_no_room() -> None:
-    """Whatever its size: so a retried batch is full, and never lingers."""
+    """Of any size: so a retried batch is full, and never lingers."""
     batch = ProducerBatch(TP, 0, limit=500)
     add(batch, b"v")
     assert not batch.full
@@ -59,16 +59,16 @@ def test_a_closed_batch_is_full_and_has_no_room() -> None:
     assert batch.room < 1
 
 
-def test_compression_lets_a_batch_take_in_more() -> None:
-    """A batch opened at an estimated ratio of 0.5 counts each record at half its size, and 5 % on top."""
+def test_a_compressed_batch_takes_more_records() -> None:
+    """A batch created at an estimated ratio of 0.5 counts each record at half its size plus 5 %."""
     plain, compressed = ProducerBatch(TP, 0, limit=5000), ProducerBatch(TP, 0, limit=5000, ratio=0.5)
     for batch in (plain, compressed):
         add(batch, bytes(1000))
     assert 61 + int((plain.estimate - 61) * 0.525) == compressed.estimate
 
 
-def test_keys_are_columns_only_where_there_are_any() -> None:
-    """Records without a key before the first one with a key get None, so that columns stay level."""
+def test_the_key_column_is_created_on_demand() -> None:
+    """Records before the first one with a key get None, so that columns have equal lengths."""
     batch = ProducerBatch(TP, 0, limit=5000)
     add(batch, b"a")
     assert batch.keys is None
@@ -79,7 +79,7 @@ def test_keys_are_columns_only_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("doubt", [True, False])
 def test_the_parts_of_a_split_are_the_whole_in_order(doubt: bool) -> None:
-    """Nothing is lost, doubled or moved; parts keep to the limit, are closed, never tried, and inherit the doubt."""
+    """No record is lost, doubled or moved; parts keep to the limit, are closed, never tried, and inherit the doubt."""
     whole = ProducerBatch(TP, 7, limit=16384, reserved=16384)
     for token in range(20):
         add(whole, bytes([token]) * 100, key=None if token % 3 else b"k", token=token)
@@ -113,16 +113,16 @@ def test_a_split_leaves_no_empty_part() -> None:
         pytest.param([0.3, 1.0], 1.045, id="and by 0.05 at least"),
     ],
 )
-def test_estimate(observed: list[float], estimates: float) -> None:
-    """CompressionRatioEstimator: quick to lose hope, slow to gain it."""
+def test_the_compression_estimate_falls_fast_and_rises_slowly(observed: list[float], estimates: float) -> None:
+    """As CompressionRatioEstimator."""
     ratios = CompressionRatios()
     for ratio in observed:
         ratios.observed("t", ratio)
     assert estimates == pytest.approx(ratios.of("t"))
 
 
-def test_a_refusal_starts_again() -> None:
-    """After a batch was too large for a broker, the next ones of its topic, and of no other, hope for nothing."""
+def test_a_batch_too_large_resets_the_estimate() -> None:
+    """The next batches of its topic, and of no other topic, assume no compression."""
     ratios = CompressionRatios()
     for topic in ("t", "u"):
         ratios.observed(topic, 0.3)
@@ -137,10 +137,10 @@ RECORDS = st.lists(st.tuples(CONTENT, CONTENT, HEADERS, st.integers(0, 10_000)),
 
 @settings(max_examples=60)
 @given(RECORDS)
-def test_sizes_are_those_of_the_bytes(
+def test_record_sizes_match_the_built_batch(
     records: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]],
 ) -> None:
-    """What is counted before a batch is built is what building it then takes, to the byte, whatever the records are."""
+    """To the byte, for any records."""
     keys, values, headers, times = zip(*records, strict=True)
     times_ms = [0, *times[1:]]
     counted = sum(
@@ -151,10 +151,10 @@ def test_sizes_are_those_of_the_bytes(
 
 
 @given(CONTENT, CONTENT, HEADERS, st.integers(0, 2**62), st.integers(0, 2**31 - 1))
-def test_the_bound_holds_whatever_the_deltas(
+def test_a_batch_never_exceeds_its_bound(
     key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...], time_ms: int, offset: int
 ) -> None:
-    """A batch of one record never takes more than its bound, so a buffer that was reserved by it is never exceeded."""
+    """A batch of one record with any deltas: so a reserved buffer is never exceeded."""
     fields = fields_size(key, value, headers)
     assert BATCH_OVERHEAD + record_size(fields, time_ms, offset) <= batch_bound(fields)
 

@@ -20,7 +20,7 @@ def commits() -> Commits:
 
 
 def attempt(commits: Commits, error: int | None, now_ms: float = 0, target: Target = TARGET) -> list[Outcome]:
-    """One request that goes to the wire and is answered with ``error``, or with nothing (None)."""
+    """Send one request and answer it with ``error``, or not at all (None)."""
     assert commits.wait_ms(target, now_ms) == 0
     commits.begin(target)
     commits.sent(target, BROKER)
@@ -30,8 +30,8 @@ def attempt(commits: Commits, error: int | None, now_ms: float = 0, target: Targ
     return []
 
 
-def test_an_acknowledged_commit_says_where_and_in_how_many_requests(commits: Commits) -> None:
-    """Offered, sent, answered: one outcome with its token, and nothing is left to do."""
+def test_an_acknowledged_commit_has_coordinator_and_attempts(commits: Commits) -> None:
+    """Offered, sent, answered: one outcome with its token, and no request is left."""
     commits.offer(TARGET, 5, token=3, now_ms=0)
     assert commits.begin(TARGET) == 5
     commits.sent(TARGET, BROKER)
@@ -60,8 +60,8 @@ def test_an_acknowledged_commit_says_where_and_in_how_many_requests(commits: Com
         (ErrorCode.network_exception, False, False),
     ],
 )
-def test_what_each_error_calls_for(commits: Commits, error: ErrorCode, again: bool, looked_for: bool) -> None:
-    """Kafka's table, row by row: asked again or final, and whether the coordinator is looked for."""
+def test_reaction_to_each_error(commits: Commits, error: ErrorCode, again: bool, looked_for: bool) -> None:
+    """Kafka's table, row by row: retried or final, and whether the coordinator is looked up."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     ended = attempt(commits, error)
     assert ([] if again else [error]) == [outcome.error for outcome in ended]
@@ -82,15 +82,15 @@ def test_what_each_error_calls_for(commits: Commits, error: ErrorCode, again: bo
         (None, True),
     ],
 )
-def test_what_leaves_a_commit_in_doubt(commits: Commits, error: ErrorCode | None, in_doubt: bool) -> None:
-    """A coordinator that is too slow or loses its partition may have kept what it refused: that proves nothing."""
+def test_errors_that_leave_a_commit_in_doubt(commits: Commits, error: ErrorCode | None, in_doubt: bool) -> None:
+    """A coordinator that is too slow or loses its partition may have stored a refused commit."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     ended = attempt(commits, error) or commits.expire(TIMEOUT_MS)
     assert [in_doubt] == [outcome.in_doubt for outcome in ended]
 
 
 def test_doubt_is_not_lifted_by_a_later_refusal(commits: Commits) -> None:
-    """The first attempt was never answered, the second was refused for good: the first may still have been written."""
+    """The first attempt was never answered, the second had a final error: the first may still have been written."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     attempt(commits, None)
     wait_ms = commits.wait_ms(TARGET, 0)
@@ -98,8 +98,8 @@ def test_doubt_is_not_lifted_by_a_later_refusal(commits: Commits) -> None:
     assert (True, 2) == (outcome.in_doubt, outcome.attempts)
 
 
-def test_what_was_never_sent_is_in_no_doubt(commits: Commits) -> None:
-    """No coordinator could be found until the deadline: surely not written, in no request."""
+def test_an_unsent_commit_is_not_in_doubt(commits: Commits) -> None:
+    """No coordinator was available until the deadline: certainly not written, in no request."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     commits.begin(TARGET)
     commits.on_no_response(TARGET, 0)
@@ -107,8 +107,8 @@ def test_what_was_never_sent_is_in_no_doubt(commits: Commits) -> None:
     assert {} == +commits.counts
 
 
-def test_a_refusal_before_anything_was_sent_lifts_no_earlier_doubt(commits: Commits) -> None:
-    """The attempt that is refused by a look-up went nowhere; the one before it did."""
+def test_a_failed_look_up_does_not_lift_doubt(commits: Commits) -> None:
+    """The attempt whose look-up failed was not sent; the one before it was."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     attempt(commits, None)
     commits.begin(TARGET)
@@ -116,8 +116,8 @@ def test_a_refusal_before_anything_was_sent_lifts_no_earlier_doubt(commits: Comm
     assert outcome.in_doubt
 
 
-def test_one_request_a_target_and_the_others_behind_it_in_order(commits: Commits) -> None:
-    """While one is in flight nothing else of its target is sent; then each goes out by itself, first come first."""
+def test_one_request_per_target_in_order(commits: Commits) -> None:
+    """While a request is in flight, no other commit of its target is sent; then each is sent singly, in order."""
     for number in range(3):
         commits.offer(TARGET, number, token=number, now_ms=0)
     sent = []
@@ -131,7 +131,7 @@ def test_one_request_a_target_and_the_others_behind_it_in_order(commits: Commits
 
 
 def test_targets_do_not_wait_for_each_other(commits: Commits) -> None:
-    """Another partition of the group, and another group, go ahead while one is in flight."""
+    """Another partition of the group, and another group, are sent while a request is in flight."""
     others = [Target("g", "t", 1), Target("h", "t", 0)]
     for target in (TARGET, *others):
         commits.offer(target, 0, token=0, now_ms=0)
@@ -139,7 +139,7 @@ def test_targets_do_not_wait_for_each_other(commits: Commits) -> None:
     assert [0, 0] == [commits.wait_ms(target, 0) for target in others]
 
 
-def test_a_failed_commit_is_superseded_by_the_newest_that_waits(commits: Commits) -> None:
+def test_a_failed_commit_is_superseded_by_the_newest(commits: Commits) -> None:
     """After a retriable error the newest position is sent in place of all, and all are acknowledged with it."""
     for number in range(4):
         commits.offer(TARGET, number, token=number, now_ms=0)
@@ -154,8 +154,8 @@ def test_a_failed_commit_is_superseded_by_the_newest_that_waits(commits: Commits
     assert expected == +commits.counts
 
 
-def test_a_failed_commit_with_nothing_newer_is_sent_again_itself(commits: Commits) -> None:
-    """Alone it is retried; one that is offered while the retry is in flight waits for it."""
+def test_a_failed_commit_without_newer_one_is_retried(commits: Commits) -> None:
+    """A commit that is offered while the retry is in flight waits for it."""
     commits.offer(TARGET, 4, token=0, now_ms=0)
     attempt(commits, ErrorCode.coordinator_load_in_progress)
     wait_ms = commits.wait_ms(TARGET, 0)
@@ -169,7 +169,7 @@ def test_a_failed_commit_with_nothing_newer_is_sent_again_itself(commits: Commit
 
 
 def test_newer_means_offered_later_not_larger(commits: Commits) -> None:
-    """An application may go back: what it committed last is what counts."""
+    """An application may go back: its last commit counts."""
     commits.offer(TARGET, 9, token=0, now_ms=0)
     commits.offer(TARGET, 2, token=1, now_ms=0)
     attempt(commits, ErrorCode.not_coordinator)
@@ -177,7 +177,7 @@ def test_newer_means_offered_later_not_larger(commits: Commits) -> None:
 
 
 def test_retries_back_off_until_one_succeeds(commits: Commits) -> None:
-    """100 ms doubled each time within 20 %, then from 100 again after a success."""
+    """100 ms doubled each time within 20 %, then from 100 ms again after a success."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     now_ms, waits = 0.0, []
     for _ in range(3):
@@ -193,7 +193,7 @@ def test_retries_back_off_until_one_succeeds(commits: Commits) -> None:
 
 
 def test_a_deadline_counts_from_the_offer(commits: Commits) -> None:
-    """Those whose time is up end, whether they wait, are in flight or are due again; the others stay."""
+    """Commits past the deadline end, whether they wait, are in flight or are due again; the others stay."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     commits.offer(TARGET, 1, token=1, now_ms=10)
     commits.begin(TARGET)
@@ -206,7 +206,7 @@ def test_a_deadline_counts_from_the_offer(commits: Commits) -> None:
 
 
 def test_an_expired_request_keeps_the_turn_until_it_is_answered(commits: Commits) -> None:
-    """It may still be written: what comes after it waits, and its late answer is nobody's outcome."""
+    """It may still be written: later commits wait, and its late answer gives no outcome."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     commits.begin(TARGET)
     commits.sent(TARGET, BROKER)
@@ -220,15 +220,15 @@ def test_an_expired_request_keeps_the_turn_until_it_is_answered(commits: Commits
 
 
 def test_an_expired_commit_is_not_sent_again(commits: Commits) -> None:
-    """Its retry was due; the deadline came first. Nobody waits for it any more."""
+    """Its retry was due, but the deadline came first."""
     commits.offer(TARGET, 0, token=0, now_ms=0)
     attempt(commits, ErrorCode.not_coordinator)
     commits.expire(TIMEOUT_MS)
     assert inf == commits.wait_ms(TARGET, TIMEOUT_MS)
 
 
-def test_abandoning_ends_everything(commits: Commits) -> None:
-    """At the close each open commit gets its outcome: in doubt if it was sent, failed if not."""
+def test_abandoning_ends_every_open_commit(commits: Commits) -> None:
+    """In doubt if it was sent, failed if not."""
     for number in range(3):
         commits.offer(TARGET, number, token=number, now_ms=0)
     attempt(commits, 0)

@@ -1,4 +1,6 @@
-"""Commits against a coordinator that fails in every way it can, but never writes what a lost connection still holds."""
+"""Commits against a coordinator with every kind of failure, which never carries out a request of a closed connection
+late.
+"""
 
 import random
 from math import inf
@@ -20,7 +22,7 @@ some = st.sampled_from(TARGETS)
 
 
 class World(RuleBasedStateMachine):
-    """What is committed is the commit's own number, so that newer is larger; time passes by itself."""
+    """The committed offset is the commit's own number, so that newer is larger; each step takes time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +52,7 @@ class World(RuleBasedStateMachine):
 
     @rule(is_sent=st.sampled_from([True, True, False]))
     def send(self, is_sent: bool) -> None:
-        """Whatever may be sent."""
+        """Send whatever may be sent."""
         for whose in {target for target, _ in self.offered.values()}:
             if self.commits.wait_ms(whose, self.now_ms) > 0:
                 continue
@@ -71,7 +73,7 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), written=st.booleans())
     def lose(self, data: st.DataObject, written: bool) -> None:
-        """The connection breaks, before the request was carried out or after."""
+        """Close the connection, before or after the request was carried out."""
         target = data.draw(st.sampled_from(sorted(self.in_flight)))
         if written:
             self.write(target)
@@ -100,7 +102,7 @@ class World(RuleBasedStateMachine):
                 assert outcome.token not in self.written[target], "surely not written, and it was"
 
     @invariant()
-    def nobody_waits_beyond_the_deadline(self) -> None:
+    def no_commit_outlives_its_deadline(self) -> None:
         for token, (_, offered_ms) in self.offered.items():
             assert token in self.ended or self.now_ms < offered_ms + TIMEOUT_MS
 

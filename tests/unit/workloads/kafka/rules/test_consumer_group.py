@@ -1,4 +1,4 @@
-"""The member of a KIP-848 group: its states, what its heartbeats say, and how it survives being fenced."""
+"""The member of a KIP-848 group: its states, its heartbeats, and fencing."""
 
 import math
 from random import Random
@@ -39,14 +39,14 @@ def member() -> GroupMember:
 def beat(
     told: GroupMember, *assigned: AssignedPartition, epoch: int = 1, error: int = 0, now_ms: float = 0
 ) -> tuple[Heartbeat, Verdict]:
-    """One exchange; no ``assigned`` means that the coordinator says nothing new about the assignment."""
+    """Exchange one heartbeat; without ``assigned`` the response has no assignment."""
     sent = told.heartbeat(now_ms)
     answer = HeartbeatAnswer(error, epoch, 5000, frozenset(assigned) if assigned else None)
     return sent, told.on_response(answer, now_ms)
 
 
 def owning(*assigned: AssignedPartition) -> GroupMember:
-    """A stable member that owns ``assigned``."""
+    """Return a stable member that owns ``assigned``."""
     stable = member()
     beat(stable, *assigned)
     assert stable.reconcile(BOTH) is not None
@@ -55,14 +55,14 @@ def owning(*assigned: AssignedPartition) -> GroupMember:
     return stable
 
 
-def test_joining_says_everything_and_owns_nothing() -> None:
+def test_a_join_has_every_field_and_no_partition() -> None:
     """Rule 2: the broker refuses a join that lacks a field or claims partitions."""
     sent = member().heartbeat(0)
     assert Heartbeat("m", 0, "r", 300_000, ("a", "b"), None, frozenset()) == sent
 
 
-def test_a_stable_heartbeat_says_nothing_but_who_it_is() -> None:
-    """Rule 2: what hasn't changed is left out, so heartbeats stay small."""
+def test_a_stable_heartbeat_has_ids_only() -> None:
+    """Rule 2: unchanged fields are left out, so heartbeats stay small."""
     stable = owning(A0)
     sent, verdict = beat(stable, epoch=7)
     assert Heartbeat("m", 1) == sent
@@ -70,7 +70,7 @@ def test_a_stable_heartbeat_says_nothing_but_who_it_is() -> None:
 
 
 def test_an_assignment_is_taken_then_acknowledged_at_once() -> None:
-    """Rule 3: the acknowledgement doesn't wait for the interval, and names what is owned."""
+    """Rule 3: the acknowledgement doesn't wait for the interval, and names the owned partitions."""
     joined = member()
     beat(joined, A0, A1)
     assert MemberState.RECONCILING is joined.state
@@ -82,7 +82,7 @@ def test_an_assignment_is_taken_then_acknowledged_at_once() -> None:
 
 
 def test_the_interval_is_the_coordinators() -> None:
-    """Between changes heartbeats keep the interval of the last answer, counted from sending."""
+    """Between changes heartbeats keep the interval of the last response, counted from sending."""
     stable = owning(A0)
     assert 5000 == stable.wait_ms(0)
     assert 1000 == stable.wait_ms(4000)
@@ -90,14 +90,14 @@ def test_the_interval_is_the_coordinators() -> None:
 
 
 def test_one_heartbeat_in_flight() -> None:
-    """Nothing is due while an answer is awaited, not even when joining."""
+    """No heartbeat is due while a response is awaited, not even when joining."""
     joining = member()
     joining.heartbeat(0)
     assert math.inf == joining.wait_ms(10_000)
 
 
-def test_what_is_taken_away_is_given_up_in_the_same_step() -> None:
-    """Rule 3: one step has both halves, so that the shell gives up before it takes."""
+def test_one_step_revokes_and_assigns() -> None:
+    """Rule 3: the consumer revokes before it assigns."""
     stable = owning(A0, A1)
     beat(stable, A1, A2, epoch=2)
     assert Step(frozenset({A0}), frozenset({A2})) == stable.reconcile(BOTH)
@@ -105,8 +105,8 @@ def test_what_is_taken_away_is_given_up_in_the_same_step() -> None:
     assert frozenset({A1, A2}) == stable.owned == stable.heartbeat(0).owned
 
 
-def test_a_topic_without_a_name_waits_and_the_rest_does_not() -> None:
-    """Rule 3: partitions of a topic that metadata doesn't know yet come in a later step."""
+def test_a_topic_without_name_waits() -> None:
+    """Rule 3: partitions of a topic that metadata doesn't know yet come in a later step, the others now."""
     joined = member()
     beat(joined, A0, B0)
     assert Step(frozenset(), frozenset({A0})) == joined.reconcile({A})
@@ -118,7 +118,7 @@ def test_a_topic_without_a_name_waits_and_the_rest_does_not() -> None:
     assert Step(frozenset(), frozenset({B0})) == joined.reconcile({A, B})
 
 
-def test_a_newer_target_waits_for_the_step_under_way() -> None:
+def test_a_newer_target_waits_for_the_current_step() -> None:
     """Rule 3: steps never overlap; the later target is reconciled after the first was acknowledged."""
     joined = member()
     beat(joined, A0)
@@ -133,7 +133,7 @@ def test_a_newer_target_waits_for_the_step_under_way() -> None:
 
 @pytest.mark.parametrize("error", [25, 110])
 def test_a_fenced_member_releases_then_joins_again(error: int) -> None:
-    """Rule 4: lost partitions are given up first; then epoch 0, the same id, everything said, nothing owned."""
+    """Rule 4: lost partitions are released first; then epoch 0, the same id, every field, no partition."""
     stable = owning(A0)
     assert Verdict.RELEASE is beat(stable, error=error)[1]
     assert math.inf == stable.wait_ms(0)
@@ -144,7 +144,7 @@ def test_a_fenced_member_releases_then_joins_again(error: int) -> None:
 
 
 def test_a_step_interrupted_by_fencing_has_no_effect() -> None:
-    """Rule 4: partitions of a step that was under way when the member was fenced are not owned afterwards."""
+    """Rule 4: partitions of the step are not owned afterwards."""
     joined = member()
     beat(joined, A0)
     joined.reconcile(BOTH)
@@ -157,7 +157,7 @@ def test_a_step_interrupted_by_fencing_has_no_effect() -> None:
 
 @pytest.mark.parametrize("error", [15, 16])
 def test_a_lost_coordinator_is_looked_for_without_back_off(error: int) -> None:
-    """Rule 5: the heartbeat is due again at once, and says everything: this coordinator may have heard nothing."""
+    """Rule 5: the heartbeat is due at once with every field: the new coordinator may not know the member."""
     stable = owning(A0)
     assert Verdict.FIND_COORDINATOR is beat(stable, error=error)[1]
     assert 0 == stable.wait_ms(0)
@@ -169,8 +169,8 @@ def test_a_lost_coordinator_is_looked_for_without_back_off(error: int) -> None:
 
 
 @pytest.mark.parametrize("error", [14, 29])
-def test_a_coordinator_that_is_loading_is_left_alone_for_a_while(error: int) -> None:
-    """Rule 5: the wait is the back-off's, 100 ms at first and twice that next."""
+def test_a_loading_coordinator_backs_off(error: int) -> None:
+    """Rule 5: 100 ms at first, then twice that."""
     stable = owning(A0)
     assert Verdict.REPORT is beat(stable, error=error)[1]
     assert 80 <= stable.wait_ms(0) <= 120
@@ -178,8 +178,8 @@ def test_a_coordinator_that_is_loading_is_left_alone_for_a_while(error: int) -> 
     assert 160 <= stable.wait_ms(0) <= 240
 
 
-def test_a_heartbeat_that_got_no_answer_is_said_again_in_full() -> None:
-    """Rule 2: after a disconnect nobody knows what was heard."""
+def test_an_unanswered_heartbeat_is_repeated_in_full() -> None:
+    """Rule 2: after a disconnect it is unknown which fields were received."""
     stable = owning(A0)
     stable.heartbeat(5000)
     stable.on_failure(5000)
@@ -209,7 +209,7 @@ def test_other_errors_end_the_membership(error: int) -> None:
 
 
 def test_leaving_sends_epoch_minus_one_once() -> None:
-    """Rule 1: one last heartbeat, which says nothing else; an answer afterwards changes nothing."""
+    """Rule 1: one last heartbeat with ids only; a later response changes nothing."""
     stable = owning(A0)
     assert stable.leave()
     assert 0 == stable.wait_ms(0)
@@ -218,16 +218,16 @@ def test_leaving_sends_epoch_minus_one_once() -> None:
     assert math.inf == stable.wait_ms(0)
 
 
-def test_leaving_while_joining_is_said_too() -> None:
-    """The join may have worked unheard: without a word the group would wait 45 s for this member."""
+def test_leaving_while_joining_is_sent_too() -> None:
+    """The join may have succeeded unanswered: otherwise the group would wait 45 s for this member."""
     joining = member()
     joining.heartbeat(0)
     assert joining.leave()
     assert -1 == joining.heartbeat(0).member_epoch
 
 
-def test_who_never_subscribed_has_nothing_to_leave() -> None:
-    """No heartbeat goes out for a consumer that only assigns."""
+def test_without_subscription_there_is_no_heartbeat() -> None:
+    """A consumer that only assigns."""
     alone = new_member()
     assert not alone.leave()
     assert math.inf == alone.wait_ms(0)
@@ -245,11 +245,11 @@ EVENTS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS)
-def test_whatever_happens_the_last_target_is_reached(events: list[tuple[str, Assignment]]) -> None:
-    """After any history, a few quiet exchanges bring the member to own exactly what it was told last, and say so.
+def test_the_last_target_is_reached_after_any_history(events: list[tuple[str, Assignment]]) -> None:
+    """A few exchanges without error bring the member to own exactly the last assignment, and to report it.
 
-    The independent model: what is owned in the end, and what the coordinator has heard of it, is the last assignment of
-    the last membership.
+    The independent model: the owned partitions, and the coordinator's view of them, are the last assignment of the
+    last membership.
     """
     told = member()
     target = said = frozenset[AssignedPartition]()
@@ -280,5 +280,5 @@ def test_whatever_happens_the_last_target_is_reached(events: list[tuple[str, Ass
 
 
 def heard(said: Assignment, sent: Heartbeat) -> Assignment:
-    """What the coordinator believes this member to own."""
+    """Return the partitions that the coordinator believes this member to own."""
     return said if sent.owned is None else sent.owned

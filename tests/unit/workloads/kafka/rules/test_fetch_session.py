@@ -1,4 +1,6 @@
-"""KIP-227, the client's half: what every answer leads to, row by row. How requests are built: the file beside this."""
+"""KIP-227, the client's half: the effect of every response, row by row. For the requests see
+test_fetch_session_requests.py.
+"""
 
 from collections.abc import Callable, Mapping
 from uuid import UUID
@@ -31,7 +33,7 @@ WANTED = {A: at(0), B: at(0), C: at(0)}
 
 
 def opened(wanted: Wanted = WANTED, session_id: int = 7) -> FetchSession:
-    """A session that the broker has granted, its first incremental request still to be built."""
+    """Return a session granted by the broker, before its first incremental request."""
     session = FetchSession()
     session.build(wanted)
     verdict = session.on_response(error=0, session_id=session_id, partitions=list(wanted))
@@ -46,7 +48,7 @@ def incremental(
 
 
 def test_the_first_request_is_full_and_asks_for_a_session() -> None:
-    """(0, 0): every partition, in the order wanted, which is the order that the broker serves them in."""
+    """(0, 0): every partition, in the wanted order, in which the broker serves them."""
     session = FetchSession()
     plan = session.build({C: at(5), A: at(1), B: at(3)})
     assert (0, 0, True) == (plan.session_id, plan.epoch, plan.full)
@@ -112,7 +114,7 @@ FULL_ANSWERS: dict[str, tuple[dict[str, object], SessionVerdict, tuple[int, int]
 def test_answers_to_a_full_request(
     answer: dict[str, object], verdict: SessionVerdict, following: tuple[int, int]
 ) -> None:
-    """Each row of the table for full requests: what is taken, what is said, and (id, epoch) of the next request."""
+    """Accepted records, events, and (id, epoch) of the next request."""
     session = FetchSession()
     session.build(WANTED)
     assert verdict == session.on_response(**({"error": 0} | answer))  # type: ignore[arg-type]
@@ -169,7 +171,7 @@ INCREMENTAL_ANSWERS: dict[str, tuple[dict[str, object], SessionVerdict, tuple[in
 def test_answers_to_an_incremental_request(
     answer: dict[str, object], verdict: SessionVerdict, following: tuple[int, int]
 ) -> None:
-    """Each row of the table for incremental requests."""
+    """Accepted records, events, and (id, epoch) of the next request."""
     session = opened()
     session.build(WANTED)
     assert verdict == session.on_response(**({"error": 0} | answer))  # type: ignore[arg-type]
@@ -177,7 +179,9 @@ def test_answers_to_an_incremental_request(
 
 
 def test_a_failed_request_closes_the_session_and_asks_for_another() -> None:
-    """No answer: (id, 0), full again; all partitions of the session are returned, to have their leases cleared."""
+    """No response: (id, 0), full again; all partitions of the session are returned, so that their leases are
+    cleared.
+    """
     session = opened()
     session.build({A: at(0), B: at(9)})
     assert (A, B) == session.on_failure()
@@ -186,7 +190,7 @@ def test_a_failed_request_closes_the_session_and_asks_for_another() -> None:
 
 
 def test_failures_add_up_to_one_reset() -> None:
-    """The session that is given up is named until a full request gets through, and is counted as reset once."""
+    """The session is named until a full request succeeds, and is counted as reset once."""
     session = opened()
     for _ in range(3):
         session.build(WANTED)
@@ -208,8 +212,8 @@ def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
     assert following == next_epoch(epoch)
 
 
-def test_a_session_outlives_its_wrap() -> None:
-    """At the wrap requests stay incremental and name the same session."""
+def test_a_session_survives_the_wrap() -> None:
+    """Requests stay incremental and name the same session."""
     session = opened()
     session._epoch = EPOCH_MAX
     assert (7, EPOCH_MAX, False) == _head(session.build(WANTED))
@@ -222,7 +226,7 @@ def _head(plan: FetchRequestPlan) -> tuple[int, int, bool]:
 
 
 def test_closing_names_the_session_with_the_final_epoch() -> None:
-    """(id, -1) without partitions; after it there is no session any more, and closing again asks for nothing."""
+    """(id, -1) without partitions; afterwards there is no session, and a second close sends no request."""
     session = opened()
     assert FetchRequestPlan(7, -1, {}) == session.close()
     assert session.close() is None
@@ -231,23 +235,22 @@ def test_closing_names_the_session_with_the_final_epoch() -> None:
 
 
 @pytest.mark.parametrize("begin", [lambda _: None, lambda session: session.build(WANTED)])
-def test_without_a_session_there_is_nothing_to_close(begin: Callable[[FetchSession], object]) -> None:
-    """Closing a session that never was sends nothing."""
+def test_closing_without_a_session_sends_nothing(begin: Callable[[FetchSession], object]) -> None:
     session = FetchSession()
     begin(session)
     assert session.close() is None
 
 
 def test_closing_ends_a_session_that_was_to_be_reset() -> None:
-    """After a failure the broker may still have the session: closing names it all the same."""
+    """After a failure the broker may still have the session."""
     session = opened()
     session.build(WANTED)
     session.on_failure()
     assert FetchRequestPlan(7, -1, {}) == session.close()
 
 
-def test_a_response_that_names_another_session_is_taken() -> None:
-    """Kafka doesn't compare the id of an incremental answer with its own, other than to 0; nor do we."""
+def test_a_response_with_another_session_id_is_accepted() -> None:
+    """Kafka compares the id of an incremental response with 0 only; so does this client."""
     session = opened()
     session.build(WANTED)
     assert incremental(session, session_id=8).accepted
@@ -258,7 +261,7 @@ def test_a_response_that_names_another_session_is_taken() -> None:
 
 
 def history(session: FetchSession) -> None:
-    """Fetches that go well, one that fails and one that the broker doesn't understand, whatever the session."""
+    """Run successful fetches, a failed one and one with a session error, for any session."""
     for step, wanted in enumerate([WANTED, WANTED, {A: at(5), B: at(0)}, WANTED, WANTED]):
         plan = session.build(wanted)
         if step == 2:
@@ -270,7 +273,7 @@ def history(session: FetchSession) -> None:
 
 
 def test_without_sessions_every_request_is_full() -> None:
-    """The ablation sends (0, -1) with all partitions whatever happens, and believes no session that it is given."""
+    """The ablation sends (0, -1) with all partitions, and ignores every session id in responses."""
     session = FetchSession(enabled=False)
     for answered in (lambda: session.on_response(error=0, session_id=9, partitions=list(WANTED)), session.on_failure):
         plan = session.build(WANTED)
@@ -279,8 +282,8 @@ def test_without_sessions_every_request_is_full() -> None:
     assert session.close() is None
 
 
-def test_the_switch_moves_the_counters_of_sessions_alone() -> None:
-    """Off: the same requests, all full, no session counted; what has nothing to do with sessions counts the same."""
+def test_the_switch_changes_session_counters_only() -> None:
+    """Off: the same requests, all full, no session counted; all other counters are equal."""
     on, off = FetchSession(), FetchSession(enabled=False)
     history(on)
     history(off)

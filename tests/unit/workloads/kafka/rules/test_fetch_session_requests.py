@@ -1,4 +1,4 @@
-"""KIP-227, the client's half: how incremental requests are built, and in which order."""
+"""KIP-227, the client's half: content and order of incremental requests."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -24,7 +24,7 @@ WANTED = {A: at(0), B: at(0), C: at(0)}
 
 
 def opened(wanted: Wanted = WANTED) -> FetchSession:
-    """A session that the broker has granted, its first incremental request still to be built."""
+    """Return a session granted by the broker, before its first incremental request."""
     session = FetchSession()
     session.build(wanted)
     assert session.on_response(error=0, session_id=7, partitions=list(wanted)).accepted
@@ -32,12 +32,12 @@ def opened(wanted: Wanted = WANTED) -> FetchSession:
 
 
 def answer(session: FetchSession) -> None:
-    """Nothing new: the session goes on."""
+    """Apply an empty response: the session continues."""
     assert session.on_response(error=0, session_id=7, partitions=()).accepted
 
 
-def test_what_stays_the_same_is_left_out() -> None:
-    """An incremental request names only what changed: nothing, here, though the values are other objects."""
+def test_unchanged_partitions_are_left_out() -> None:
+    """Equal values count as unchanged, although they are other objects."""
     session = opened()
     plan = session.build({A: at(0), B: at(0), C: at(0)})
     assert FetchRequestPlan(7, 1, {}) == plan
@@ -55,7 +55,9 @@ def test_any_change_is_sent(changed: str) -> None:
 
 
 def test_the_order_of_an_incremental_request() -> None:
-    """New partitions come first, as wanted; then the changed, in session order. The session puts the new ones last."""
+    """New partitions come first, as wanted; then the changed ones, in session order. The session has the new ones
+    last.
+    """
     session = opened()
     new = TopicPartition("payments", 0)
     plan = session.build({new: at(0, PAYMENTS), C: at(4), D: at(0), B: at(0), A: at(1)})
@@ -63,8 +65,8 @@ def test_the_order_of_an_incremental_request() -> None:
     assert [A, B, C, new, D] == list(session.partitions)
 
 
-def test_what_is_no_longer_wanted_is_forgotten() -> None:
-    """A dropped partition is named once among the forgotten; wanted again, it is new, and last."""
+def test_dropped_partitions_are_forgotten() -> None:
+    """Named once among the forgotten; wanted again, the partition is new, and last."""
     session = opened()
     assert ((B, ORDERS),) == session.build({A: at(0), C: at(0)}).to_forget(16)
     answer(session)
@@ -77,7 +79,7 @@ def test_what_is_no_longer_wanted_is_forgotten() -> None:
     ("version", "dropped"), [(12, ()), (13, ((A, ORDERS), (B, ORDERS))), (16, ((A, ORDERS), (B, ORDERS)))]
 )
 def test_a_topic_created_anew_replaces_its_old_id(version: int, dropped: tuple[object, ...]) -> None:
-    """Same name, other id: sent under the new id, and the old one dropped, where ids are on the wire at all."""
+    """Same name, other id: sent under the new id, and the old one dropped, in versions with ids."""
     session = opened({A: at(5), B: at(5), C: at(0, None)._replace(topic_id=ORDERS)})
     plan = session.build({A: at(0, REORDERED), B: at(0, REORDERED), C: at(0)})
     assert ([A, B], dropped) == (list(plan.send), plan.to_forget(version))
@@ -85,7 +87,7 @@ def test_a_topic_created_anew_replaces_its_old_id(version: int, dropped: tuple[o
 
 
 def test_a_topic_id_that_becomes_known_is_a_change_not_a_replacement() -> None:
-    """From no id to one there is no old id to drop; ids are used from then on."""
+    """There is no old id to drop; ids are used from then on."""
     session = opened({A: at(0, None)})
     plan = session.build({A: at(0)})
     assert ({A: at(0)}, (), True) == (plan.send, plan.replaced, plan.topic_ids)
@@ -110,7 +112,7 @@ def test_topic_ids_are_used_when_all_are_known(first: Wanted, then: Wanted, usab
 
 
 def test_the_names_of_ids_follow_the_session() -> None:
-    """Responses are read by these names: a topic's is there as long as one of its partitions is."""
+    """Responses are read by these names: a topic's name stays as long as one of its partitions does."""
     payment = TopicPartition("payments", 0)
     session = opened({A: at(0), B: at(0), payment: at(0, PAYMENTS)})
     session.build({A: at(0), payment: at(0, PAYMENTS)})
@@ -128,13 +130,13 @@ partitions = st.sampled_from([A, B, C, D, TopicPartition("payments", 0), TopicPa
 
 @st.composite
 def wishes(draw: st.DrawFn) -> dict[TopicPartition, FetchPartition]:
-    """Some partitions in any order, each topic under its first id, its second or none."""
+    """Draw partitions in any order, each topic under its first id, its second or none."""
     wanted = draw(st.lists(partitions, unique=True))
     return {tp: at(draw(st.integers(0, 2)), draw(st.sampled_from(IDS[tp.topic]))) for tp in wanted}
 
 
 def requeued(session: dict[TopicPartition, FetchPartition], wanted: Wanted) -> dict[TopicPartition, FetchPartition]:
-    """The request as Kafka's builder makes it: changed partitions go from the wanted list to its end, one by one."""
+    """Return the request of Kafka's builder: changed partitions move from the wanted list to its end, one by one."""
     queue = dict(wanted)
     for tp in list(session):
         new = queue.pop(tp, None)
@@ -149,7 +151,7 @@ def requeued(session: dict[TopicPartition, FetchPartition], wanted: Wanted) -> d
 @settings(max_examples=150, deadline=None)
 @given(st.lists(wishes(), min_size=2, max_size=8))
 def test_requests_equal_the_builder_that_requeues(wanted: list[dict[TopicPartition, FetchPartition]]) -> None:
-    """Over any history of wishes: the same partitions in the same order, and the same session, as by another way."""
+    """Over any history of wanted partitions: the same partitions in the same order, and the same session."""
     session, model = opened(wanted[0]), dict(wanted[0])
     for wish in wanted[1:]:
         before = dict(model)

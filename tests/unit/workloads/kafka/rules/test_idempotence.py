@@ -1,4 +1,4 @@
-"""The numbering of batches: TransactionManager's decisions, case by case."""
+"""Sequence numbers of batches: TransactionManager's decisions, case by case."""
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -35,7 +35,7 @@ def send(rule: Idempotence, count: int = 1, tp: TopicPartition = TP) -> Numbers:
 
 
 def settled(rule: Idempotence) -> int:
-    """How often the epoch was bumped until now."""
+    """Return the number of epoch bumps until now."""
     rule.settle()
     return rule.counts["epoch_bumps"]
 
@@ -52,12 +52,12 @@ def test_sequences_wrap_to_zero(sequence: int, count: int, after: int) -> None:
     ("left", "right", "before"), [(0, 1, True), (1, 0, False), (7, 7, False), (LAST, 0, True), (0, LAST, False)]
 )
 def test_order_survives_the_wrap(left: int, right: int, *, before: bool) -> None:
-    """The last sequence comes before 0, which plain integers deny."""
+    """The last sequence precedes 0, unlike plain integers."""
     assert before == precedes(left, right)
 
 
-def test_nothing_is_drained_before_there_is_an_id() -> None:
-    """The sender is told to ask for one."""
+def test_no_batch_is_drained_without_producer_id() -> None:
+    """The sender requests one."""
     rule = Idempotence()
     assert rule.needs_id
     assert not rule.may_drain(Numbers(TP, 1))
@@ -66,8 +66,8 @@ def test_nothing_is_drained_before_there_is_an_id() -> None:
     assert rule.may_drain(Numbers(TP, 1))
 
 
-def test_batches_are_numbered_by_their_records_a_partition_at_a_time() -> None:
-    """Rule 1: sequences count records; each partition counts its own."""
+def test_sequences_count_records_by_partition() -> None:
+    """Rule 1."""
     rule = started()
     numbers = [send(rule, 3), send(rule, 5), send(rule, 2, OTHER), send(rule, 1)]
     assert [0, 3, 0, 8] == [batch.base_sequence for batch in numbers]
@@ -75,7 +75,7 @@ def test_batches_are_numbered_by_their_records_a_partition_at_a_time() -> None:
 
 
 def test_a_batch_keeps_its_number_in_every_attempt() -> None:
-    """Rule 1: or the broker would write what it has already."""
+    """Rule 1: otherwise the broker would write it again."""
     rule = started()
     first = send(rule, 3)
     assert rule.can_retry(first, 13)
@@ -84,7 +84,7 @@ def test_a_batch_keeps_its_number_in_every_attempt() -> None:
 
 
 def test_after_an_error_one_batch_at_a_time_goes_out_in_order() -> None:
-    """Rule 2: a retry waits until all before it have ended."""
+    """Rule 2: a retry waits until all earlier batches have ended."""
     rule = started()
     first, second, third = send(rule), send(rule), send(rule)
     assert [True, False, False] == [rule.may_drain(batch) for batch in (first, second, third)]
@@ -94,15 +94,17 @@ def test_after_an_error_one_batch_at_a_time_goes_out_in_order() -> None:
     assert rule.may_drain(third)
 
 
-def test_new_batches_go_out_beside_a_retry_under_way() -> None:
-    """Rule 2 holds for numbered batches; one that has no number yet may follow the first in flight."""
+def test_new_batches_are_sent_beside_a_retry() -> None:
+    """Rule 2 holds for numbered batches; a batch without number may follow the first in flight."""
     rule = started()
     send(rule)
     assert rule.may_drain(Numbers(TP, 1))
 
 
-def test_answers_out_of_order_leave_the_order_to_the_rest() -> None:
-    """Rule 2: a later batch acknowledged first, as from another broker, takes only itself out of flight."""
+def test_responses_out_of_order_keep_the_order_of_other_batches() -> None:
+    """Rule 2: a later batch acknowledged first, as by another broker, removes only itself from the batches in
+    flight.
+    """
     rule = started()
     first, second = send(rule), send(rule)
     rule.acked(second)
@@ -111,7 +113,7 @@ def test_answers_out_of_order_leave_the_order_to_the_rest() -> None:
 
 @pytest.mark.parametrize("error", [6, 7, 13, 19, 20, 2, 3])
 def test_retriable_errors_are_retried_and_bump_nothing(error: int) -> None:
-    """Rule 3: what Kafka calls retriable."""
+    """Rule 3: Kafka's RetriableException."""
     rule = started()
     assert rule.can_retry(send(rule), error)
     assert 0 == settled(rule)
@@ -119,12 +121,12 @@ def test_retriable_errors_are_retried_and_bump_nothing(error: int) -> None:
 
 @pytest.mark.parametrize("error", [46, INVALID_EPOCH, INVALID_RECORD, 29, 10])
 def test_other_errors_are_not_retried(error: int) -> None:
-    """Rule 3; a duplicate (46) is no reason to send again either."""
+    """Rule 3; nor is a duplicate (46)."""
     assert not started().can_retry(Numbers(TP, 1), error)
 
 
 def test_out_of_order_is_retried_while_an_earlier_batch_may_still_come() -> None:
-    """Rule 3: the second batch's turn comes when the first is written."""
+    """Rule 3: the second batch is accepted once the first is written."""
     rule = started()
     send(rule)
     second = send(rule)
@@ -133,7 +135,7 @@ def test_out_of_order_is_retried_while_an_earlier_batch_may_still_come() -> None
 
 
 def test_out_of_order_of_the_very_next_batch_is_a_gap() -> None:
-    """Rule 3: the log has lost records that were acknowledged; epoch + 1, and numbers from 0 in the old order."""
+    """Rule 3: the log has lost acknowledged records; epoch + 1, and sequences from 0 in the old order."""
     rule = started()
     rule.acked(send(rule, 4))
     second, third = send(rule, 2), send(rule, 3)
@@ -146,8 +148,9 @@ def test_out_of_order_of_the_very_next_batch_is_a_gap() -> None:
 
 
 def test_an_answer_to_the_old_number_bumps_no_second_time() -> None:
-    """Rule 3: the third batch fails under its old number when it has its new one already; after its next drain that
-    is over."""
+    """Rule 3: the third batch fails under its old number when it already has a new one; after its next drain that
+    exception ends.
+    """
     rule = started()
     second = send(rule)
     assert rule.can_retry(second, OUT_OF_ORDER)
@@ -170,7 +173,7 @@ def test_an_unknown_producer_is_retried_without_a_bump_until_the_log_start_is_kn
 
 
 def test_an_unknown_producer_bumps_once_for_all_in_flight() -> None:
-    """Rule 3: the second answer comes to a batch that has its new number already."""
+    """Rule 3: the second response is for a batch that already has its new number."""
     rule = started()
     first, second = send(rule), send(rule)
     assert rule.can_retry(first, UNKNOWN_ID, log_start_offset=9)
@@ -181,7 +184,7 @@ def test_an_unknown_producer_bumps_once_for_all_in_flight() -> None:
 
 @pytest.mark.parametrize("error", [INVALID_RECORD, INVALID_EPOCH, 29])
 def test_a_refused_batch_bumps_the_epoch_for_those_behind_it(error: int) -> None:
-    """Rule 3: its numbers are a gap that the broker would never let the others over."""
+    """Rule 3: its sequences are a gap at which the broker would refuse later batches."""
     rule = started()
     first, second = send(rule, 2), send(rule, 3)
     rule.on_failure(first, error, refused=True)
@@ -190,7 +193,7 @@ def test_a_refused_batch_bumps_the_epoch_for_those_behind_it(error: int) -> None
 
 
 def test_a_batch_that_ran_out_of_retries_bumps_nothing() -> None:
-    """It may have been written: to give its numbers away might write others as duplicates of it."""
+    """It may have been written: reusing its numbers could make the broker drop other records as duplicates."""
     rule = started()
     rule.on_failure(send(rule), 7, refused=False)
     assert 0 == settled(rule)
@@ -207,7 +210,7 @@ def test_a_gap_bumps_even_without_retries_left(error: int) -> None:
 
 @pytest.mark.parametrize("error", [31, 35, 90])
 def test_nothing_is_drained_after_a_fatal_error(error: int) -> None:
-    """Rule 3: nor is an epoch bumped or an id asked for."""
+    """Rule 3: no epoch is bumped and no id requested either."""
     rule = started()
     rule.on_failure(send(rule), error, refused=True)
     assert error == rule.fatal_error
@@ -216,7 +219,7 @@ def test_nothing_is_drained_after_a_fatal_error(error: int) -> None:
 
 
 def test_other_partitions_get_no_new_batch_until_their_old_epoch_has_ended() -> None:
-    """Rule 4: what is in flight keeps its number and may be retried; then the new epoch starts from 0."""
+    """Rule 4: batches in flight keep their numbers and may be retried; then the new epoch starts from 0."""
     rule = started()
     old = send(rule, 7, OTHER)
     rule.on_failure(send(rule), INVALID_RECORD, refused=True)
@@ -230,7 +233,7 @@ def test_other_partitions_get_no_new_batch_until_their_old_epoch_has_ended() -> 
 
 
 def test_after_the_last_epoch_comes_a_new_id() -> None:
-    """Rule 4: what was in flight is numbered when the new id is there."""
+    """Rule 4: batches in flight are renumbered when the new id has arrived."""
     rule = started(EPOCH_MAX)
     first, second = send(rule), send(rule)
     rule.on_failure(first, INVALID_RECORD, refused=True)
@@ -244,7 +247,7 @@ def test_after_the_last_epoch_comes_a_new_id() -> None:
 
 
 def test_an_expired_retry_holds_new_batches_back_until_the_others_have_ended() -> None:
-    """Rule 5: then a later acknowledgement says that it was written, and nothing is bumped."""
+    """Rule 5: then a later acknowledgement proves that it was written, and the epoch stays."""
     rule = started()
     first, second = send(rule), send(rule)
     rule.expired(first, retried=True)
@@ -256,8 +259,8 @@ def test_an_expired_retry_holds_new_batches_back_until_the_others_have_ended() -
     assert 2 == send(rule).base_sequence
 
 
-def test_an_expired_retry_of_which_nothing_more_is_heard_bumps_the_epoch() -> None:
-    """Rule 5: its numbers can't be used again, and can't be gone over."""
+def test_an_expired_retry_without_later_response_bumps_the_epoch() -> None:
+    """Rule 5: its sequences can be neither reused nor skipped."""
     rule = started()
     rule.expired(send(rule), retried=True)
     assert 1 == settled(rule)
@@ -266,7 +269,7 @@ def test_an_expired_retry_of_which_nothing_more_is_heard_bumps_the_epoch() -> No
 
 
 def test_the_batch_after_an_expired_one_proves_the_gap() -> None:
-    """Rules 3 and 5: out of order there means the expired one is missing; elsewhere it means to wait."""
+    """Rules 3 and 5: out of order there means that the expired batch is missing; elsewhere it means to wait."""
     rule = started()
     first, second, third = send(rule), send(rule), send(rule)
     rule.expired(first, retried=True)
@@ -308,8 +311,8 @@ def test_a_late_answer_to_an_expired_batch_resolves_it() -> None:
     assert 5 == send(rule).base_sequence
 
 
-def test_a_late_answer_to_an_older_epoch_says_nothing_of_this_one() -> None:
-    """Taken for this epoch's it would hide the gap that the next error proves."""
+def test_a_late_response_of_an_older_epoch_is_ignored() -> None:
+    """Otherwise it would hide the gap that the next error proves."""
     rule = started()
     old = send(rule, 5)
     rule.expired(old, retried=True)
@@ -334,8 +337,8 @@ def test_the_parts_of_a_batch_take_its_numbers_and_its_place() -> None:
     assert [True, False] == [rule.may_drain(batch) for batch in (parts[1], behind)]
 
 
-def test_numbers_go_on_over_the_wrap() -> None:
-    """Acknowledgements after it count as later: nothing is taken for a gap, and a real one still is."""
+def test_sequences_continue_over_the_wrap() -> None:
+    """Later acknowledgements count as later: they are no gap, and a real gap is still detected."""
     rule = started()
     rule._partition(TP).restart(rule.producer)
     rule._partition(TP).next_sequence = rule._partition(TP).acked = LAST - 1
@@ -350,7 +353,7 @@ def test_numbers_go_on_over_the_wrap() -> None:
 
 @pytest.mark.parametrize("error", sorted(NOT_APPENDED))
 def test_an_error_before_the_append_is_a_refusal(error: int) -> None:
-    """Without a base offset such an answer proves that the attempt is nowhere; with one it proves nothing."""
+    """Without a base offset such a response proves that the attempt was not written; with one it proves nothing."""
     assert surely_refused(error, -1)
     assert not surely_refused(error, 0)
 
@@ -368,5 +371,5 @@ def test_an_error_before_the_append_is_a_refusal(error: int) -> None:
     ],
 )
 def test_any_other_error_proves_nothing(error: int) -> None:
-    """An attempt that may have been appended is never taken for refused, nor is one with an error we don't know."""
+    """Neither an attempt that may have been appended nor one with an unknown error counts as refused."""
     assert not surely_refused(error, -1)
