@@ -1,8 +1,8 @@
 """Injection of a fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
 
-Ctrl-C, SIGTERM and a closed terminal heal at once; if this process is killed, the watchdog heals. Several processes may
-inject into a cluster: under the lock file ``inject.lock``, the event ``injected_by_hand`` claims a fault id, and a
-fault's first journal line follows the comparison of its targets with the faults in force.
+Ctrl-C, SIGTERM and a closed terminal heal the fault at once; if this process is killed, the watchdog heals the fault.
+Several processes may inject into one cluster. Under the lock file ``inject.lock``, a process claims a fault id with the
+event ``injected_by_hand``, and compares the targets with the faults in force before the fault's first journal line.
 """
 
 import asyncio
@@ -20,17 +20,16 @@ from typing import Any
 import docker
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import Fault, InjectionContext
+from aftershock.faults.kinds.fault import Fault, Impact, InjectionContext
 from aftershock.faults.plan.command_line import parse_inject
 from aftershock.faults.plan.conflicts import conflict_in_force
 from aftershock.faults.plan.from_run import EVENT
 from aftershock.faults.plan.workloads import Topic
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Clock, Entry, Targets
-from aftershock.faults.runtime.survival import ClusterState, survival
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused
 from aftershock.faults.runtime.world import World
-from aftershock.faults.targets.values import PartitionState
+from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.faults.timeline.compile import step_of
 from aftershock.faults.timeline.timeline import Timeline, TimelineTiming
 from aftershock.harness.adhoc.kept import clock_of, connect, describe_targets, heal_command, live_faults, resolve
@@ -39,15 +38,12 @@ from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.run.progress import Progress, Status
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal, Line, read_journal
-from aftershock.harness.safety.lease import Lock
+from aftershock.harness.safety.lease import Lock, hold
 from aftershock.harness.safety.watchdog import watch
 from aftershock.harness.world.world import ClusterWorld
 from aftershock.results.evidence.files import read_json, read_lines
 
-WITNESSED, NOT_WITNESSED, INTERRUPTED = 0, 2, 130  # exit codes of design 5.1
-_LOCK = "inject.lock"
-_LOCK_DEADLINE_S = 10.0  # the lock is held for a few milliseconds
-_LOCK_PERIOD_S = 0.01
+WITNESSED, NOT_WITNESSED, INTERRUPTED = 0, 2, 130  # exit codes
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Log = Callable[[str], None]
@@ -126,15 +122,15 @@ def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
 def carry_out(
     fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock, progress: Progress
 ) -> Outcome:
-    """Inject the fault into any cluster, show the progress, and heal the fault. Raises FaultError as `inject` does.
+    """Inject the fault, show the progress, and heal the fault. Raises FaultError as `inject` does.
 
-    A signal cancels the work, which heals the fault; further signals do not interrupt the heal.
+    A signal heals the fault at once; further signals do not interrupt the healing.
     """
     began_us = clock.now_us()
 
     def status() -> Status:
-        left = remaining_s(journal.lines, fault.for_, clock.now_us())
-        remaining = [] if left is None else [f"{left:.0f} s left"]
+        time_left_s = remaining_s(journal.lines, fault.for_, clock.now_us())
+        remaining = [] if time_left_s is None else [f"{time_left_s:.0f} s left"]
         return Status(journal_state(journal.lines), (clock.now_us() - began_us) / 1e6, remaining, ())
 
     async def run_until_signal() -> bool:
@@ -143,7 +139,7 @@ def carry_out(
             work = asyncio.ensure_future(execute(timeline, world, journal, clock, progress.log))
 
             def stop() -> None:
-                progress.log("healing at once; a few seconds more")
+                progress.log("healing the fault now; this takes a few seconds")
                 work.cancel()
 
             for number in _SIGNALS:
@@ -161,7 +157,7 @@ def carry_out(
         stopped = asyncio.run(run_until_signal())
     except FaultError as error:
         if journal.open_faults():
-            error.add_note(f"heal it with: {heal_command(journal.cluster)}")
+            error.add_note(f"heal the fault with: {heal_command(journal.cluster)}")
         raise
     return outcome(str(fault.id), journal.lines, stopped=stopped, other_faults=journal.in_force())
 
@@ -173,7 +169,7 @@ def single_fault_timeline(fault: Fault, seed: int) -> Timeline:
 
 
 async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
-    """Describe the fault if it were injected now. Raises FaultError if it has no target."""
+    """Describe what an injection now would do. Raises FaultError if the fault has no target."""
     step = step_of(fault, seed)
     context = InjectionContext(world, clock, step.id)
     injection = await retry_refused(lambda: fault.resolve_targets(context, step.draws), clock, READ_DEADLINE_MS)
@@ -194,24 +190,14 @@ async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal
     )
 
 
-async def _cluster_state(world: World) -> ClusterState:
-    """Read the cluster's state; Kafka resolves ``min.insync.replicas`` from topic, broker and default settings."""
-    states = await world.partitions()
-    in_sync_min = {}
-    for topic in sorted({state.topic for state in states}):
-        setting = (await world.config("topic", topic)).get("min.insync.replicas")
-        in_sync_min[topic] = int(setting.value) if setting and setting.value else 1
-    return ClusterState(world.racks(), frozenset(await world.quorum_lag()), states, in_sync_min)
-
-
 def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: str = "") -> Outcome:
     """Return the result of an ended fault, from its journal lines.
 
     Args:
         fault: the fault's id.
-        lines: the fault's lines of the journal.
-        stopped: a signal ended the fault before its time.
-        other_faults: the other faults in force, as a clause: they may be the reason for a failure.
+        lines: the journal lines of this fault.
+        stopped: True if a signal ended the fault early.
+        other_faults: a clause about the other faults in force, which may be the reason for a failure.
 
     Raises FaultError if the fault could not be injected, or did not stay in force.
     """
@@ -229,7 +215,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
         result, code = "witnessed", WITNESSED
     else:
         result, code = "not witnessed yet", NOT_WITNESSED
-    # a lasting fault ends with its heal, an action without an undo with its last line
+    # the end of a fault with an undo is the start of its healing; any other fault ends with its last line
     heal_us = next((line["t_us"] for line in lines if line["state"] == "healing"), None)
     end_us = lines[-1]["t_us"] if heal_us is None else heal_us
     lasted_s = float(end_us - lines[0]["t_us"]) / 1e6
@@ -245,7 +231,7 @@ def journal_state(lines: Sequence[Line]) -> str:
 
 
 def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> float | None:
-    """Return the remaining time of the fault in s; None if the fault is not in force, or has no duration."""
+    """Return the remaining time of a fault in seconds; None if the fault is not in force or has no duration."""
     times: dict[str, int] = {line["state"]: line["t_us"] for line in lines}
     if duration_ms is None or "injected" not in times or "healing" in times:
         return None
@@ -253,13 +239,13 @@ def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> 
 
 
 def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
-    """Return the fault with an id that is unique on this cluster, and write the event that claims the id.
+    """Return the fault with an id that is unique on this cluster, after writing the event that claims the id.
 
-    Raises FaultError if another process held the lock for too long.
+    Raises FaultError if another process holds ``inject.lock`` for too long.
     """
     with _locked(home.path):
         fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
-        # the fault as in a plan, without its time
+        # the fault as a plan describes it, without the planned time
         words = fault.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         words.pop("at", None)
         home.event(now_us, EVENT, fault=words, topics=list(topics))
@@ -277,16 +263,15 @@ def free_id(home: Path, kind: str) -> str:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    lock = Lock(home / _LOCK)
-    give_up_s = time.monotonic() + _LOCK_DEADLINE_S
-    while not lock.take("aftershock inject"):
-        if time.monotonic() > give_up_s:
-            raise FaultError(f"{lock.path} is held by {lock.held_by()}; wait for it, or end that process")
-        time.sleep(_LOCK_PERIOD_S)
-    try:
+    """Hold ``inject.lock``, which every process holds for milliseconds. Raises FaultError if it stays held."""
+    lock, deadline_s = Lock(home / "inject.lock"), time.monotonic() + 10
+
+    def check_deadline() -> None:
+        if time.monotonic() > deadline_s:
+            raise FaultError(f"{lock.path} is held by {lock.held_by()}; wait for that process, or end it")
+
+    with hold(lock, "aftershock inject", check_deadline):
         yield
-    finally:
-        lock.release()
 
 
 class SharedJournal(Journal):
@@ -301,7 +286,7 @@ class SharedJournal(Journal):
         super().__init__(home.path / "journal.jsonl", clock)
 
     def record(self, entry: Entry) -> None:
-        """Append a line as `Journal.record` does, and log the first witness that confirms the fault.
+        """Append a line, and log the first witness that confirms the fault.
 
         Raises FaultError, without a change to the journal, if a fault in force has the same target.
         """
@@ -320,14 +305,99 @@ class SharedJournal(Journal):
         return self._home.run_id
 
     def in_force(self) -> str:
-        """Describe all faults in force on the cluster as a clause; "" if there are none."""
+        """Return a clause that lists all faults in force on the cluster; "" without faults."""
         live = live_faults(self._home.path, self._clock.now_us())
         return f"in force now: {'; '.join(fault.describe() for fault in live)}" if live else ""
 
     def conflict(self, kind: str, targets: Targets) -> str | None:
-        """Explain the conflict of these targets with a fault in force, with advice; None without a conflict."""
+        """Return a sentence about the conflict of these targets with a fault in force, and advice; None without one."""
         for fault in live_faults(self._home.path, self._clock.now_us()):
             if resource := conflict_in_force(kind, targets.as_json(), fault.kind, fault.targets):
-                advice = f"wait for its end, or heal it with: {heal_command(self.cluster)}"
+                advice = f"wait for its end, or heal the fault with: {heal_command(self.cluster)}"
                 return f"{resource} is taken by {fault.describe()}; {advice}"
         return None
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Current state of a cluster. ``in_sync_min``: ``min.insync.replicas`` by topic."""
+
+    racks: Mapping[BrokerId, str]
+    voters: frozenset[BrokerId]
+    partitions: Sequence[PartitionState]
+    in_sync_min: Mapping[str, int]
+
+
+def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
+    """Predict whether metadata quorum and ``min.insync.replicas`` survive a fault; return a sentence for each failure.
+
+    The prediction concerns the cluster alone, not whether clients reach the remaining brokers. For a kind with impact
+    ``unknown`` the worst case is predicted: the fault's nodes and links serve no requests.
+    """
+    if impact in ("moments", "leaders"):
+        return ["quorum and min.insync.replicas survive: no node and no link is taken away"]
+    groups = [{node} for node in targets.brokers] if impact == "one node" else [set(targets.brokers)]
+    failures: dict[str, None] = {}
+    for nodes in groups:
+        failures |= dict.fromkeys(_failures(cluster, frozenset(map(BrokerId, nodes)), frozenset(targets.links)))
+    survives = ["quorum and min.insync.replicas survive"]
+    if impact == "unknown" and (targets.brokers or targets.links):
+        return [f"at worst, if its targets serve no requests: {text}" for text in failures] or survives
+    return list(failures) or survives
+
+
+def _failures(cluster: ClusterState, nodes: frozenset[BrokerId], links: frozenset[str]) -> Iterator[str]:
+    """Yield a sentence for each failure after the loss of these nodes and links (by proxy name)."""
+    racks = cluster.racks
+
+    def is_reachable(channel: str, source: BrokerId, target: BrokerId) -> bool:
+        return racks.get(source) == racks.get(target) or f"{channel}_{racks.get(source)}-k{target}" not in links
+
+    # A node is lost as well if it reaches no other voter and, as a voter, is reached by none.
+    lost = set(nodes)
+    for node in racks if links else ():
+        voters = cluster.voters - nodes - {node}
+        out = any(is_reachable("controller", node, voter) for voter in voters)
+        back = node in cluster.voters and any(is_reachable("controller", voter, node) for voter in voters)
+        if voters and not out and not back:
+            lost.add(node)
+    remaining = cluster.voters - lost
+    connected = {
+        voter: [
+            peer
+            for peer in remaining
+            if is_reachable("controller", voter, peer) and is_reachable("controller", peer, voter)
+        ]
+        for voter in remaining
+    }
+    majority = max(map(len, connected.values()), default=0)
+    if 2 * majority <= len(cluster.voters):
+        yield f"the metadata quorum would have {majority} of {len(cluster.voters)} voters: no controller"
+    by_effect: dict[str, list[str]] = {}
+    for state in cluster.partitions:
+        alive = [replica for replica in state.isr if replica not in lost]
+        leaders = [state.leader] if state.leader in alive else alive
+        # in-sync replicas that reach the leader, the leader included
+        reaching = [sum(is_reachable("replication", replica, leader) for replica in alive) for leader in leaders]
+        needed = cluster.in_sync_min.get(state.topic, 1)
+        effect = None
+        if not alive:
+            effect = "no leader: none of its in-sync replicas is left"
+        elif max(reaching) < needed:
+            effect = f"{max(reaching)} of the {needed} in-sync replicas it needs: acks=all stops"
+        if effect:
+            by_effect.setdefault(effect, []).append(f"{state.topic}/{state.partition}")
+    for effect, partitions in by_effect.items():
+        more = len(partitions) - 4
+        listed = ", ".join(partitions[:4]) + (f" and {more} more" if more > 0 else "")
+        yield f"{listed} would have {effect}"
+
+
+async def _cluster_state(world: World) -> ClusterState:
+    """Read the cluster's state; Kafka resolves ``min.insync.replicas`` from topic, broker and default settings."""
+    states = await world.partitions()
+    in_sync_min = {}
+    for topic in sorted({state.topic for state in states}):
+        setting = (await world.config("topic", topic)).get("min.insync.replicas")
+        in_sync_min[topic] = int(setting.value) if setting and setting.value else 1
+    return ClusterState(world.racks(), frozenset(await world.quorum_lag()), states, in_sync_min)

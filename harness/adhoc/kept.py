@@ -1,7 +1,6 @@
-"""Kept clusters: launched for ad-hoc work, shown with the faults in force on them, turned into a plan, taken down.
+"""Kept clusters for ad-hoc work: launch, status with the faults in force, conversion into a plan, and removal.
 
-A kept cluster has a run directory, so that faults injected into it have a journal, a clock and, later, a plan. After a
-failed launch, everything is removed.
+A kept cluster has a run directory, so that its faults have a journal and a clock, and can be converted into a plan.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -38,15 +37,12 @@ _IN_SYNC_S = 30.0
 
 
 def kept_clusters(client: docker.DockerClient) -> list[LabelledCluster]:
-    """Return all kept clusters by run id, including clusters with missing containers."""
+    """Return all kept clusters, sorted by run id, including clusters with missing containers."""
     return [cluster for cluster in ownership.list_clusters(client) if cluster.keep]
 
 
 def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
-    """Return the kept cluster called ``run_id``, or without a run id the only kept cluster.
-
-    Raises ClusterError if no such cluster exists, or if several are kept and ``run_id`` is None.
-    """
+    """Return the kept cluster with this run id; without a run id, the only kept cluster. Raises ClusterError."""
     standing = ownership.list_clusters(client)
     if run_id is None:
         candidates = [cluster for cluster in standing if cluster.keep]
@@ -71,8 +67,8 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
 
 
 def describe_owner(cluster: LabelledCluster) -> str:
-    """Return a clause that names the process a cluster belongs to."""
-    if not cluster.here:
+    """Return a clause about the process that owns a cluster."""
+    if not cluster.is_local:
         return "it belongs to a process of another host or container"
     pid = cluster.owner.partition(":")[0]
     return f"it belongs to process {pid}, which is {'running' if cluster.owned else 'dead'}"
@@ -96,12 +92,7 @@ def connect(client: docker.DockerClient, cluster: LabelledCluster) -> Iterator[C
 
 
 def clock_of(home: Path) -> RunClock:
-    """Return the clock of the times in a cluster's run directory.
-
-    Raises:
-        EvidenceError: run.json is missing or can't be read.
-        ClusterError: the launch is not complete.
-    """
+    """Return a cluster's run clock. Raises EvidenceError if ``run.json`` is missing, ClusterError during the launch."""
     facts = RunDir.open(home).facts
     if "origin_ns" not in facts:
         raise ClusterError(f"{home.name} is not ready yet; wait until its launch is complete")
@@ -109,18 +100,16 @@ def clock_of(home: Path) -> RunClock:
 
 
 def removal_advice(cluster: LabelledCluster) -> str:
-    """Return the advice to take the cluster down, with the command."""
     return f"take it down with: aftershock cluster down --run {cluster.run_id}"
 
 
 def heal_command(run_id: str) -> str:
-    """Return the command that heals the cluster."""
     return f"aftershock heal --run {run_id}"
 
 
 @dataclass(frozen=True)
 class LiveFault:
-    """A fault in force. ``left_ms`` is None for a fault without a duration, and 0 after the end of its duration."""
+    """A fault in force. ``left_ms``: remaining time of its duration, 0 or more; None for a fault without a duration."""
 
     id: str
     kind: str
@@ -130,21 +119,21 @@ class LiveFault:
 
     @property
     def pid(self) -> int:
-        """The process that injected the fault."""
+        """Id of the process that injected the fault."""
         return int(self.owner.partition(":")[0] or 0)
 
     @property
     def orphaned(self) -> bool:
-        """True if that process is dead and can't heal the fault."""
+        """True if the process that injected the fault is dead, and so can't heal the fault."""
         return not ownership.is_alive(self.owner)
 
     def describe(self) -> str:
-        """Return id, kind, targets, holder and time left on one line."""
+        """Return id, kind, targets, process and remaining time on one line."""
         if self.orphaned:
             holder = f"orphaned, process {self.pid} is dead"
         else:
-            left = "" if self.left_ms is None else f", {self.left_ms / 1000:.0f} s left"
-            holder = f"held by process {self.pid}{left}"
+            time_left = "" if self.left_ms is None else f", {self.left_ms / 1000:.0f} s left"
+            holder = f"held by process {self.pid}{time_left}"
         return f"{self.id}: {self.kind} on {describe_targets(self.targets)}; {holder}"
 
     def to_json(self, run_id: str) -> dict[str, Any]:
@@ -167,10 +156,7 @@ def describe_targets(targets: Mapping[str, Any]) -> str:
 
 
 def live_faults(home: Path, now_us: int) -> list[LiveFault]:
-    """Return the faults in force in the order in which they began; ``now_us`` is the time on the run's clock.
-
-    Raises EvidenceError if the journal can't be read.
-    """
+    """Return the faults in force, in the order of injection; ``now_us`` is the time on the run's clock."""
     lines = read_journal(home / "journal.jsonl")
     planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
     durations_ms = {step["id"]: step["for_ms"] for step in planned if step["for_ms"] is not None}
@@ -203,8 +189,8 @@ def foreign_changes(
 class Status:
     """State of a kept cluster.
 
-    ``addresses`` holds addresses and brokers as in ``run.json``; ``not_ours`` describes changes to links by other
-    tools, which the journal does not contain.
+    ``addresses``: addresses and brokers as in ``run.json``; ``not_ours``: sentences about toxics and disabled proxies
+    that other tools caused.
     """
 
     run_id: str
@@ -219,13 +205,7 @@ class Status:
 
 
 def status(client: docker.DockerClient, cluster: LabelledCluster) -> Status:
-    """Read the state of one cluster.
-
-    Raises:
-        ClusterError: the cluster, or a part of it, is missing.
-        FaultError: Toxiproxy does not answer.
-        EvidenceError: run.json or the journal can't be read.
-    """
+    """Read the state of a cluster. Raises AftershockError if a part of the cluster or its run directory is missing."""
     with connect(client, cluster) as connected:
         lines = open_faults(read_journal(cluster.home / "journal.jsonl"))
         toxiproxy = connected.toxiproxy
@@ -261,7 +241,7 @@ def show(client: docker.DockerClient, clusters: Sequence[LabelledCluster], conso
             console.print(table)
             for line in (*(fault.describe() for fault in state.faults), *state.not_ours):
                 print_line(f"  {line}")
-            advice = f"heal it with: {heal_command(cluster.run_id)}" if state.faults else "no faults in force"
+            advice = f"heal the faults with: {heal_command(cluster.run_id)}" if state.faults else "no faults in force"
             print_line(f"  {advice}")
         print_line(f"  {f'in use: {describe_owner(cluster)}' if cluster.owned else removal_advice(cluster)}")
     return all_readable
@@ -277,7 +257,7 @@ def up(
 ) -> tuple[str, str]:
     """Launch a kept cluster with its topics; return its run id, and a text with its addresses and the next commands.
 
-    After a failure or an interrupt, everything is removed.
+    After a failure or an interrupt, the containers are removed.
 
     Raises:
         EngineError: the engine does not answer, or an image is not available.
@@ -285,8 +265,8 @@ def up(
         LeaseError: the host's lease is not available.
     """
     sweep(client, log)
-    if others := kept_clusters(client):
-        log(f"another kept cluster is up too: {', '.join(cluster.run_id for cluster in others)}")
+    if running := kept_clusters(client):
+        log(f"other kept clusters are running: {', '.join(cluster.run_id for cluster in running)}")
     spec = ClusterSpec.of(document.cluster, kafka)
     images = images_for(client, spec, log)
     with host_lease("integrity", "aftershock cluster up", log):
@@ -312,20 +292,17 @@ def up(
         f"cluster {home.run_id} is up",
         *(f"  bootstrap {rack:<6} {servers}" for rack, servers in addresses["bootstrap"].items()),
         f"  toxiproxy        {addresses['toxiproxy']}",
-        "  see it:          aftershock cluster status",
-        "  break it:        aftershock inject pause broker=1 --for 10s",
-        "  the kinds:       aftershock plan faults",
-        f"  make it a plan:  aftershock plan from {home.run_id}",
+        "  show status:     aftershock cluster status",
+        "  inject a fault:  aftershock inject pause broker=1 --for 10s",
+        "  list kinds:      aftershock plan faults",
+        f"  write a plan:    aftershock plan from {home.run_id}",
         f"  take it down:    aftershock cluster down --run {home.run_id}",
     ]
     return home.run_id, "\n".join(lines)
 
 
 def down(client: docker.DockerClient, run_id: str | None) -> str:
-    """Remove a kept cluster and return its run id. Its run directory stays.
-
-    Raises ClusterError as `resolve` does, or if a process uses the cluster.
-    """
+    """Remove a kept cluster, but not its run directory; return its run id. Raises ClusterError if a process uses it."""
     cluster = resolve(client, run_id)
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")
@@ -346,11 +323,9 @@ def down(client: docker.DockerClient, run_id: str | None) -> str:
 
 
 def plan_of(home: Path) -> WrittenPlan:
-    """Return the faults injected by hand into the run or kept cluster of this run directory, as a plan.
+    """Return the faults that were injected by hand into a run or kept cluster, as a plan.
 
-    Raises:
-        EvidenceError: no fault was injected by hand, or the evidence can't be read.
-        PlanError: the plan of the run can't be read.
+    Raises EvidenceError if there were no such faults or the evidence can't be read, PlanError for an unreadable plan.
     """
     run = RunDir.open(home)
     marks = run.facts.get("marks")

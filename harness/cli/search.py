@@ -100,7 +100,7 @@ def minimise(
         raise AftershockError(f"can't write to {folder}: {error.strerror}; choose another --out") from error
     log, command = Progress().log, shlex.join(["aftershock", *sys.argv[1:]])
     log(f"to watch: tail -f {folder / 'progress.log'}")
-    with execution.WarmClusters(source, folder, spark, command, allow_exec=allow_exec) as perform:
+    with execution.warm_clusters(source, folder, spark, command, allow_exec=allow_exec) as perform:
         cache = Cache(folder / "cache.jsonl", log)
         story = Minimisation(
             source, cache, perform, time.monotonic, log, lambda so_far: execution.write(so_far, folder)

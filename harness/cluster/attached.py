@@ -1,9 +1,8 @@
 """Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
-Its nodes, networks and disks are not accessible to the harness. All its clients are in one location; brokers are in the
-racks that they report (``broker.rack``), under the plan's names for them. Topics of the plan are used as they are, or
-created and deleted again if the plan says so. Journal, undo and report use link names as for a launched cluster
-(``client_a-k1``).
+The harness has no access to the cluster's nodes, networks and disks. All clients are in one location; brokers are in
+the racks that they report (``broker.rack``), under the plan's names. The run uses existing topics, or creates and
+deletes the topics under ``attach.create``. Link names are those of launched clusters (``client_a-k1``).
 """
 
 import base64
@@ -15,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
 from kio.schema.errors import ErrorCode
@@ -28,7 +26,7 @@ from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.cluster import out_of_sync
 from aftershock.harness.cluster.node import ContainerUsage
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
-from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, Admin, raise_for, still_lacking
+from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, VERSIONS_REQUEST, Admin, raise_for, still_lacking
 from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.settings import topic_ids
 from aftershock.harness.run.assignments import group_names, worker_names
@@ -45,21 +43,20 @@ _IN_SYNC_S = 30.0
 _ENDS_S = 30.0
 _TIMEOUT_S = 10.0
 _DESCRIBE_CLUSTER, _VERSION = 60, 2
-_VERSIONS = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
 _DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=False)
 
 
 @dataclass(frozen=True)
 class AttachmentDescriptor:
-    """Record of what an attached run may change, so that another process can heal the cluster after a crash.
+    """Content of ``attached.json``: what a run may change, so that another process can heal the cluster after a crash.
 
-    ``attached.json`` is written before the first change, and again for each topic that the run creates. It holds no
-    secrets, only the names of their environment variables, and absolute paths.
+    The file is written before the first change, and again for each topic that the run creates. It holds absolute paths,
+    and no secrets, only the names of their environment variables.
 
     Attributes:
-        clients: names of our workers, which are their client ids.
+        clients: names of the run's clients, which are their client ids.
         created: ids of the topics that the run created, by name.
-        over: the run removed its traces.
+        over: True if the run has removed its groups and topics.
     """
 
     run_id: str
@@ -72,7 +69,6 @@ class AttachmentDescriptor:
 
     @classmethod
     def of(cls, run_id: str, attach: Attach, timeline: Timeline) -> "AttachmentDescriptor":
-        """Return the descriptor of a run that begins."""
         files = {
             name: str(Path(path).resolve())
             for name in ("ca", "certificate", "key")
@@ -83,16 +79,7 @@ class AttachmentDescriptor:
         clients, groups = tuple(worker_names(timeline)), tuple(group_names(timeline))
         return cls(run_id, attach.model_copy(update={"security": security}), topics, clients, groups)
 
-    def with_topic(self, topic: str, topic_id: str) -> "AttachmentDescriptor":
-        """Return a copy with one more created topic, or a new id for it."""
-        return replace(self, created={**self.created, topic: topic_id})
-
-    def closed(self) -> "AttachmentDescriptor":
-        """Return a copy without created topics, marked as over."""
-        return replace(self, created={}, over=True)
-
     def write(self, home: Path) -> None:
-        """Write atomically into the run directory."""
         document: dict[str, Any] = asdict(self) | {"attach": self.attach.model_dump(mode="json", exclude_defaults=True)}
         write_whole(home / DESCRIPTOR_FILE, json.dumps(document, indent=1) + "\n")
 
@@ -103,7 +90,7 @@ def is_attached(home: Path) -> bool:
 
 
 def read_descriptor(home: Path) -> AttachmentDescriptor:
-    """Read the descriptor. Raises EvidenceError if it can't be read."""
+    """Read ``attached.json``. Raises EvidenceError if the file can't be read."""
     document = read_object(home / DESCRIPTOR_FILE)
     try:
         attach = Attach.model_validate(document["attach"])
@@ -119,7 +106,7 @@ def read_descriptor(home: Path) -> AttachmentDescriptor:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker as described by a listener; ``rack`` is its ``broker.rack``."""
+    """A broker with its address on one listener; ``rack`` is its ``broker.rack``."""
 
     id: BrokerId
     address: Address
@@ -128,14 +115,12 @@ class Broker:
 
 @dataclass(frozen=True)
 class ClusterDescription:
-    """A cluster's id, and its brokers in the order of their ids."""
-
     cluster_id: str
     brokers: tuple[Broker, ...]
 
 
 def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
-    """Describe the cluster, using the first address of ``bootstrap`` that answers. Raises ClusterError without one."""
+    """Describe the cluster over the first address in ``bootstrap`` that answers; raise ClusterError if none answers."""
     try:
         pairs = (item.rpartition(":") for item in bootstrap.split(","))
         addresses = [Address.checked(host, int(port)) for host, _, port in pairs]
@@ -145,10 +130,10 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
     for address in addresses:
         try:
             with Connection(address, _TIMEOUT_S, security) as connection:
-                versions: Any = connection.ask(_VERSIONS)
+                versions: Any = connection.ask(VERSIONS_REQUEST)
                 if not any(v.api_key == _DESCRIBE_CLUSTER and v.max_version >= _VERSION for v in versions.api_keys):
                     raise ClusterError(
-                        f"the broker at {address} is older than Kafka 4.0, which is the oldest that can be attached"
+                        f"the broker at {address} is older than Kafka 4.0; attach a cluster of Kafka 4.0 or later"
                     )
                 response: Any = connection.ask(_DESCRIBE)
         except OSError as error:
@@ -160,9 +145,9 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
 
 
 class NamedProxies:
-    """Interface of `Toxiproxy` for the proxies that the plan names; ``user_names``: the user's names by link name.
+    """The plan's proxies, with the methods of `Toxiproxy`; ``user_names``: the user's names of proxies by link name.
 
-    Raises FaultError for any other proxy.
+    Raises FaultError for a proxy that the plan does not name.
     """
 
     def __init__(self, server: Toxiproxy, user_names: Mapping[str, str]) -> None:
@@ -173,7 +158,7 @@ class NamedProxies:
 
     @classmethod
     def of(cls, attach: Attach) -> "NamedProxies | None":
-        """Return the plan's proxies; None if the plan names no proxies."""
+        """Return the plan's proxies; None if the plan names no Toxiproxy."""
         if attach.toxiproxy is None:
             return None
         host, _, port = attach.toxiproxy.removeprefix("http://").rstrip("/").rpartition(":")
@@ -228,14 +213,14 @@ class NamedProxies:
 
 
 def link_name(attach: Attach, broker: int) -> str:
-    """Return the name of the link from the clients to a broker, as `topology` names those of a launched cluster."""
+    """Return the name of the link from the clients to a broker, as in `topology.client_proxy`."""
     return f"client_{attach.rack}-k{broker}"
 
 
 class AttachedCluster:
-    """A `target.Target`. Connects on first use, so that its proxies can be healed while no broker is reachable.
+    """Attached cluster of a run. Connects on first use, so that its proxies can be healed without a reachable broker.
 
-    Raises ClusterError if a secret is missing, no broker answers, or a named object is missing.
+    Raises ClusterError if a secret is missing, no broker answers, or an object that the plan names is missing.
     """
 
     voters: Sequence[int] = ()
@@ -253,7 +238,7 @@ class AttachedCluster:
         security = self.security
         try:
             secured = security.resolved()
-            _ = secured.tls  # report unreadable or invalid files now, by their names
+            _ = secured.tls  # read the files now, so that the error below can name them
         except WorkloadError as error:
             raise ClusterError(str(error)) from error
         except OSError as error:
@@ -274,12 +259,12 @@ class AttachedCluster:
 
     @cached_property
     def client_addresses(self) -> Mapping[BrokerId, Address]:
-        """Address of each broker for clients; its proxy listens there, if it has one."""
+        """Address of each broker for clients, which is the address of its proxy if the broker has a proxy."""
         return {broker.id: broker.address for broker in self._description.brokers}
 
     @cached_property
     def racks(self) -> Mapping[BrokerId, str]:
-        """The rack of each broker, by the plan's names."""
+        """Rack of each broker, under the plan's names."""
         names = {kafka_rack: rack for rack, kafka_rack in self.descriptor.attach.racks.items()}
         return {broker.id: names.get(broker.rack or "", broker.rack or NO_RACK) for broker in self._description.brokers}
 
@@ -298,7 +283,6 @@ class AttachedCluster:
         return {"toxiproxy": self.toxiproxy.server.version()} if self.toxiproxy else {}
 
     def close(self) -> None:
-        """Close our connections; the cluster stays as it is."""
         if "admin" in vars(self):
             self.admin.close()
 
@@ -307,7 +291,6 @@ class AttachedCluster:
         return {int(broker): rack for broker, rack in self.racks.items()}
 
     def bootstrap(self, rack: str | None) -> str:
-        """See `target.Target`; all clients use one address."""
         attach = self.descriptor.attach
         return attach.bootstrap if rack else attach.admin or attach.bootstrap
 
@@ -315,15 +298,13 @@ class AttachedCluster:
         return None if rack is None else self.descriptor.attach.racks.get(rack, rack)
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Return nothing: a user's Toxiproxy may run without counters, so bytes are counted by the clients."""
-        return {}
+        return {}  # a user's Toxiproxy may run without counters, so only the clients count bytes
 
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
-        """Return nothing: the cluster's machines are not accessible."""
-        return {}
+        return {}  # the cluster's machines are not accessible
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """See `target.Target`: checks existing topics against the plan, and creates those under ``attach.create``."""
+        """Compare existing topics with the plan, create the topics under ``attach.create``, and wait for full ISRs."""
         existing, names = set(self.admin.topics()), [planned["name"] for planned in topics]
         for planned in topics:
             name, config = planned["name"], planned["config"]
@@ -347,7 +328,7 @@ class AttachedCluster:
             for setting, expected, value in compared:
                 if expected != value:
                     raise ClusterError(
-                        f"the topic {name} has {setting} {value}, and the plan says {expected}: change one of them"
+                        f"the topic {name} has {setting} {value}, the plan has {expected}: change the topic or the plan"
                     )
 
         def missing_state() -> str:
@@ -367,12 +348,12 @@ class AttachedCluster:
         return provided, end_offsets(self.bootstrap(None), old, _ENDS_S, self.secured) if old else {}
 
     def created(self, topic: str, topic_id: str) -> None:
-        """Record, on disk too, that the run created this topic and must delete it."""
-        self.descriptor = self.descriptor.with_topic(topic, topic_id)
+        """Record in ``attached.json`` that the run created this topic and must delete the topic."""
+        self.descriptor = replace(self.descriptor, created={**self.descriptor.created, topic: topic_id})
         self.descriptor.write(self._home)
 
     def clear(self) -> Sequence[str]:
-        """Remove our group members and the topics that the run created. Return the topics' names. Repeatable."""
+        """Remove the run's group members and the topics that it created; return the names of the topics."""
         for group in self.descriptor.groups:
             # killed clients would stay members for up to 45 s and delay the next run
             coordinator = self.admin.coordinator(group)
@@ -385,7 +366,7 @@ class AttachedCluster:
             for result in self.admin.ask_controller(DeleteTopicsRequest(topics=states, timeout=TIMEOUT)).responses:
                 if result.error_code not in {ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition}:
                     raise_for(result.error_code, f"delete topic {result.name or result.topic_id}", result.error_message)
-        self.descriptor = self.descriptor.closed()
+        self.descriptor = replace(self.descriptor, created={}, over=True)
         self.descriptor.write(self._home)
         return tuple(created)
 

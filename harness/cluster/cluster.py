@@ -29,12 +29,12 @@ from aftershock.harness.cluster.node import (
 from aftershock.harness.cluster.ownership import NODE, RUN
 from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.cluster.topology import (
+    ADMIN_PROXY_PORT,
+    QUORUM_PROXY_PORT,
     TOXIPROXY_API_PORT,
     ClusterSpec,
-    admin_proxy_port,
     client_proxy,
     node_of,
-    quorum_proxy_port,
 )
 from aftershock.harness.kafka.admin import Admin, still_lacking
 from aftershock.results.evidence.files import write_whole
@@ -68,7 +68,6 @@ class Cluster:
         self.admin.close()
 
     def bootstrap(self, rack: str | None) -> str:
-        """Return ``bootstrap.servers`` for clients in ``rack``; None: for the harness itself."""
         proxy_layer, brokers = self._proxy_layer, [node.id for node in self.spec.topology.brokers]
         return ",".join(str(proxy_layer.advertised(rack, b) if rack else proxy_layer.admin_address(b)) for b in brokers)
 
@@ -81,11 +80,10 @@ class Cluster:
         return [node.id for node in self.spec.topology.controllers]
 
     def kafka_rack(self, rack: str | None) -> str | None:
-        """Return Kafka's name of a rack: the plan's own name."""
-        return rack
+        return rack  # launched brokers have the plan's names of racks
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Create the timeline's topics and wait until they are in sync. Return them by name; their logs begin empty."""
+        """Create the timeline's topics, whose logs begin empty, and wait until the topics are in sync."""
         new_topics = {}
         for topic in topics:
             name, partitions = topic["name"], topic["partitions"]
@@ -104,19 +102,17 @@ class Cluster:
         return {broker: usage for broker, usage in readings.items() if usage is not None}
 
     def link_address(self, rack: str, inside_port: int) -> Address:
-        """Return the address of a replication or controller proxy on the network of ``rack``."""
         return Address(self._proxy_layer.address_in[rack], inside_port)
 
     def host_address(self, inside_port: int) -> Address:
         return self._proxy_layer.host_address(inside_port)
 
     def voter_addresses(self) -> Mapping[BrokerId, Address]:
-        """Return each quorum voter's address for the harness's own requests, on a listener that no fault touches."""
+        """Return each quorum voter's address for the harness's own requests, through a proxy that no fault touches."""
         voters = [BrokerId(node.id) for node in self.spec.topology.controllers]
-        return {voter: self._proxy_layer.host_address(quorum_proxy_port(voter)) for voter in voters}
+        return {voter: self._proxy_layer.host_address(QUORUM_PROXY_PORT + voter) for voter in voters}
 
     def describe(self) -> dict[str, Any]:
-        """Return the cluster's addresses and the state of its nodes, as ``cluster status --json`` prints them."""
         racks = self.spec.topology.racks
         return {
             "bootstrap": {"admin": self.bootstrap(None), **{rack: self.bootstrap(rack) for rack in racks}},
@@ -187,7 +183,7 @@ class Cluster:
 
 
 class ProxyLayer:
-    """Addresses of the proxies: Toxiproxy's ports on the host, its addresses on the racks' networks, the wire proxy."""
+    """Addresses of a cluster's proxies: Toxiproxy on the host and on the racks' networks, and the wire proxy."""
 
     def __init__(self, spec: ClusterSpec, prefix: str, container: Container) -> None:
         self._topology = spec.topology
@@ -205,22 +201,22 @@ class ProxyLayer:
         return Address(LOOPBACK, self._ports[inside_port])
 
     def advertised(self, rack: str, broker: int) -> Address:
-        """Return the address of ``broker`` for clients in ``rack``: the wire proxy's if there is one."""
+        """Return the address of ``broker`` for clients in ``rack``, on the wire proxy if the cluster has one."""
         if self.wire_proxy is not None:
             return self.wire_proxy.addresses[client_proxy(rack, broker)]
         return self.host_address(self._topology.client_proxy_port(rack, broker))
 
     def add_wire_proxy(self, home: Path) -> None:
         """Start a wire proxy in front of every client proxy."""
-        ways = [
+        routes = [
             Route(proxy.name, proxy.source_rack, proxy.node, self.host_address(proxy.listen_port))
             for proxy in self._topology.proxies()
             if proxy.channel == "client" and proxy.source_rack is not None
         ]
-        self.wire_proxy = WireProxy.start(ways, self.host_address(TOXIPROXY_API_PORT), home)
+        self.wire_proxy = WireProxy.start(routes, self.host_address(TOXIPROXY_API_PORT), home)
 
     def admin_address(self, node: int) -> Address:
-        return self.host_address(admin_proxy_port(node))
+        return self.host_address(ADMIN_PROXY_PORT + node)
 
 
 def prefix_of(run_id: str) -> str:
@@ -229,7 +225,7 @@ def prefix_of(run_id: str) -> str:
 
 
 def attach(client: docker.DockerClient, home: Path) -> Cluster:
-    """Return the cluster of this home, from its descriptor and the engine. Raises ClusterError if parts are missing."""
+    """Return the cluster that was launched from ``home``. Raises ClusterError if parts of the cluster are missing."""
     try:
         document = json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8"))
         run_id, spec = document["run_id"], ClusterSpec.from_json(document["spec"])
@@ -254,12 +250,11 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
 
 
 def write_descriptor(home: Path, run_id: str, spec: ClusterSpec) -> None:
-    """Record the completed launch and its specification in the cluster's home."""
     write_whole(home / DESCRIPTOR_FILE, json.dumps({"run_id": run_id, "spec": spec.to_json()}, indent=1) + "\n")
 
 
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
-    """Write every node's output (from ``since`` on) to ``folder``/k<id>.log. Skips nodes without a container.
+    """Write every node's output, from ``since`` on, to ``folder``/k<id>.log; skip nodes without a container.
 
     The output of a replaced container comes before that of its replacement.
     """
@@ -274,13 +269,20 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
 
 
 def out_of_sync(partitions: Sequence[PartitionState]) -> str:
-    """Return a sentence about replicas that are missing from their ISR; "" if every ISR is full."""
-    behind = [p for p in partitions if p.leader is None or set(p.isr) != set(p.replicas)]
-    states = ", ".join(
-        f"{p.topic}/{p.partition} (in sync: {sorted(p.isr)} of {sorted(p.replicas)})" for p in behind[:3]
-    )
-    missing = sorted({broker for p in behind for broker in set(p.replicas) - set(p.isr)})
-    return f"{len(behind)} partitions lack replicas {', '.join(f'k{b}' for b in missing)}: {states}" if behind else ""
+    """Return a sentence about partitions without a leader or without a full ISR; "" if there are no such partitions."""
+    incomplete = [p for p in partitions if p.leader is None or set(p.isr) != set(p.replicas)]
+    if not incomplete:
+        return ""
+    missing = sorted({broker for p in incomplete for broker in set(p.replicas) - set(p.isr)})
+    lacking = [f"in-sync replicas on {', '.join(f'k{broker}' for broker in missing)}"] if missing else []
+    lacking += ["a leader"] if any(p.leader is None for p in incomplete) else []
+    states = [
+        f"{p.topic}/{p.partition} (in sync: {sorted(p.isr)} of {sorted(p.replicas)}"
+        f"{', no leader' if p.leader is None else ''})"
+        for p in incomplete[:3]
+    ]
+    subject = "1 partition lacks" if len(incomplete) == 1 else f"{len(incomplete)} partitions lack"
+    return f"{subject} {' or '.join(lacking)}: {', '.join(states)}"
 
 
 def _labelled_containers(client: docker.DockerClient, *labels: str) -> list[Container]:

@@ -1,8 +1,8 @@
 """Volumes of a cluster's nodes: one for each log directory, and short-lived containers that change a volume's content.
 
 ``LOG_DIR`` is a volume on the engine's own disk. Disks of a limited size are volumes in memory (tmpfs). The kernel
-drops such a volume when no container mounts it, so Toxiproxy, which never restarts, mounts them too, and they outlive a
-broker. Changes that need root or a stopped broker are made in a separate container of the broker's image.
+drops such a volume when no container mounts it, so Toxiproxy, which never restarts, mounts all disks too, and a disk
+outlives its broker. Changes that need root or a stopped broker are made in a separate container of the broker's image.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
 
 def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
-    """Return the mount path of each of a node's volumes, by the volume's name."""
+    """Map the names of a node's volumes to their mount paths."""
     disks = {f"{container}-{path.rpartition('/')[2]}": path for path in spec.log_dirs(node) if path != LOG_DIR}
     return {container: LOG_DIR, **disks}
 
@@ -38,9 +38,9 @@ def create_volumes(
 
 
 def run_on_volume(container: Container, path: str, script: str, *, root: bool) -> str:
-    """Run a shell script on the volume that a node has at ``path`` and return its output. The node may be stopped.
+    """Run a shell script in a new container with the volume that a node has at ``path``; return the output.
 
-    Runs as root, or as the node's user with the node's privileges. Raises ClusterError if the script failed.
+    The script runs as root, or with the user and privileges of the node. Raises ClusterError if the script failed.
     """
     mounts = {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
     if path not in mounts:

@@ -1,8 +1,8 @@
-"""Docker engine access and the images that runs need: found on the engine, else pulled, else built.
+"""Docker engine access and the images that runs need: on the engine already, else pulled, else built.
 
 The engine is chosen as testcontainers chooses it: ``DOCKER_HOST``, else the docker client's current context, else the
-local socket. Pulling is bounded in time. A host that reaches no registry fails at once (or within seconds if packets
-are dropped) and builds interchangeable images instead; see ``images/build.py``.
+local socket. The time of a pull is limited. A host that reaches no registry builds interchangeable images instead; see
+``images/build.py``.
 """
 
 import os
@@ -26,7 +26,7 @@ from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.images.build import Log, Recipe, has_image
 
 SILENCE_S = 15.0
-"""Limit of the time without progress, after which a pull is given up; also for a registry that does not answer."""
+"""Time without progress after which a pull is given up, also if the registry does not answer."""
 LIMIT_S = 600.0
 DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION
@@ -36,7 +36,7 @@ OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
 
 @dataclass(frozen=True)
 class Image:
-    """An image on the engine. ``digest`` is the registry's digest, or the image's id for an image without one."""
+    """An image on the engine. ``digest``: the registry's digest, or the image id of an image that we built."""
 
     name: str
     digest: str
@@ -53,10 +53,7 @@ class ImageHere:
 
 
 def connect() -> docker.DockerClient:
-    """Return a client of the engine that Testcontainers also uses; the module's docstring gives the order.
-
-    Raises EngineError if no engine answers, or if it denies access.
-    """
+    """Return a client of the engine. Raises EngineError if no engine answers, or if the engine denies access."""
     host = os.environ.get("DOCKER_HOST", "")
     try:
         context = None if host else ContextAPI.get_current_context()
@@ -64,7 +61,7 @@ def connect() -> docker.DockerClient:
             host = context.Host
         host = host or "unix:///var/run/docker.sock"
         if host.startswith("unix://"):
-            # the SDK's own error for a socket without a listener is long, and leaks a socket
+            # for a socket without a listener, the SDK's own error is long and leaks a socket
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(host.removeprefix("unix://"))
         # the environment holds the TLS settings that belong to DOCKER_HOST
@@ -83,10 +80,10 @@ def connect() -> docker.DockerClient:
 
 
 def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka ``version`` (``4.3.1``), official or built by us; both fulfil the same contract.
+    """Return an image of Kafka ``version`` (``4.3.1``): the official image, or an equivalent image that we build.
 
-    ``log`` receives a line before each action that takes time. Raises ImageError if the image can be neither pulled nor
-    built, and EngineError if the engine refused a request.
+    ``log`` receives a line before each slow action. Raises ImageError if the image can be neither pulled nor built, and
+    EngineError if the engine refused a request.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ImageError(f"{version!r} is not a Kafka version; use a released version, such as {DEFAULT_KAFKA}")
@@ -94,14 +91,14 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
 
 
 def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
-    """Return an image of Toxiproxy, official or built by us. Arguments and errors: `kafka_image`."""
+    """Return an image of Toxiproxy. Arguments and errors are those of `kafka_image`."""
     return _ensure(client, f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}", build.toxiproxy(), log)
 
 
 def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka's own Java client for ``client: java``, built on the Kafka image of that version.
+    """Return an image of Kafka's own Java client, built on the Kafka image of that version.
 
-    Arguments and errors: `kafka_image`.
+    Arguments and errors are those of `kafka_image`.
     """
     recipe = build.java_client(kafka_image(client, version, log).name)
     with _engine_errors():
@@ -111,7 +108,7 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
-    """Return all images on the engine that a run could use, official and ours, sorted by name."""
+    """Return all images on the engine that a run could use, sorted by name."""
     ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client"))
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
@@ -121,7 +118,7 @@ def images_here(client: docker.DockerClient) -> list[ImageHere]:
 
 
 def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log) -> Image:
-    """Return the official image or ours if it is on the engine; else pull the official image, or build ours."""
+    """Return the official or our own image if the engine has one; else pull the official image, or build our own."""
     with _engine_errors():
         for name in (official, recipe.name):
             if has_image(client, name):
@@ -137,7 +134,7 @@ def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log
 
 
 class PullError(Exception):
-    """The image can't be pulled now; the text gives the reason."""
+    """The image can't be pulled now, for the reason in the text."""
 
 
 def pull(client: docker.DockerClient, name: str) -> None:

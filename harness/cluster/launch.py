@@ -2,8 +2,8 @@
 
 Order: watchdog, networks, Toxiproxy, its proxies, the optional wire proxy, all nodes at once, readiness, descriptor.
 The state is queried over Kafka's protocol, never read from a log. All created objects carry our labels: after a failure
-`ownership.remove_run` removes them, and the watchdog does so if this process can't. Testcontainers' own reaper is
-switched off: its image can't always be pulled, and it would remove kept clusters.
+`ownership.remove_run` removes them, and the watchdog removes them if this process dies. Testcontainers' own reaper is
+switched off, because its image can't always be pulled, and because it would remove kept clusters.
 """
 
 import os
@@ -44,7 +44,7 @@ _TOXIPROXY_S = 10.0
 
 
 class RackNetwork(Network):
-    """A rack's network with our name and labels."""
+    """Network of a rack, with our name and labels."""
 
     def __init__(self, name: str, labels: Mapping[str, str]) -> None:
         super().__init__(docker_network_kw={"driver": "bridge", "labels": dict(labels)})
@@ -76,14 +76,12 @@ class Container(DockerContainer):
 
 @dataclass(frozen=True)
 class Images:
-    """The two images of a cluster."""
-
     kafka: Image
     toxiproxy: Image
 
 
 def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Images:
-    """Find, pull or build a cluster's images. Raises ImageError if one is not available."""
+    """Find, pull or build a cluster's images. Raises ImageError if an image is not available."""
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log))
 
@@ -109,10 +107,10 @@ def launch(
     keep: bool = False,
     owner: str | None = None,
 ) -> Cluster:
-    """Launch a cluster and wait until it is ready. It belongs to ``owner``, by default this process.
+    """Launch a cluster that belongs to ``owner`` (default: this process), and wait until the cluster is ready.
 
-    After an error all created objects and logs stay; the caller removes them (`ownership.remove_run`). Raises
-    EngineError if the engine refused, ClusterError if a node died at boot or the cluster was not ready in time.
+    After an error the created objects stay until the caller removes them (`ownership.remove_run`). Raises EngineError
+    if the engine refused, ClusterError if a node died at boot or the cluster was not ready in time.
     """
     topology = spec.topology
     log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")

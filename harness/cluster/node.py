@@ -2,7 +2,7 @@
 
 A replacement has the same name, disk, addresses, labels, environment and limits; the new image's own environment and
 command apply. The old container is stopped, renamed to ``<name>-was-<n>``, and stays until the cluster is removed: its
-output is evidence, and it represents the node until the new container exists, also after an interruption.
+output is evidence, and the old container represents the node until the new container exists.
 """
 
 import re
@@ -59,7 +59,7 @@ class KafkaNode:
         return match[1]
 
     def usage(self) -> ContainerUsage | None:
-        """Return the container's usage; None if the engine has no figures."""
+        """Return the CPU time and the sent bytes of the container; None if the engine does not measure them."""
         try:
             stats = self.container.stats(stream=False, one_shot=True)
         except APIError:
@@ -78,15 +78,14 @@ class KafkaNode:
         self.container.reload()
         if self.container.attrs["State"]["ExitCode"] == _KILLED:
             raise ClusterError(
-                f"{self.container.name} ended by SIGKILL, not by its own shutdown ({SHUT_DOWN_S} s at most)"
+                f"{self.container.name} did not shut down within {SHUT_DOWN_S} s, so the engine ended it by SIGKILL"
             )
 
     def restart(self) -> None:
-        """Start the stopped container again; no effect on a running one."""
+        """Start the stopped container again; no effect on a running container."""
         self._act("start")
 
     def pause(self) -> None:
-        """Freeze the process; its connections stay open."""
         self._act("pause")
 
     def resume(self) -> None:
@@ -110,7 +109,7 @@ class KafkaNode:
 
 
 def node_name(container: Container) -> str:
-    """Return the name of the node's container, also for a replaced and therefore renamed one."""
+    """Return the name of the node's container, without the suffix of a replaced container."""
     return str(container.name).partition(WAS)[0]
 
 
@@ -123,20 +122,20 @@ def output(container: Container, since: datetime | None = None) -> str:
 
 
 def last_log_lines(container: Container) -> str:
-    """Return the last lines of output, oldest first, without Java's stack frames: the error is above those."""
+    """Return the last 15 lines of output, without Java's stack frames, because the error is above the frames."""
     lines = [line for line in output(container).splitlines() if not line.startswith("\tat ")]
     return "\n".join(lines[-15:])
 
 
 def host_ports(container: Container) -> dict[int, int]:
-    """Return published ports, container's → host's; empty while the container does not run."""
+    """Map the container's published ports to the host's ports; empty while the container does not run."""
     container.reload()
     bindings = container.attrs["NetworkSettings"]["Ports"] or {}
     return {int(port.partition("/")[0]): int(b[0]["HostPort"]) for port, b in bindings.items() if b}
 
 
 def addresses(container: Container) -> dict[str, str]:
-    """Return a container's own address on each of its networks, by the network's name."""
+    """Return a container's address on each network, by the network's name."""
     container.reload()
     return {name: str(net["IPAddress"]) for name, net in container.attrs["NetworkSettings"]["Networks"].items()}
 
@@ -145,9 +144,9 @@ _COPIED = ("Hostname", "Labels", "User", "WorkingDir", "StopSignal", "ExposedPor
 
 
 def replace(node: KafkaNode, image: str) -> None:
-    """Stop the node's container and start one of ``image`` in its place; ``node`` then refers to the new one.
+    """Stop the node's container and start a container of ``image`` in its place; ``node`` then has the new container.
 
-    Raises ClusterError if the engine refused. Then the node is the old or the new container, and may be stopped.
+    Raises ClusterError if the engine refused; ``node`` then has the old or the new container, which may be stopped.
     """
     try:
         if node.state() == "paused":
@@ -184,6 +183,6 @@ def replace(node: KafkaNode, image: str) -> None:
 
 
 def current_container(containers: Mapping[str, Container], name: str) -> Container | None:
-    """Return a node's container from ``containers`` (by name): its own, else the last replaced container."""
+    """Return the container called ``name``, else the last replaced container of that node; None if there is neither."""
     replaced = {int(old.rpartition(WAS)[2]): old for old in containers if old.startswith(f"{name}{WAS}")}
     return containers.get(name) or containers.get(replaced.get(max(replaced, default=0), ""))

@@ -1,7 +1,7 @@
 """Ownership of Docker objects: labels of a run's containers, their owner process, and the removal of one run's objects.
 
-An owner is a process id *and* its start time, because process ids are reused, together with a host, because process ids
-of another host (or container) mean nothing here. Objects without our run label are never touched.
+An owner is a process id with its start time, because the kernel reuses process ids, and a host, because a process id
+identifies no process of another host (or container). Objects without the run label of Aftershock are never touched.
 """
 
 import os
@@ -26,23 +26,23 @@ KEEP = "aftershock.keep"
 NODE = "aftershock.node"
 WORKER = "aftershock.worker"
 KEPT = "keep"
-"""A file of this name in a cluster's home keeps it too; labels can't be changed after the launch."""
+"""A file of this name in a cluster's home marks the cluster as kept: labels can't be changed after the launch."""
 
 
 @dataclass(frozen=True)
 class LabelledCluster:
-    """A cluster, or its remains, as described by labels. ``here``: its owner's process id belongs to this host."""
+    """A cluster, or its remains, as described by labels. ``is_local``: its owner is a process of this host."""
 
     run_id: str
     owner: str
     home: Path
     keep: bool
-    here: bool
+    is_local: bool
 
     @property
     def owned(self) -> bool:
-        """True if the owner is alive, or is on another host where we can't check."""
-        return not self.here or is_alive(self.owner)
+        """True if the owner is alive, or is a process of another host, which can't be checked."""
+        return not self.is_local or is_alive(self.owner)
 
 
 def labels_of(run_id: str, home: Path, *, keep: bool, owned_by: str | None = None) -> dict[str, str]:
@@ -52,7 +52,7 @@ def labels_of(run_id: str, home: Path, *, keep: bool, owned_by: str | None = Non
 
 
 def owner(pid: int | None = None) -> str:
-    """Return a process (default: this one) as ``<pid>:<start time>``."""
+    """Return a process (default: this process) as ``<pid>:<start time>``."""
     pid = pid or os.getpid()
     return f"{pid}:{_started(pid)}"
 
@@ -75,13 +75,13 @@ def list_clusters(client: "docker.DockerClient") -> list[LabelledCluster]:
         home = Path(labels.get(HOME, ""))
         keep = labels.get(KEEP) == "true" or (home / KEPT).exists()
         # clusters of older versions have no host label; they were launched on this host
-        here = labels.get(HOST, _host()) == _host()
-        clusters.append(LabelledCluster(run_id, labels.get(OWNER, ""), home, keep, here))
+        is_local = labels.get(HOST, _host()) == _host()
+        clusters.append(LabelledCluster(run_id, labels.get(OWNER, ""), home, keep, is_local))
     return clusters
 
 
 def remove_run(client: "docker.DockerClient", run_id: str) -> list[str]:
-    """Remove every container, network and volume of one run; missing objects are no error. Return the names."""
+    """Remove all containers, networks and volumes of a run; return their names."""
     containers, networks, volumes = _docker_objects(client, {"label": f"{RUN}={run_id}"})
     _remove(containers, force=True, v=True)
     _remove(networks)
@@ -114,7 +114,7 @@ def _docker_objects(
 
 
 def _remove(objects: Iterable[Any], **how: Any) -> None:
-    """Remove the objects concurrently, because the removal of a container takes half a second."""
+    """Remove the objects concurrently, because removing a container takes half a second; skip missing objects."""
     from docker.errors import APIError, NotFound  # noqa: PLC0415 - takes 0.17 s, which most commands can save
 
     def attempt(item: Any) -> None:

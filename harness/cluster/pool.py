@@ -5,36 +5,157 @@ process that dies leaves its slot's lock free and its state unclean: the next le
 
 Slots are chosen under the pool's lock, which is held only briefly; clusters are launched and restored under the lock of
 their slot. All clusters belong to the pool's owner (with xdist, the controller), also if another process launched them.
+
+``pool.json`` names the pool and its owner. A slot's folder holds ``lease.lock``, which the kernel releases when the
+lessee dies, ``lease.json``, the cluster in the slot (no file: the slot is empty), and that cluster's home. A state
+(launching, used, clean) is on disk before the action that it announces. A free lock with ``launching`` means a
+half-launched cluster; with ``used``, that the last lessee was killed, or did not restore the cluster on purpose.
 """
 
+import asyncio
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import docker
 
 from aftershock.errors import ClusterError, LeaseError
 from aftershock.faults.kinds.registry import KINDS
-from aftershock.harness.cluster import ownership
-from aftershock.harness.cluster.cluster import Cluster
-from aftershock.harness.cluster.launch import Images
-from aftershock.harness.cluster.pool_slots import (
-    DESCRIPTOR_FILE,
-    Log,
-    PoolDescriptor,
-    Record,
-    Slot,
-    Upkeep,
-    read_document,
-    write_document,
-)
+from aftershock.harness.cluster import engine, ownership
+from aftershock.harness.cluster.cluster import Cluster, attach
+from aftershock.harness.cluster.launch import Images, images_for, launch
+from aftershock.harness.cluster.restore import restore
 from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.run.rundir import RunDir
+from aftershock.harness.safety.heal import heal, undo_open
 from aftershock.harness.safety.journal import read_journal
 from aftershock.harness.safety.lease import Lock, hold, wait_for
+from aftershock.results.evidence.files import write_whole
+
+Log = Callable[[str], None]
+_DESCRIPTOR_FILE = "pool.json"
+
+
+@dataclass(frozen=True)
+class PoolDescriptor:
+    """Content of ``pool.json``. Run ids of its clusters begin with ``pool-<id>-``; a closed pool grants no leases."""
+
+    id: str
+    owner: str
+    closed: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """Content of ``lease.json``: the cluster in a slot.
+
+    Attributes:
+        cluster: the cluster's run id.
+        spec: the cluster's specification, as `ClusterSpec.to_json` returns it.
+        owner: the process of the last lessee, as `ownership.owner` returns it.
+        run: the last lessee's run directory; None before the first run.
+    """
+
+    state: Literal["launching", "used", "clean"]
+    cluster: str
+    spec: Mapping[str, Any]
+    owner: str
+    run: str | None = None
+
+
+class Slot:
+    """Folder of a slot. Only the process that holds ``lock`` may write there."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = Lock(folder / "lease.lock")
+        self._folder = folder
+        self._file = folder / "lease.json"
+
+    def record(self) -> Record | None:
+        """Return the slot's cluster; None for an empty slot. Raises LeaseError if ``lease.json`` can't be read."""
+        return _read_document(self._file, Record)
+
+    def write(self, record: Record) -> None:
+        _write_document(self._file, record)
+
+    def record_run(self, run: Path) -> None:
+        if record := self.record():
+            self.write(replace(record, run=str(run.resolve())))
+
+    def home(self, cluster: str) -> Path:
+        return self._folder / cluster
+
+    def forget(self) -> None:
+        """Mark the slot as empty; the home of the cluster stays."""
+        self._file.unlink(missing_ok=True)
+
+    def clear(self, cluster: str) -> None:
+        """Mark the slot as empty, and remove the home of the cluster."""
+        shutil.rmtree(self.home(cluster), ignore_errors=True)
+        self.forget()
+
+
+Document = TypeVar("Document", PoolDescriptor, Record)
+
+
+def _read_document(file: Path, kind: type[Document]) -> Document | None:
+    """Read ``pool.json`` or ``lease.json``; None if the file is missing. Raises LeaseError if it can't be read."""
+    try:
+        return kind(**json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise LeaseError(
+            f"can't read {file} ({error}); remove the pool's folder, and its clusters with: aftershock heal"
+        ) from error
+
+
+def _write_document(file: Path, document: PoolDescriptor | Record) -> None:
+    write_whole(file, json.dumps(asdict(document), indent=1) + "\n")
+
+
+class Upkeep:
+    """Operations on a pool's clusters, which tests of the pool replace. Connects to the Docker engine on first use."""
+
+    @cached_property
+    def _client(self) -> docker.DockerClient:
+        return engine.connect()
+
+    def images(self, spec: ClusterSpec, log: Log) -> Images:
+        return images_for(self._client, spec, log)
+
+    def launch(self, spec: ClusterSpec, run_id: str, home: Path, images: Images, owner: str, log: Log) -> Cluster:
+        return launch(spec, run_id, home, images, log, owner=owner)
+
+    def attach(self, home: Path) -> Cluster:
+        return attach(self._client, home)
+
+    def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
+        """Undo the faults of a dead run that are in force according to its journal, and end its clients."""
+        if run.is_dir():
+            origin_ns = RunDir.open(run).facts.get("origin_ns", 0)
+            asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, log, accepts_owner=lambda _: True))
+        heal(self._client, run.name, log, explicit=False)
+
+    def restore(self, cluster: Cluster, log: Log) -> None:
+        restore(cluster, log)
+
+    def destroy(self, run_id: str) -> None:
+        ownership.remove_run(self._client, run_id)
+
+    def list_clusters(self, owner: str) -> list[str]:
+        """Return the run ids of the owner's clusters, except kept clusters."""
+        clusters = ownership.list_clusters(self._client)
+        return [cluster.run_id for cluster in clusters if cluster.owner == owner and not cluster.keep]
 
 
 @dataclass(frozen=True)
@@ -43,7 +164,7 @@ class ClusterLease:
 
     Attributes:
         since: start of the lease; earlier lines in the broker logs belong to earlier leases.
-        run: call it with the run directory before the first fault of the run.
+        run: function to call with the run directory before the first fault of the run.
     """
 
     cluster: Cluster
@@ -78,16 +199,16 @@ class Pool:
         self._folder = folder
         self._lock = Lock(folder / "pool.lock")
         with hold(self._lock, "choosing"):
-            descriptor = read_document(folder / DESCRIPTOR_FILE, PoolDescriptor)
+            descriptor = _read_document(folder / _DESCRIPTOR_FILE, PoolDescriptor)
             if descriptor is None or descriptor.owner != owner:
                 if descriptor and ownership.is_alive(descriptor.owner):
                     pid = descriptor.owner.partition(":")[0]
                     raise LeaseError(
                         f"{folder} is the pool of the running process {pid}; two pools can't share a folder: "
-                        "choose another one"
+                        "choose another folder"
                     )
                 descriptor = PoolDescriptor(secrets.token_hex(3), owner)
-                write_document(folder / DESCRIPTOR_FILE, descriptor)
+                _write_document(folder / _DESCRIPTOR_FILE, descriptor)
         self._descriptor = descriptor
         self._prefix = f"pool-{self._descriptor.id}-"
         self._slots = [Slot(folder / f"slot-{n}") for n in range(clusters_max or os.cpu_count() or 1)]
@@ -96,7 +217,7 @@ class Pool:
 
     @contextmanager
     def lease(self, spec: ClusterSpec, holder: str, log: Log) -> Iterator[ClusterLease]:
-        """Lease a cluster of this specification, as new, for the duration of the block. Waits without a limit.
+        """Lease a cluster of this specification, as new, for the duration of the block; wait for a free slot.
 
         Waiting processes show ``holder``, for example a test's node id. Raises EngineError if the engine does not
         answer or an image is not available, ClusterError if a launch failed, LeaseError if the pool is closed.
@@ -147,7 +268,7 @@ class Pool:
     def close(self, log: Log) -> None:
         """Remove the pool's clusters, including half-launched ones; kept clusters stay. No lease is possible after."""
         with hold(self._lock, "choosing"):
-            write_document(self._folder / DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
+            _write_document(self._folder / _DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
         occupied = [(slot, record.cluster) for slot in self._slots if (record := slot.record())]
         # without a record nothing was ever launched, perhaps because no engine is available to ask
         while occupied and (names := [n for n in self._upkeep.list_clusters(self._descriptor.owner) if self._owns(n)]):
@@ -162,7 +283,7 @@ class Pool:
 
         def choose() -> Slot | None:
             with hold(self._lock, "choosing"):
-                descriptor = read_document(self._folder / DESCRIPTOR_FILE, PoolDescriptor)
+                descriptor = _read_document(self._folder / _DESCRIPTOR_FILE, PoolDescriptor)
                 if descriptor != self._descriptor or descriptor.closed:
                     raise LeaseError(f"the pool {self._folder} was closed; its session is over")
                 best = None
@@ -183,7 +304,7 @@ class Pool:
         return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
-        """Rank: clean, used, half-launched (it only disturbs until it is removed), empty, other specification."""
+        """Rank a slot: clean, used, half-launched (a disturbance until its removal), empty, another specification."""
         if record is None:
             return 3
         if self._can_serve(record, spec):
@@ -195,7 +316,7 @@ class Pool:
         return self._owns(record.cluster) and record.state != "launching" and record.spec == spec.to_json()
 
     def _owns(self, run_id: str) -> bool:
-        """True for a cluster of this pool; its owner may have others, and an earlier pool may have used the folder."""
+        """True for a cluster of this pool: the owner may have other clusters, and the folder may hold older ones."""
         return run_id.startswith(self._prefix)
 
     def _prepare(self, slot: Slot, spec: ClusterSpec, images: Images, log: Log) -> Cluster:
@@ -244,7 +365,7 @@ class Pool:
         self._upkeep.restore(cluster, log)
 
     def _discard(self, slot: Slot, cluster: str, why: Exception, log: Log) -> None:
-        """Destroy a cluster that is not as new; if that fails too, `close` or the end of its owner removes it."""
+        """Destroy a cluster that is not as new; if the removal fails too, `close` or the watchdog removes it later."""
         log(f"{cluster} can't be proven healthy and is destroyed: {why or repr(why)}")
         try:
             self._upkeep.destroy(cluster)
@@ -255,9 +376,10 @@ class Pool:
 
 
 def irreversible_effect(run: Path) -> str:
-    """Return a sentence about the run's first injected fault with a lasting effect on its cluster, "" without one.
+    """Return a sentence about the run's first fault with a lasting effect on the cluster; "" without such a fault.
 
-    A ``permanent_effect`` has no inverse. On the run's own topics it goes with the topics; on Kafka's own it stays.
+    No undo exists for a ``permanent_effect``. An effect on the run's own topics ends with their removal; an effect on
+    Kafka's internal topics stays.
     """
     for line in read_journal(run / "journal.jsonl"):
         kind = KINDS.get(line["kind"])

@@ -1,8 +1,8 @@
 """Proxies in front of a cluster: clients for the Toxiproxy API and for the wire proxy process.
 
-Toxics are never added with ``toxicity`` or ``jitter``: Toxiproxy's randomness can't be seeded, so random values are
-drawn by the plan compiler. The wire proxy is a separate process that understands Kafka's protocol. It outlives the
-process that started it, as the cluster may, and ends by itself when the cluster's Toxiproxy is gone.
+Toxics never use ``toxicity`` or ``jitter``, because Toxiproxy's randomness can't be seeded; the plan compiler draws all
+random values. The wire proxy is a separate process that understands Kafka's protocol. Like the cluster, it may outlive
+the process that started it; it ends when the cluster's Toxiproxy is gone.
 """
 
 import asyncio
@@ -33,20 +33,19 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Toxiproxy:
-    """A Toxiproxy server reached at ``host:port``. Raises FaultError if it refused, or did not answer in time."""
+    """Client of a Toxiproxy server. Raises FaultError if the server refused a request or did not answer in time."""
 
     def __init__(self, host: str, port: int) -> None:
         self.url = f"http://{host}:{port}"
-        # toxiproxy-python keeps the address in a class, so each server gets its own; it sets no deadline, and treats a
-        # 500 as success
+        # toxiproxy-python keeps the address in a class, so each server needs a class; it sets no deadline, and treats
+        # a 500 as success
         self._api: type[APIConsumer] = type("Consumer", (APIConsumer,), {"host": host, "port": port})
 
     def version(self) -> str:
-        """Return the server's version, for example "2.12.0"."""
         return str(self._request("get", "/version").json()["version"])
 
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
-        """Create all proxies in one request; ``address_in`` is the server's own address on each rack's network."""
+        """Create all proxies in one request; ``address_in``: the server's own address on each rack's network."""
         wildcard = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
         definitions = []
         for proxy in proxies:
@@ -78,15 +77,15 @@ class Toxiproxy:
         self._request("post", f"/proxies/{proxy}/toxics", json=body)
 
     def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Change a toxic's attributes. Toxiproxy releases a chunk that the toxic holds at that moment early."""
+        """Change a toxic's attributes. Toxiproxy then forwards a chunk early that the toxic was delaying."""
         self._request("post", f"/proxies/{proxy}/toxics/{toxic.name}", json={"attributes": dict(toxic.attributes)})
 
     def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic. A missing toxic is no error, so that healing can be repeated."""
+        """Remove a toxic; no error if the toxic is missing, so that healing can be repeated."""
         self._request("delete", f"/proxies/{proxy}/toxics/{name}", missing_ok=True)
 
     def enable(self, proxy: str, *, enabled: bool) -> None:
-        """Let connections through a proxy, or close them all and refuse new ones. Its toxics stay as they are."""
+        """Enable a proxy, or disable it: Toxiproxy then closes all connections and refuses new ones. Toxics stay."""
         self._request("post", f"/proxies/{proxy}", json={"enabled": enabled})
 
     def disabled(self) -> frozenset[str]:
@@ -98,15 +97,15 @@ class Toxiproxy:
         return {name: proxy["upstream"] for name, proxy in self._request("get", "/proxies").json().items()}
 
     def redirect(self, proxy: str, upstream: str) -> None:
-        """Change a proxy's upstream and close its connections; its toxics stay. No effect for the current upstream."""
+        """Change a proxy's upstream and close its connections; toxics stay. No effect if the upstream is the same."""
         self._request("post", f"/proxies/{proxy}", json={"upstream": upstream})
 
     def reset(self) -> None:
-        """Remove every toxic and enable every proxy."""
+        """Remove all toxics and enable all proxies."""
         self._request("post", "/reset")
 
     def received_bytes(self) -> dict[tuple[str, str], int]:
-        """Return bytes received so far by (proxy, "upstream" | "downstream"), from the server's Prometheus metrics."""
+        """Return the bytes received so far, by proxy and "upstream" or "downstream", from the Prometheus metrics."""
         counters = {}
         for labels, value in _BYTES.findall(self._request("get", "/metrics").text):
             named = dict(_LABEL.findall(labels))
@@ -134,7 +133,7 @@ _LINE_BYTES_MAX = 1 << 20
 
 
 class WireProxy:
-    """A started wire proxy. ``process``: as `ownership.owner` returns it; ``ports``: by the way's name."""
+    """Client of a wire proxy. ``process``: as `ownership.owner` returns it; ``ports``: by the names of the routes."""
 
     def __init__(self, process: str, control: int, ports: Mapping[str, int]) -> None:
         self._process = process
@@ -142,11 +141,11 @@ class WireProxy:
         self.addresses = {name: Address(LOOPBACK, port) for name, port in ports.items()}
 
     @classmethod
-    def start(cls, ways: Iterable[Route], guard: Address, home: Path) -> Self:
-        """Start a wire proxy for these ways. It ends when nothing listens at ``guard`` any more."""
+    def start(cls, routes: Iterable[Route], guard: Address, home: Path) -> Self:
+        """Start a wire proxy for these routes. The wire proxy ends when nothing listens at ``guard`` any more."""
         log = home / "logs" / LOG
         log.parent.mkdir(exist_ok=True)
-        config = json.dumps({"ways": list(ways), "guard": guard})
+        config = json.dumps({"ways": list(routes), "guard": guard})
         command = [sys.executable, "-P", "-m", "aftershock.faults.wire_proxy", config]
         reading, writing = os.pipe()
         actions = [
@@ -184,7 +183,7 @@ class WireProxy:
         return ownership.is_alive(self._process)
 
     async def watch(self) -> NoReturn:
-        """Raise ClusterError when the process ends, since no client can reach the cluster then. Never returns."""
+        """Wait until the wire proxy ends; then raise ClusterError, because no client can reach the cluster."""
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
         try:
@@ -201,16 +200,16 @@ class WireProxy:
             os.close(pidfd)
 
     def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule in force. Raises FaultError if the proxy refuses it, or has ended."""
+        """Put a rule in force. Raises FaultError if the wire proxy refuses the rule or has ended."""
         self._request(do="add", rule=rule)
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule; no error if the rule is missing or the proxy has ended."""
+        """Remove a rule; no error if the rule is missing or the wire proxy has ended."""
         if self.is_alive:
             self._request(do="remove", name=name)
 
     def rules(self) -> dict[str, dict[str, int]]:
-        """Return the counters of each rule in force. Raises FaultError if the proxy has ended."""
+        """Return the counters of each rule in force. Raises FaultError if the wire proxy has ended."""
         counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 

@@ -1,8 +1,8 @@
-"""Restore of a used cluster to its launched state, with a check that it succeeded.
+"""Restore of a used cluster to its launched state, with a proof that the restore succeeded.
 
 Each step checks, repairs, and returns a sentence about its repair. The steps repeat until a complete round finds
-nothing to repair, which proves the restore. An irreparable state is an error at once; a state that needs time is
-checked until the deadline. Each broker is asked, because a broker that was frozen answers from old metadata.
+nothing to repair. A state that can't be repaired is an error at once; a state that needs time is checked until the
+deadline. Every broker answers for itself, because a broker that was frozen has old metadata.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ Log = Callable[[str], None]
 
 
 def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
-    """Heal a cluster without clients, delete every topic and group, and wait until it is as it was launched.
+    """Heal a cluster without clients, delete all topics and groups, and wait until the launched state is restored.
 
-    ``log`` receives a line for each fault that was still in force. Raises ClusterError if the deadline passed, a node's
-    container is gone, or a state is irreparable; FaultError if Toxiproxy does not answer.
+    ``log`` receives a line for each fault in force. Raises ClusterError if the deadline passed, a container is missing,
+    or a state can't be repaired; FaultError if Toxiproxy does not answer.
     """
 
     def first_finding() -> str:
@@ -47,9 +47,7 @@ def _versions(cluster: Cluster) -> str:
     versions = {node.node.name: node.version() for node in cluster.nodes.values()}
     if changed := sorted(name for name, version in versions.items() if version != cluster.spec.kafka):
         listing = ", ".join(f"{name} runs {versions[name]}" for name in changed)
-        raise ClusterError(
-            f"nodes of the cluster {cluster.run_id} run another version than Kafka {cluster.spec.kafka}: {listing}"
-        )
+        raise ClusterError(f"nodes of the cluster {cluster.run_id} do not run Kafka {cluster.spec.kafka}: {listing}")
     return ""
 
 
@@ -84,7 +82,7 @@ def _links(cluster: Cluster) -> str:
 
 
 def _rules(cluster: Cluster) -> str:
-    """Remove all rules of the wire proxy, if there is one."""
+    """Remove all rules of the wire proxy, if the cluster has one."""
     wire_proxy = cluster.wire_proxy
     if wire_proxy is None:
         return ""
@@ -156,7 +154,7 @@ def _leaders(cluster: Cluster) -> str:
 
 
 def _all_views(cluster: Cluster) -> Sequence[PartitionState]:
-    """Return every partition's state in every broker's view."""
+    """Return the state of all partitions as each broker's metadata has it."""
     return [state for broker in _broker_ids(cluster) for state in cluster.admin.partitions(seen_by=broker)]
 
 

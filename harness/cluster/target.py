@@ -20,30 +20,30 @@ class Target(Protocol):
 
     @property
     def admin(self) -> Admin:
-        """Administration, through listeners that no fault touches if there are any."""
+        """Administration, of a launched cluster through listeners that no fault touches."""
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
-        """The rack of each broker, by the plan's names."""
+        """Rack of each broker, under the plan's names."""
 
     @property
     def voters(self) -> Sequence[int]:
-        """The voters of the metadata quorum; empty for an attached cluster."""
+        """Voters of the metadata quorum; empty for an attached cluster."""
 
     def bootstrap(self, rack: str | None) -> str:
-        """Return ``bootstrap.servers`` for clients in ``rack``; None: for the harness itself."""
+        """Return ``bootstrap.servers`` for clients in ``rack``, or for the harness itself if ``rack`` is None."""
 
     def kafka_rack(self, rack: str | None) -> str | None:
-        """Return Kafka's name of one of the plan's racks."""
+        """Return the value of ``broker.rack`` for a rack of the plan."""
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Provide the timeline's topics, in sync; with the first offset of each log where it is not 0."""
+        """Provide the timeline's topics, in sync; return the topics, and the end offsets of logs that have records."""
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Return bytes that the proxies counted so far, by proxy, node and stream; empty without counters."""
+        """Return the bytes that Toxiproxy counted so far, by proxy, node and stream; empty without counters."""
 
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
-        """Return each broker's resource usage so far; empty if it is not measurable."""
+        """Return each broker's resource usage so far; empty for an attached cluster."""
 
     def describe(self) -> dict[str, Any]:
         """Return the cluster's addresses and the state of its nodes, for ``run.json``."""

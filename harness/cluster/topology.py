@@ -20,13 +20,15 @@ from aftershock.harness.cluster.engine import DEFAULT_KAFKA
 Channel = Literal["client", "replication", "controller", "admin"]
 
 TOXIPROXY_API_PORT = 8474
-ADMIN_PORT = 9400
+# ports of a node's listeners; replication ports differ by broker, as Toxiproxy has the names of all remote brokers
 _CLIENT_PORT = 9100  # + the client rack's number, counted from 1
 _REPLICATION_PORT = 9200  # + the node's id
 _CONTROLLER_PORT = 9300  # + the node's id
+_ADMIN_PORT = 9400
+# ports of Toxiproxy inside its container
 _CLIENT_PROXY_PORT = 20000  # + 100 x the client rack's number + the node's id
-_ADMIN_PROXY_PORT = 29000  # + the node's id
-_QUORUM_PROXY_PORT = 29100  # + the node's id
+ADMIN_PROXY_PORT = 29000  # + the node's id; for the harness's requests to brokers
+QUORUM_PROXY_PORT = 29100  # + the node's id; for the harness's requests to voters
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The host name by which other nodes reach it: Toxiproxy in other racks, the node itself in its own rack.
+        """Host name that other nodes use: it resolves to Toxiproxy in other racks, and to the node in its own rack.
 
         So brokers of one rack have no link between them.
         """
@@ -48,7 +50,7 @@ class Node:
 
     @property
     def home_name(self) -> str:
-        """The host name on its own rack's network that only Toxiproxy dials."""
+        """Host name that only Toxiproxy uses, on the network of the node's rack."""
         return f"b{self.id}"
 
 
@@ -57,7 +59,7 @@ class Proxy:
     """A Toxiproxy proxy for one source rack, node and listener.
 
     Replication and controller proxies listen on Toxiproxy's address in the source rack, which identifies the source.
-    Client and admin proxies (``listen_rack`` is None) listen on all addresses and are published on loopback.
+    Client and admin proxies, without a ``listen_rack``, listen on all addresses and are published on loopback.
     """
 
     name: str
@@ -78,7 +80,6 @@ class Topology:
 
     @property
     def brokers(self) -> tuple[Node, ...]:
-        """The nodes that store topics."""
         return tuple(node for node in self.nodes if node.broker)
 
     @property
@@ -87,7 +88,7 @@ class Topology:
         return tuple(node for node in self.nodes if node.controller)
 
     def client_port(self, rack: str) -> int:
-        """Return the brokers' port for clients of ``rack``: Kafka answers Metadata for the listener of the request."""
+        """Return the brokers' port for clients of ``rack``: Kafka's Metadata lists addresses of one listener."""
         return _CLIENT_PORT + self._rack_number(rack)
 
     def client_proxy_port(self, rack: str, node: int) -> int:
@@ -95,7 +96,6 @@ class Topology:
         return _CLIENT_PROXY_PORT + 100 * self._rack_number(rack) + node
 
     def proxies(self) -> tuple[Proxy, ...]:
-        """Return all proxies of the cluster."""
         return tuple(proxy for node in self.nodes for proxy in self._proxies_to(node))
 
     def _proxies_to(self, node: Node) -> Iterator[Proxy]:
@@ -105,13 +105,13 @@ class Topology:
             for rack in self.racks:
                 port, upstream = self.client_proxy_port(rack, node.id), f"{target}:{self.client_port(rack)}"
                 yield Proxy(client_proxy(rack, node.id), "client", rack, node.id, None, port, upstream)
-            port, upstream = admin_proxy_port(node.id), f"{target}:{ADMIN_PORT}"
+            port, upstream = ADMIN_PROXY_PORT + node.id, f"{target}:{_ADMIN_PORT}"
             yield Proxy(f"admin-{node.name}", "admin", None, node.id, None, port, upstream)
-            ports["replication"] = replication_port(node.id)
+            ports["replication"] = _REPLICATION_PORT + node.id
         if node.controller:
-            port, upstream = quorum_proxy_port(node.id), f"{target}:{controller_port(node.id)}"
+            port, upstream = QUORUM_PROXY_PORT + node.id, f"{target}:{_CONTROLLER_PORT + node.id}"
             yield Proxy(f"quorum-{node.name}", "admin", None, node.id, None, port, upstream)
-            ports["controller"] = controller_port(node.id)
+            ports["controller"] = _CONTROLLER_PORT + node.id
         for rack in self.racks:
             for channel, port in ports.items() if rack != node.rack else ():
                 name, upstream = f"{channel}_{rack}-{node.name}", f"{target}:{port}"
@@ -129,40 +129,21 @@ class Topology:
         return self.racks.index(rack) + 1
 
 
-def replication_port(node: int) -> int:
-    """Return a broker's replication port. It differs by broker, as Toxiproxy has the names of all remote brokers."""
-    return _REPLICATION_PORT + node
-
-
-def controller_port(node: int) -> int:
-    """Return the port of a voter's controller listener."""
-    return _CONTROLLER_PORT + node
-
-
 def client_proxy(rack: str, node: int) -> str:
     """Return the name of the proxy for clients of ``rack`` to ``node``."""
     return f"client_{rack}-k{node}"
 
 
-def admin_proxy_port(node: int) -> int:
-    """Return Toxiproxy's port, inside its container, for the harness's own requests to ``node``."""
-    return _ADMIN_PROXY_PORT + node
-
-
-def quorum_proxy_port(node: int) -> int:
-    """Return Toxiproxy's port, inside its container, for the harness's requests to a quorum voter."""
-    return _QUORUM_PROXY_PORT + node
-
-
 def node_of(proxy: str) -> int:
-    """Return a proxy's target node, from the proxy's name."""
+    """Parse the id of the target node from the name of a proxy."""
     return int(proxy.rpartition("-k")[2])
 
 
 def topology(racks: Mapping[str, int], controllers: int) -> Topology:
-    """Lay out brokers 1…n rack by rack; ``controllers``: isolated controllers (ids 11…), 0 for combined nodes.
+    """Assign ids 1…n to brokers rack by rack; ``controllers``: number of isolated controllers (ids 11…).
 
-    With combined nodes up to five vote, spread over the racks first: an even or larger quorum is slower and no safer.
+    Without isolated controllers, up to five brokers vote, spread over the racks: an even or larger quorum is slower and
+    no safer.
     """
     broker_racks = [rack for rack, count in racks.items() for _ in range(count)]
     if controllers:
@@ -217,7 +198,7 @@ PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """Everything that a cluster's launch needs and that is the same for every launch.
+    """Specification of a cluster, the same for every launch.
 
     Attributes:
         racks: number of brokers by rack, in the order of their ids.
@@ -237,19 +218,18 @@ class ClusterSpec:
 
     @cached_property
     def topology(self) -> Topology:
-        """Racks and nodes."""
         return topology(self.racks, self.controllers)
 
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
-        """Return the plan's cluster; ``kafka`` (a version) overrides the plan's."""
+        """Return the specification of a plan's cluster; ``kafka`` overrides the plan's version."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
         brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
         return cls(version, racks, plan.controllers, profile, config, plan.disks, plan.wire_proxy, brokers)
 
     def as_plan(self) -> ClusterPlan:
-        """Return the cluster as part of a plan: the reverse of ``of``."""
+        """Return the specification as the ``cluster`` of a plan."""
         return ClusterPlan(
             kafka=self.kafka,
             racks=dict(self.racks),
@@ -262,7 +242,7 @@ class ClusterSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, equal for specifications that one cluster can serve. The order of racks matters."""
+        """Return plain data; equal data mean that a cluster of one specification can serve the other."""
         brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
         return {
             "kafka": self.kafka,
@@ -286,7 +266,7 @@ class ClusterSpec:
 
     @property
     def own_classes(self) -> bool:
-        """True if a node is configured with one of our Java classes, and so needs the image that contains it."""
+        """True if a broker property names a Java class of Aftershock, which only the Java client's image contains."""
         settings = (self.config, *self.brokers.values())
         return any(value.startswith("aftershock.") for config in settings for value in config.values())
 
@@ -301,16 +281,16 @@ class ClusterSpec:
         Args:
             node: the container's node.
             cluster_id: the same for all nodes of the cluster.
-            advertised: ``host:port`` by listener name, for listeners that are dialled through the host.
+            advertised: ``host:port`` by listener name, for listeners that clients reach through the host.
         """
         racks, brokers = self.topology.racks, self.topology.brokers
-        voters = ",".join(f"{v.id}@{v.name}:{controller_port(v.id)}" for v in self.topology.controllers)
+        voters = ",".join(f"{v.id}@{v.name}:{_CONTROLLER_PORT + v.id}" for v in self.topology.controllers)
         listeners = {}
         if node.broker:
             listeners = {client_listener(rack): self.topology.client_port(rack) for rack in racks}
-            listeners |= {"BROKER": replication_port(node.id), "ADMIN": ADMIN_PORT}
+            listeners |= {"BROKER": _REPLICATION_PORT + node.id, "ADMIN": _ADMIN_PORT}
         if node.controller:
-            listeners["CONTROLLER"] = controller_port(node.id)
+            listeners["CONTROLLER"] = _CONTROLLER_PORT + node.id
         properties = {
             "node.id": str(node.id),
             "process.roles": ",".join(role for role in ("broker", "controller") if getattr(node, role)),
@@ -325,7 +305,7 @@ class ClusterSpec:
             **self.profile.broker,
         }
         if node.broker:
-            addresses = {**advertised, "BROKER": f"{node.name}:{replication_port(node.id)}"}
+            addresses = {**advertised, "BROKER": f"{node.name}:{_REPLICATION_PORT + node.id}"}
             replicas, in_sync = str(min(3, len(brokers))), str(min(2, len(brokers)))
             properties |= {
                 "broker.rack": node.rack,
@@ -351,7 +331,7 @@ class ClusterSpec:
         environment["KAFKA_HEAP_OPTS"] = self.profile.heap_flags
         environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags
         if self.own_classes:
-            environment["CLASSPATH"] = "/opt/aftershock"  # their folder in the Java client's image
+            environment["CLASSPATH"] = "/opt/aftershock"  # the folder of Aftershock's classes in the image
         return environment
 
 

@@ -1,7 +1,7 @@
 """Administration over Kafka's protocol, through listeners that no fault touches; and waits with a deadline.
 
-Requests for the active controller may go to any broker, which forwards them. So one rule serves all requests: ask the
-broker that answered last, then the others, each with a deadline. A dead or paused broker costs that deadline once.
+Every broker forwards requests for the active controller. So one rule serves all requests: ask the broker that answered
+last, then the remaining brokers, each with a deadline. A dead or paused broker costs that deadline once.
 """
 
 import base64
@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from kio.schema.alter_partition_reassignments.v0 import request as reassign
+from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.create_topics.v7 import request as create
 from kio.schema.delete_topics.v6 import request as delete
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
@@ -51,11 +52,12 @@ _TRANSIENT = {
     ErrorCode.not_controller,
     ErrorCode.request_timed_out,
 }
+VERSIONS_REQUEST = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
 _DESCRIBE_CLUSTER = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
 
 
 def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
-    """Poll ``missing_state`` until it returns "" or ``deadline_s`` have passed; return its last result."""
+    """Poll ``missing_state`` until it returns "" or the deadline passes; return its last result."""
     give_up_s = time.monotonic() + deadline_s
     while missing := missing_state():
         if time.monotonic() > give_up_s:
@@ -108,7 +110,7 @@ class Admin:
         only: BrokerId | None = None,
         excluding: Collection[BrokerId] = (),
     ) -> Any:
-        """Send a request to the first broker that answers, except those in ``excluding``; or to the broker ``only``.
+        """Send a request to the first broker outside ``excluding`` that answers, or to the broker ``only``.
 
         The caller checks the response for error codes.
         """
@@ -137,7 +139,7 @@ class Admin:
         return self._connections[broker].ask(request, timeout_s)
 
     def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
-        """Send a request that the controller may take long to answer; retries transient errors."""
+        """Send a request with a long deadline for the controller, and repeat it after transient errors."""
         return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
     def members(self, excluding: Collection[BrokerId] = ()) -> tuple[Member, ...]:
@@ -149,11 +151,10 @@ class Admin:
         return str(self.ask(_DESCRIBE_CLUSTER).cluster_id)
 
     def quorum(self) -> Quorum:
-        """Describe the quorum of ``__cluster_metadata``."""
         return quorum_of(self.ask(quorum_request()))
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
-        """Return all topics except Kafka's internal ones, from the metadata of ``seen_by`` or of any broker."""
+        """Return all topics except Kafka's internal topics, from the metadata of ``seen_by`` or of any broker."""
         response = self.ask(metadata_request(), only=seen_by)
         return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
 
@@ -162,7 +163,7 @@ class Admin:
     ) -> tuple[PartitionState, ...]:
         """Return leaders, epochs, replicas and ISRs of ``topics`` (default: all), sorted by topic and partition.
 
-        ``seen_by``: the broker whose metadata is read, which follows the controller's; None: any broker.
+        ``seen_by``: the broker to ask, because the metadata of brokers may differ for a moment; None: any broker.
         """
         response = self.ask(metadata_request(topics), only=seen_by)
         for topic in response.topics:
@@ -209,7 +210,7 @@ class Admin:
         return id_as_text(result.topic_id)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics. A missing topic is no error."""
+        """Delete topics; no error if a topic is missing."""
         states = tuple(message(delete.DeleteTopicState, name=name, topic_id=None) for name in names)
         response = self.ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
         for result in response.responses:
@@ -221,7 +222,7 @@ class Admin:
         return {key: entry.value for key, entry in self.config_entries(kind, name).items()}
 
     def config_entries(self, kind: Resource, name: str) -> dict[str, Any]:
-        """Return the configuration in force as entries of Kafka's response, with source and ``read_only``."""
+        """Return the configuration in force, as entries of Kafka's response with source and ``read_only``."""
         resource = message(
             describe_configs.DescribeConfigsResource, resource_type=kind, resource_name=name, configuration_keys=None
         )
@@ -271,7 +272,7 @@ class Admin:
         return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
-        """Elect each partition's first replica; no error if it leads already (KIP-460)."""
+        """Elect each partition's first replica; no error if that replica leads already (KIP-460)."""
         self._elect(partitions, _PREFERRED)
 
     def elect_unclean(self, partitions: Iterable[Partition]) -> None:
@@ -291,7 +292,7 @@ class Admin:
                 raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
 
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
-        """Return the coordinator of ``group``. The request creates ``__consumer_offsets`` if it is missing."""
+        """Return the coordinator of ``group``. Kafka creates ``__consumer_offsets`` if the topic is missing."""
         request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
         response = _retry_transient(lambda: self.ask(request).coordinators[0], deadline_s)
         raise_for(response.error_code, f"find the coordinator of {group}")
@@ -328,7 +329,7 @@ def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
 
 
 def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
-    """Build a request for the metadata of ``topics`` (default: all), which does not create missing topics."""
+    """Build a Metadata request for ``topics`` (default: all) that does not create missing topics."""
     named = None
     if topics is not None:
         named = tuple(message(metadata.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
@@ -338,7 +339,7 @@ def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
-    """Return the broker to send the request to: only a broker itself knows its configuration."""
+    """Return the broker that must get the request: a broker describes only its own configuration."""
     return BrokerId(int(name)) if kind == BROKER and name else None
 
 
@@ -354,12 +355,12 @@ def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
 
 
 def message(kind: type[T], **fields: Any) -> T:
-    """Build a kio message from plain values: converting them to kio's own types costs more than the request."""
+    """Build a kio message from plain values, because a conversion to kio's own types costs more than the request."""
     return kind(**fields)
 
 
 def raise_for(code: ErrorCode, action: str, detail: str | None = None) -> None:
-    """Raise AdminError for an error code, unless it means that the requested state is in force already."""
+    """Raise AdminError for an error code, except codes that mean that the requested state is in force already."""
     if code is ErrorCode.none or code in _DECLINED:
         return
     name = code.name.upper()

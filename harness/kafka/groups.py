@@ -1,9 +1,10 @@
-"""Groups and fetch sessions, administered: members of a group, their removal, and sessions of consumers.
+"""Administration of groups and fetch sessions: members of a group, their removal, and sessions of consumers.
 
-Only its coordinator knows a group. A group with members can't be deleted, and a killed client stays a member until its
-session times out (45 s by default), so members are removed first. Fetch sessions (KIP-227) can be queried and closed by
-their ids, because Kafka's ``FetchManager`` checks no ownership: a *full* request with a session id closes that session;
-an *incremental* request with a wrong epoch changes nothing, and its error shows whether the session exists.
+Only the coordinator of a group knows the group. A group with members can't be deleted, and a killed client stays a
+member until its session times out (45 s by default), so members are removed first. Fetch sessions (KIP-227) can be
+queried and closed by their ids, because Kafka's ``FetchManager`` checks no ownership: a *full* request with a session
+id closes that session; an *incremental* request with a wrong epoch has no effect except an error, which shows whether
+the session exists.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +31,6 @@ _FINAL_EPOCH = -1  # a full request without a new session
 _WRONG_EPOCH = 2**31 - 1  # a session reaches this epoch only after years
 _OPENED = "session_established"
 _CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
-Session = tuple[BrokerId, int]
 
 
 def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
@@ -53,9 +53,9 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
 def remove_members(
     admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
 ) -> None:
-    """Remove members from a group: the members with a ``client.id`` in ``clients``, or all members.
+    """Remove the members with a ``client.id`` in ``clients`` (default: all) from a group.
 
-    Only for groups of type "classic" or "consumer"; no effect on other groups.
+    No effect on groups whose type is neither "classic" nor "consumer".
     """
     if kind not in {"classic", "consumer"}:
         return
@@ -86,17 +86,14 @@ def remove_members(
 
 
 def member_clients(admin: Admin, group: str) -> frozenset[str]:
-    """Return the client ids of a group's members, empty for an unknown group.
-
-    Raises AdminError if no broker answers.
-    """
+    """Return the client ids of a group's members; empty for an unknown group."""
     coordinator = admin.coordinator(group)
     described = _describe(admin, coordinator, group, groups(admin, coordinator).get(group))
     return frozenset(member.client_id for item in described for member in item.members)
 
 
 def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None) -> Sequence[Any]:
-    """Describe a group with the request of its type: DescribeGroups does not find KIP-848 groups."""
+    """Describe a group of this type: DescribeGroups does not find the groups of KIP-848."""
     names = (group,)
     request: RequestPayload = message(DescribeGroupsRequest, groups=names, include_authorized_operations=False)
     if kind == "consumer":
@@ -105,7 +102,7 @@ def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None)
 
 
 def is_open(admin: Admin, broker: BrokerId, session: int) -> bool:
-    """True if the broker has a session of this id."""
+    """True if the broker has a fetch session with this id."""
     code = _fetch(admin, broker, session, _WRONG_EPOCH)
     if code not in {ErrorCode.invalid_fetch_session_epoch, ErrorCode.fetch_session_id_not_found}:
         name = code.name.upper()
@@ -114,7 +111,7 @@ def is_open(admin: Admin, broker: BrokerId, session: int) -> bool:
 
 
 def close(admin: Admin, broker: BrokerId, session: int) -> int:
-    """Close a session; return Kafka's error code, 0 for none, also if the session does not exist."""
+    """Close a fetch session; return Kafka's error code, which is 0 also if the session does not exist."""
     return int(_fetch(admin, broker, session, _FINAL_EPOCH).value)
 
 
@@ -132,10 +129,7 @@ def _fetch(admin: Admin, broker: BrokerId, session: int, epoch: int) -> ErrorCod
 
 
 def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[BrokerId, int]:
-    """Return the id of a worker's open session with each broker.
-
-    ``events`` are the events of a run, in the order of writing.
-    """
+    """Return the id of a worker's open session with each broker, from the events of a run in their order."""
     sessions: dict[BrokerId, int] = {}
     for line in events:
         if line.get("worker") == worker and line.get("event") == _OPENED:
@@ -145,14 +139,14 @@ def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[Brok
     return sessions
 
 
-def granted_sessions(events: Iterable[Mapping[str, Any]]) -> list[Session]:
-    """Return all sessions that were granted to any worker of the run."""
-    return sorted({(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED})
+def sessions_after_run(events: Iterable[Mapping[str, Any]], admin: Admin) -> dict[str, Any] | None:
+    """Return the number of sessions that brokers granted to a run (``told``), and those that still exist (``left``).
 
-
-def still_open(sessions: Iterable[Session], admin: Admin) -> list[Session] | None:
-    """Return the sessions that still exist on their brokers; None if a broker does not answer."""
+    None if no session was granted; ``left`` holds (broker, session) pairs, or is None if a broker does not answer.
+    """
+    granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED}
     try:
-        return [item for item in sessions if is_open(admin, *item)]
+        open_now = [session for session in sorted(granted) if is_open(admin, *session)]
     except AdminError:
-        return None
+        open_now = None
+    return {"told": len(granted), "left": open_now} if granted else None

@@ -1,8 +1,8 @@
 """Dynamic settings, quotas, topic placement, the metadata quorum and feature levels of a cluster.
 
-A setting's value comes from the first source that has it (KIP-226): a dynamic value of the broker or topic itself, a
-cluster-wide default, the server's file, Kafka's own default. Faults change and restore only the first source. A
-client's quotas (KIP-546) have only dynamic values, and are settings of its ``client.id`` here.
+A setting has the value of the first source that sets it (KIP-226): the dynamic value of the broker or topic, the
+cluster-wide default, the server's file, Kafka's own default. Faults change and restore only the dynamic value. Here, a
+client's quotas (KIP-546), which have only dynamic values, are settings of the ``client.id``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from datetime import timedelta
 from typing import cast
 
 from kio.schema.alter_client_quotas.v1 import request as alter_quotas
-from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.api_versions.v3.response import ApiVersionsResponse
 from kio.schema.create_partitions.v3 import request as grow
 from kio.schema.describe_client_quotas.v1 import request as describe_quotas
@@ -24,6 +23,7 @@ from aftershock.harness.kafka.admin import (
     BROKER,
     TIMEOUT,
     TOPIC,
+    VERSIONS_REQUEST,
     Admin,
     Quorum,
     id_as_text,
@@ -44,7 +44,7 @@ _FEATURES_TIMEOUT_S = 15.0
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Return all settings in force, by name; a broker's settings as read from that broker."""
+    """Return all settings in force, by name; a broker's settings come from that broker."""
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     return {
@@ -70,7 +70,7 @@ def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | No
 
 
 def quotas(admin: Admin) -> dict[str, dict[str, str]]:
-    """Return all quotas by client id, with numbers as text."""
+    """Return all quotas by client id; values are numbers as text."""
     component = message(describe_quotas.ComponentData, entity_type=_CLIENT, match_type=_ANY_NAMED, match=None)
     response = admin.ask(describe_quotas.DescribeClientQuotasRequest(components=(component,), strict=True))
     raise_for(response.error_code, "describe quotas", response.error_message)
@@ -82,12 +82,12 @@ def quotas(admin: Admin) -> dict[str, dict[str, str]]:
 
 
 def topic_ids(admin: Admin) -> dict[str, str]:
-    """Return the ids of all topics, including internal ones."""
+    """Return the ids of all topics, including internal topics."""
     return {topic.name: id_as_text(topic.topic_id) for topic in admin.ask(metadata_request()).topics}
 
 
 def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
-    """Create a topic with the given replicas of each partition; return its id as Kafka writes it."""
+    """Create a topic with the given replicas of each partition; return the topic's id."""
     return admin.create_topic(name, -1, -1, config, replicas)
 
 
@@ -100,10 +100,10 @@ def add_partitions(admin: Admin, name: str, partitions: int) -> None:
 
 
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
-    """Return the quorum, as described by the voter that leads in the highest epoch. Raises AdminError without a leader.
+    """Ask all voters; return the description of the leader with the highest epoch. Raises AdminError without a leader.
 
-    A broker forwards DescribeQuorum to the active controller that it knows. While that controller is frozen, all
-    brokers wait for it, 36 s after a pause as measured, although another was elected after 3 s. A voter answers without
+    A broker forwards DescribeQuorum to the active controller that it knows. If that controller is frozen, brokers wait
+    for it for 36 s (measured), although the voters elect another controller after 3 s. A voter answers without
     forwarding (KIP-919). A leader that was frozen still believes that it leads, so the highest epoch wins.
     """
 
@@ -132,7 +132,7 @@ def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
 
 
 def raise_level(admin: Admin, name: str, level: int) -> None:
-    """Finalise a higher level (UpdateFeatures); no error if it is in force. Raises AdminError with Kafka's reason."""
+    """Finalise a higher level (UpdateFeatures); no effect if the level is final. Raises AdminError if Kafka refuses."""
     if finalised(admin).get(name) == level:
         return
     update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=i8(1))
@@ -146,5 +146,4 @@ def raise_level(admin: Admin, name: str, level: int) -> None:
 
 
 def _api_versions(admin: Admin, broker: BrokerId | None) -> ApiVersionsResponse:
-    request = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
-    return cast("ApiVersionsResponse", admin.ask(request, only=broker))
+    return cast("ApiVersionsResponse", admin.ask(VERSIONS_REQUEST, only=broker))

@@ -1,8 +1,8 @@
 """Corpus of failing plans: files that ``aftershock run`` accepts. Every night the corpus runs before other plans.
 
 The first line is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1, "seed": 7, "night":
-"2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file that can't be read, has another schema version or
-holds no valid plan is reported and skipped.
+"2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file that can't be read, has an unknown schema version
+or holds no valid plan is reported and skipped.
 """
 
 import json
@@ -21,7 +21,7 @@ _MARK = "# corpus: "
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a plan: its seed, the failed checks, and the run with the evidence."""
+    """Origin of a plan: seed, date, ids of the failed checks, and the run directory with the evidence."""
 
     seed: int
     night: str
@@ -60,7 +60,7 @@ def keep(folder: Path, text: str, origin: Origin) -> Path:
 
 
 def read(folder: Path) -> Corpus:
-    """Read all plans; a missing folder has none."""
+    """Read all plans in the folder, if the folder exists."""
     entries, skipped = [], []
     for path in sorted(folder.glob("*.yaml"), reverse=True):
         try:
@@ -83,13 +83,13 @@ def _digest(text: str) -> str:
 def _read_entry(path: Path) -> Entry:
     head, _, text = path.read_text(encoding="utf-8").partition("\n")
     if not head.startswith(_MARK):
-        raise ValueError(f"its first line must be `{_MARK.strip()} {{…}}`; add the plan again, or remove the file")
+        raise ValueError(f"the first line must be `{_MARK.strip()} {{…}}`; add the plan again, or remove the file")
     header = json.loads(head.removeprefix(_MARK))
     if (schema_version := header["schema_version"]) != SCHEMA_VERSION:
         is_newer = isinstance(schema_version, int) and schema_version > SCHEMA_VERSION
-        repeat = "run it again with `aftershock run`, and add it again if it fails"
+        repeat = "run the plan with `aftershock run`, and add the plan again if it fails"
         raise ValueError(
-            f"it has schema version {schema_version}, but this Aftershock reads {SCHEMA_VERSION}: "
+            f"the file has schema version {schema_version}, but this Aftershock reads {SCHEMA_VERSION}: "
             f"{'upgrade Aftershock' if is_newer else repeat}"
         )
     load_plan(text)

@@ -1,7 +1,7 @@
 """The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of the runs.
 
-A run is driven when the test requests it, and judged at the end of the session together with all other runs. Errors in
-a plan, an SLO or a mark are raised at once, as PlanError.
+`Chaos.run` drives a run at once; all runs are judged together at the end of the session. An invalid plan, SLO or mark
+raises PlanError at once.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from aftershock.harness.safety.lease import Kind, lease_kind
 EXPECTATIONS = "expectations.jsonl"
 _MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'
 _SHARED = (
-    "this run shared the host with others, because its plan has only SLOs on record counts: mark the test "
+    "this run shared the host with other runs, because its plan has only SLOs on record counts: mark the test "
     '@pytest.mark.chaos(judged="latency"), or add the SLO to the plan'
 )
 
@@ -52,9 +52,9 @@ class Origin:
 
 
 class Chaos:
-    """Value of the ``chaos`` fixture. ``on_finish`` is called with the id of each run whose evidence is complete.
+    """Value of the ``chaos`` fixture. ``on_finish`` is called with the id of each run when its evidence is complete.
 
-    Raises PlanError: the ``chaos`` mark has invalid arguments.
+    Raises PlanError if the ``chaos`` mark has invalid arguments.
     """
 
     def __init__(self, suite: Suite, test: Origin, on_finish: Callable[[str], None]) -> None:
@@ -78,7 +78,7 @@ class Chaos:
         rehearse: bool = False,
         allow_exec: bool = False,
     ) -> "ChaosRun":
-        """Drive a plan on a warm cluster. Waits for the host and for a cluster, and returns at the end of the load.
+        """Drive a plan on a warm cluster, after waiting for the host and a cluster; return at the end of the load.
 
         Args:
             plan: a file's path, relative to the test's folder or pytest's rootdir; the name of a bundled plan;
@@ -88,10 +88,11 @@ class Chaos:
             rehearse: run the full load without injecting faults.
             allow_exec: allow the plan to start your own programs (``client: exec``).
 
-        Raises PlanError, before anything starts, for an invalid plan or an async test; otherwise as ``run.perform``.
+        Raises PlanError, before anything starts, for an invalid plan or an async test; otherwise the errors of
+        ``aftershock.harness.run.run.perform``.
         """
         __tracebackhide__ = True
-        with suppress(RuntimeError):  # a run has its own event loop and would block the caller's
+        with suppress(RuntimeError):  # a run has its own event loop, and would block the loop of the caller
             asyncio.get_running_loop()
             problem = "chaos.run can't be called from async code; make the test a plain function"
             raise PlanError([f"{self._test.nodeid}: {problem}"])
@@ -112,7 +113,7 @@ class Chaos:
 
 
 class ChaosRun:
-    """A finished run; its verdict follows at the end of the session."""
+    """A finished run, which is judged at the end of the session."""
 
     def __init__(self, home: RunDir, plan: Plan, kind: Kind, rootdir: Path) -> None:
         self._home = home
@@ -135,12 +136,12 @@ class ChaosRun:
         return dict(self._home.facts)
 
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
-        """Add an SLO to the plan's own SLOs. ``gate="report"``: report it without effect on the verdict.
+        """Add an SLO to the run. With ``gate="report"`` the SLO is reported without effect on the verdict.
 
-        Raises PlanError: the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
+        Raises PlanError if the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
         """
         __tracebackhide__ = True
-        frame = sys._getframe(1)  # noqa: SLF001 - what inspect would do, without reading the source of the whole stack
+        frame = sys._getframe(1)  # noqa: SLF001 - inspect.stack() would read the source of the whole stack
         caller = Path(frame.f_code.co_filename)
         display_path = caller.relative_to(self._rootdir) if caller.is_relative_to(self._rootdir) else Path(caller.name)
         at = f"{display_path.as_posix()}:{frame.f_lineno}"
@@ -156,7 +157,7 @@ class ChaosRun:
 
 
 class _OneLocation:
-    """A source map with one location, because an expectation is one line of a test."""
+    """Source map with a single location, because an expectation is one line of a test."""
 
     def __init__(self, at: str) -> None:
         self._at = at

@@ -1,9 +1,9 @@
 """Run on a warm cluster of a pool, for chaos tests, ``explore`` and ``minimise``.
 
 Order: lease the host, lease a cluster, create the run directory, drive load and faults, release the host, collect the
-broker logs, release the cluster.
-The host lease comes first: a launch would disturb other measurements, and a process that waits for the host while it
-holds a cluster could deadlock. The host lease ends with the load: the restoration of the cluster needs no quiet host.
+broker logs, release the cluster. The host lease comes first, because a launch would disturb other measurements, and
+because a process that waits for the host while it holds a cluster could deadlock. The host lease ends with the load,
+because the restoration of the cluster needs no quiet host.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class LeasedJob:
 
     Attributes:
         kind: the kind of host lease that the run needs.
-        test: holder of the leases, as shown to waiting processes, for example a test's node id.
+        test: name of the leases' holder that waiting processes show, for example a test's node id.
         begin: creates the run directory; called when host and cluster are leased.
     """
 
@@ -49,7 +49,7 @@ def pool_of(suite: Suite) -> Pool:
 
 
 def drive(leased_job: LeasedJob, pool: Pool | None = None) -> RunDir:
-    """Drive a job on a cluster of ``pool`` (default: the session's); the evidence is complete on return.
+    """Drive a job on a cluster of ``pool`` (default: the session's pool); return the run directory.
 
     Raises the errors of ``aftershock.harness.run.run.perform`` except PlanError.
     """

@@ -1,10 +1,10 @@
 """pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
-The process of a test drives its runs, and the test's reports carry the run ids. The controller holds these reports
-back, judges the runs together, and releases the reports with their outcomes.
+A test drives its runs in its own process, and the test's reports carry the run ids. The controller holds these reports
+back, judges the runs together, and releases the reports with their outcomes. See `docs/PYTEST.md`.
 
-Every pytest run with Aftershock installed imports this module, so it imports code that drives and judges only when a
-test requests it. See `docs/PYTEST.md`.
+Every pytest run with Aftershock installed imports this module. So the modules that drive and judge are imported only
+when a test requests the fixture.
 """
 
 import os
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark. A worker joins its controller's session; the controller opens one and will judge it."""
+    """Register the mark. The controller creates the session, and a worker joins the session of its controller."""
     config.addinivalue_line("markers", _MARK)
     suite_json = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
     if suite_json:
@@ -70,7 +70,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> "Chaos":
-    """Drives chaos plans for this test: ``run = chaos.run("plan.yaml")``, ``run.expect("lost == 0")``.
+    """Drive chaos plans for this test: ``run = chaos.run("plan.yaml")``, ``run.expect("lost == 0")``.
 
     The runs are judged after the last test of the session, and their verdicts decide whether this test passes.
     """
@@ -100,7 +100,6 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_report_teststatus(report: pytest.TestReport) -> ReportStatus | None:
-    """Return category, letter and word for the plugin's own report phases."""
     return report_status(report)
 
 
@@ -124,10 +123,10 @@ class _Controller:
             self._failed.add(report.nodeid)
         return (yield)
 
-    # innermost, so that the terminal's last progress output comes after the verdicts
+    # trylast: the terminal's last progress output comes after the verdicts
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Judge the runs and release the reports after the loop, also after ``-x``; after an interrupt only release."""
+        """After the loop, judge the runs and release the reports; after an interrupt, only release the reports."""
         try:
             result = yield
         except (session.Failed, KeyboardInterrupt) as error:
@@ -141,7 +140,7 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        """Remove clusters, write the index, add checks to JUnit; after pytest's own files and the workers' end."""
+        """Remove clusters, write the index and add checks to JUnit, when pytest has written its files."""
         result = yield
         if self._suite.folder.exists():
             folder = self._config.invocation_params.dir

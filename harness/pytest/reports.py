@@ -1,6 +1,6 @@
 """Reports of chaos tests, held back until their runs are judged, so that a test is reported once, with its outcome.
 
-The report of a passed call whose test has runs, and the following teardown report, are held back; pytest continues with
+If a test has runs, the report of its passed call and the following teardown report are held back; pytest continues with
 a blank report (no letter, no count). A held report is released through pytest's own hook, so terminal, counts, exit
 status, ``--lf`` and JUnit agree. FAIL is a failure of the call, or xfailed for a test marked ``xfail``; INCONCLUSIVE
 and ERROR are errors of a phase ``verdict``. The module depends on how pytest 9.1 (runner, terminal, cacheprovider,
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 RUNS = "aftershock"
-"""Attribute of a report with the ids of the test's runs, and True if the test's code passed."""
+"""Attribute of a report: the ids of the test's runs, and True if the test's code passed."""
 HELD = "held"
 VERDICT = "verdict"
 _STRICT = "[XPASS(strict)] "
@@ -24,7 +24,7 @@ ReportStatus = tuple[str, str, str | tuple[str, dict[str, bool]]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A test's outcome by the verdicts of its runs. ``text``: the complete failure text."""
+    """Outcome of a test by the verdicts of its runs. ``text``: the complete failure text."""
 
     status: Status
     sentence: str = ""
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass
 class HeldTest:
-    """Held reports of one test, in order of arrival: its call, and its teardown when that is over."""
+    """Held reports of a test: the report of its call and, when the teardown is over, the report of the teardown."""
 
     nodeid: str
     runs: tuple[str, ...]
@@ -41,14 +41,14 @@ class HeldTest:
 
 
 class DeferredReports:
-    """Collection of held reports; ``held`` lists the tests in the order in which their calls ended."""
+    """Held reports; ``held`` lists the tests in the order in which their calls ended."""
 
     def __init__(self) -> None:
         self.held: list[HeldTest] = []
         self._awaiting_teardown: dict[tuple[str, Any], HeldTest] = {}
 
     def offer(self, report: pytest.TestReport) -> bool:
-        """Return True if the report is held back; ``report`` itself is then blank."""
+        """Hold the report back if its test has runs: store a copy, make ``report`` blank, and return True."""
         # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
         runs, passed = getattr(report, RUNS, ((), False))
@@ -68,7 +68,7 @@ class DeferredReports:
 
 
 def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """Return the report to release: the outcome changes only the report of a call."""
+    """Return the report to release; the outcome changes only the report of a call."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
@@ -86,7 +86,7 @@ def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestRep
 
 
 def report_status(report: pytest.TestReport) -> ReportStatus | None:
-    """Return category, letter and word of the plugin's phases in the terminal; None for pytest's own."""
+    """Return the terminal's category, letter and word for a phase of the plugin; None for pytest's own phases."""
     if report.when == HELD:
         return "", "", ""
     if report.when == VERDICT:
@@ -97,14 +97,13 @@ def report_status(report: pytest.TestReport) -> ReportStatus | None:
 
 
 class _Failure:
-    """A verdict in the form of pytest's failures: for the terminal, the one-line summary, and JUnit's file."""
+    """A verdict as pytest expects a failure for the terminal, the short summary and the JUnit file."""
 
     def __init__(self, outcome: Outcome, location: tuple[str, int | None, str]) -> None:
         self._text = outcome.text
         self.reprcrash = _Location(location[0], (location[1] or 0) + 1, outcome.sentence)
 
     def toterminal(self, out: Any) -> None:
-        """Write to pytest's terminal writer."""
         for line in str(self).splitlines():
             out.line(line)
 
@@ -114,7 +113,7 @@ class _Failure:
 
 @dataclass(frozen=True)
 class _Location:
-    """The test's location and its verdict in one line; pytest reads ``message``."""
+    """Location of a test and its verdict in one line; pytest reads ``message``."""
 
     path: str
     lineno: int

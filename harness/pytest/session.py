@@ -1,10 +1,10 @@
-"""Session of a test suite: its folder, and the ledger of runs with the test that started each.
+"""Session of a test suite: its folder, and the ledger of runs, each with the test that started the run.
 
 Below ``--aftershock-out``, the folder ``session-<time>-<id>`` holds ``runs.jsonl`` (the ledger), ``session.json``,
-``index.html``, ``spark.log`` and ``pool/``. The runs are beside it, as for `aftershock run`.
+``index.html``, ``spark.log`` and ``pool/``. The runs' folders are beside that folder, as for `aftershock run`.
 
-The first run creates the folder. A run enters the ledger when it *begins*, so the runs of a crashed worker are known.
-Every pytest run with Aftershock installed imports this module, so it imports nothing heavy.
+The first run creates the folder. A run enters the ledger when the run *begins*, so the ledger includes the runs of a
+crashed worker. Every pytest run with Aftershock installed imports this module, so it imports only the standard library.
 """
 
 import json
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROPERTY = "aftershock.run"
-"""Name of the JUnit property that holds the id of a run which the test drove."""
+"""JUnit property with the id of a run that the test drove."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A ledger line: a run's id, and the node id of the test that started it."""
+    """Line of the ledger: a run id, and the node id of the test that started the run."""
 
     run_id: str
     test: str
@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Suite:
-    """Session data that the controller shares with its workers.
+    """Session data that the controller of pytest-xdist shares with its workers.
 
     Attributes:
         folder: the session's folder.
@@ -42,17 +42,15 @@ class Suite:
 
     @classmethod
     def new(cls, out: Path, *, keep_failed: bool) -> "Suite":
-        """Return a session of this process with its runs under ``out``; writes nothing yet."""
+        """Return a new session of this process with its runs under ``out``; the first run creates the folder."""
         name = f"session-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
         return cls(out / name, os.getpid(), keep_failed)
 
     @property
     def out(self) -> Path:
-        """The folder that holds the runs."""
         return self.folder.parent
 
     def to_json(self) -> str:
-        """Serialise for an xdist worker."""
         return json.dumps({"folder": str(self.folder), "owner_pid": self.owner_pid, "keep_failed": self.keep_failed})
 
     @classmethod
@@ -65,7 +63,7 @@ class Suite:
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"run": entry.run_id, "test": entry.test}) + "\n"
         with (self.folder / "runs.jsonl").open("ab", buffering=0) as ledger:
-            ledger.write(line.encode())  # one write in append mode keeps a line whole
+            ledger.write(line.encode())  # a single write in append mode keeps the line whole
 
     def entries(self) -> list[Entry]:
         """Return the ledger in the order in which the runs began; empty before the first run."""

@@ -1,7 +1,7 @@
 """Output of a finished session: ``session.json``, ``index.html``, the terminal's section, checks in the JUnit file.
 
 In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of its runs follow as further test cases with
-a class name derived from the test's, and increase the suite's counts.
+a class name derived from the test's class name, and increase the suite's counts.
 """
 
 import json
@@ -28,9 +28,9 @@ _SETUP_PREFIX = 'failed on setup with "'  # pytest's text for an error of any ph
 
 @dataclass(frozen=True)
 class ChecksOfTest:
-    """Verdicts of one test's runs, in order; None for a run without a verdict.
+    """Verdicts of a test's runs, by run id in order; None for a run without a verdict.
 
-    ``outcome``: the test's outcome by these verdicts; None for a test that was reported before them.
+    ``outcome``: the test's outcome by these verdicts; None for a test that failed before its runs were judged.
     """
 
     verdicts: Mapping[str, Verdict | None]
@@ -40,7 +40,7 @@ class ChecksOfTest:
 def checks_by_test(
     entries: Sequence[Entry], verdicts: Mapping[str, RunVerdict], held: Mapping[str, Outcome]
 ) -> list[ChecksOfTest]:
-    """Group the final verdicts by test. A repeated run keeps the id of its first run, which the test's report names."""
+    """Group the final verdicts by test; the verdict of a repetition is listed under the id of the first run."""
     repetitions = {run.repetition.home.name for run in verdicts.values() if run.repetition}
     by_test: dict[str, dict[str, Verdict | None]] = {}
     for entry in entries:
@@ -51,7 +51,7 @@ def checks_by_test(
 
 
 def add_checks(path: Path, tests: Sequence[ChecksOfTest]) -> None:
-    """Add the checks to the JUnit file at ``path``. Raises EvidenceError if it is missing or no JUnit file."""
+    """Add the checks to the JUnit file at ``path``. Raises EvidenceError if the file is missing or no JUnit file."""
     try:
         root = ET.parse(path).getroot()  # noqa: S314 - pytest wrote it a moment ago
         pending = {run_id: test for test in tests for run_id in test.verdicts}
@@ -91,7 +91,7 @@ def _insert_checks(suite: ET.Element, case: ET.Element, test: ChecksOfTest) -> N
 
 @dataclass(frozen=True)
 class KeptCluster:
-    """The cluster of a failed test's run: its run id and bootstrap servers, or ``why`` it was not kept."""
+    """Cluster of a failed test's run: its run id and bootstrap servers, or the reason (``why``) for its removal."""
 
     entry: Entry
     cluster: str = ""
@@ -137,23 +137,23 @@ def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[
         commands = StringIO()
         annotate_github(dict.fromkeys(run.final.home for run in runs.values() if run.final.verdict), out=commands)
         lines += commands.getvalue().splitlines()
-        kept = [cluster.cluster for cluster in clusters if cluster.cluster]
-        document = {"schema_version": 1, "session": suite.folder.name, "runs": rows, "kept": kept}
+        kept_ids = [cluster.cluster for cluster in clusters if cluster.cluster]
+        document = {"schema_version": 1, "session": suite.folder.name, "runs": rows, "kept": kept_ids}
         (suite.folder / "session.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         index = write_index([run.home for run in runs.values()], suite.folder, suite.folder.name)
         lines.append(f"index: {_relative(index, start)}")
     for cluster in clusters:
         if cluster.cluster:
             lines.append(f"kept: the cluster of {cluster.entry.test}, bootstrap {cluster.bootstrap}")
-            lines.append(f"  look at it:  aftershock cluster status --run {cluster.cluster}")
-            lines.append(f"  clean it up: aftershock cluster down --run {cluster.cluster}")
+            lines.append(f"  show it:      aftershock cluster status --run {cluster.cluster}")
+            lines.append(f"  take it down: aftershock cluster down --run {cluster.cluster}")
         else:
             lines.append(f"not kept: the cluster of {cluster.entry.test}: {cluster.why}")
     return lines
 
 
 def _keep_or_remove_clusters(suite: Suite, failed: Collection[str]) -> list[KeptCluster]:
-    """Keep the clusters of failed tests' runs if the session has ``keep_failed``, and remove all others."""
+    """Keep the clusters of failed tests' runs if the session has ``keep_failed``; remove all other clusters."""
     pool = pool_of(suite)
     results = []
     for entry in suite.entries():
@@ -171,7 +171,7 @@ def _keep_or_remove_clusters(suite: Suite, failed: Collection[str]) -> list[Kept
                 results.append(KeptCluster(entry, cluster.run_id, cluster.bootstrap(None)))
     pool.close(lambda _: None)
     tests_with_cluster = {result.entry.test for result in results if result.cluster}
-    # omit an earlier run of a test whose cluster is kept for its later run
+    # if the cluster of a test's later run is kept, omit the earlier runs of that test
     return [result for result in results if result.cluster or result.entry.test not in tests_with_cluster]
 
 

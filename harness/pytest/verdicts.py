@@ -1,8 +1,9 @@
 """Verdicts of a session's runs, judged together in one Spark session, and the outcomes of the tests.
 
-* A finished run gets a verdict, or a reason for its absence. Bad evidence of a run harms no other run.
-* A run that is undecided only because its host was starved is repeated once, alone on the host, from its evidence; the
-  second verdict counts. A FAIL or an undecided count of records rules out a repetition, which could hide a loss.
+* A finished run gets a verdict, or a reason for its absence. Bad evidence of a run has no effect on other runs.
+* A run that is undecided only because its host was starved is repeated once, alone on the host, with the plan in its
+  evidence; the second verdict counts. A run with a FAIL or an undecided count of records is never repeated, because the
+  repetition could hide a loss.
 * A test with several runs has the outcome of its worst run.
 """
 
@@ -40,8 +41,8 @@ class RunVerdict:
     Attributes:
         verdict: None if the run was not judged.
         why: the reason for a missing verdict.
-        repetition: the run that was driven in its place, if any.
-        note: an additional remark, for example that the run could not be repeated.
+        repetition: the repeated run, if any.
+        note: an additional sentence, for example that the run could not be repeated.
     """
 
     home: Path
@@ -52,7 +53,7 @@ class RunVerdict:
 
     @property
     def final(self) -> "RunVerdict":
-        """The run with the verdict that counts: the repetition, if the run was repeated."""
+        """The run with the verdict that counts: the repetition if the run was repeated."""
         return self.repetition or self
 
     @property
@@ -67,7 +68,7 @@ class RunVerdict:
 
     @property
     def text(self) -> str:
-        """The text of a test's failure: the repetition or the verdict's summary, and the report's path."""
+        """Text of a test's failure: the summary of the verdict that counts, and the report's path."""
         if self.repetition:
             lines = [f"{self.home.name} was {self.status}: the host was starved.\n{self.repetition.text}"]
         elif self.verdict:
@@ -80,9 +81,9 @@ class RunVerdict:
 def judge_all(
     suite: Suite, master: str | None, log: Log, repeatable: Collection[str]
 ) -> Iterator[tuple[str, RunVerdict]]:
-    """Judge all runs of the session together; yield (run id, verdict), a second time for a run that was repeated.
+    """Judge all runs of the session together; yield (run id, verdict), and again for a run that was repeated.
 
-    ``repeatable``: ids of runs that may be repeated, because a test waits for their verdict.
+    ``repeatable``: ids of runs that may be repeated, because their tests wait for a verdict.
     """
     entries = suite.entries()
     log(f"aftershock: judging {len(entries)} {'run' if len(entries) == 1 else 'runs'}")
@@ -105,7 +106,7 @@ def judge_all(
 def host_starved(verdict: Verdict) -> bool:
     """True if a run is undecided only because of a starved host or load generator.
 
-    A host check with too few samples is no proof of a shortage: a repetition would have too few samples again.
+    A host check with too few samples proves no shortage, because a repetition would have too few samples again.
     """
 
     def proves_shortage(check: Check) -> bool:
@@ -143,7 +144,7 @@ def outcome_of(runs: Sequence[RunVerdict]) -> Outcome:
 
 
 def without_verdict(home: Path) -> RunVerdict:
-    """Return the entry of a run that was not judged."""
+    """Return the reason for the missing verdict of a run that was not judged."""
     why = _unfinished(home) or f"the session was interrupted; judge it with: aftershock verdict {home}"
     return RunVerdict(home, why=why)
 
@@ -180,7 +181,7 @@ def _crashed(home: Path, error: Exception) -> RunVerdict:
 
 
 def _unfinished(home: Path) -> str:
-    """Return the reason why a run can't be judged, "" if it can."""
+    """Return the reason why a run can't be judged; "" for a complete run."""
     try:
         facts = read_json(home / "run.json")
     except AftershockError as error:
@@ -188,9 +189,9 @@ def _unfinished(home: Path) -> str:
     if facts.get("status") == "complete":
         return ""
     if facts.get("status") == "running":
-        return "the process that drove it died"
-    return str(facts.get("why") or f"it is {facts.get('status')}")
+        return "the process that drove the run died"
+    return str(facts.get("why") or f"the run's status is {facts.get('status')}")
 
 
 def _discard_progress(_: str) -> None:
-    """Drop progress lines: `judge_all` logs a line for all runs, and the first run logged the plan's warnings."""
+    """Drop progress lines: `judge_all` logs one line for all runs, and the first run logged the plan's warnings."""

@@ -1,7 +1,7 @@
 """Assignments of the client processes: the settings of each process, from the timeline's workloads.
 
 Each (workload, arm, operation) has a process. The arms of a workload send the same records, evenly interleaved in time.
-``producer_id`` counts the producing processes of the run from 0.
+``producer_id`` numbers the producing processes of the run from 0.
 
 A ``client: java`` is Kafka's own client in a container on the host's network, which exchanges data with its worker
 through standard input and output. The container ends when its input closes, for example when its worker is killed.
@@ -25,7 +25,7 @@ _PROGRAM = "/opt/aftershock/client"
 
 
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that starts a container of ``image`` with the labels of its run (``ownership.labels_of``).
+    """Return the command that starts a Java client in a container of ``image`` with these labels.
 
     Raises EngineError if the docker command is not on the PATH.
     """
@@ -38,7 +38,7 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
-    """Return the command with a label that names the worker, by which faults on clients find the container."""
+    """Return the command with a label that names the worker, so that faults on clients find the container."""
     *words, image, program = command
     return (*words, "--label", f"{WORKER}={worker}", image, program)
 
@@ -51,8 +51,8 @@ class RunContext:
         origin_ns: the origin of the run's clock.
         spool: the folder for the clients' rows.
         events: ``events.jsonl``.
-        begin: the first offset of each partition for this run, if it is not 0.
-        java: the command that starts Kafka's own clients, empty if no arm needs them.
+        begin: the first offset of this run in each partition, where that offset is not 0.
+        java: the command that starts Kafka's own Java client; empty if no arm uses it.
     """
 
     run_id: str
@@ -119,7 +119,7 @@ def worker_names(timeline: Timeline) -> Iterator[str]:
 
 
 def group_names(timeline: Timeline) -> Iterator[str]:
-    """Yield the group of each consumer that has one."""
+    """Yield the names of the consumers' groups."""
     for workload in timeline.workloads:
         if group := (workload["consume"] or {}).get("group"):
             yield from (_group(group, arm) for arm in workload["arms"])

@@ -1,7 +1,7 @@
 """Client processes of a run: their spools, and the faults on clients (kill, pause, disconnect).
 
 A client is a worker with the child processes in its session, and the container of a Java client. Only the runner can
-start a worker again, because the runner holds the worker's pipes: `kill` and `release` leave notes for it
+start a worker again, because the runner holds the worker's pipes: `kill` and `release` leave notes for the runner
 (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the clients' rows; it survives a killed
 runner, and its link ``home`` leads to the run directory. Because the kernel may reuse a process id, signals go through
 a pidfd, and the process is checked again after the pidfd was opened.
@@ -46,7 +46,7 @@ _KILL_DEADLINE_S = 5.0
 
 
 class Process(NamedTuple):
-    """A running process. ``state``: a letter of proc(5), T for stopped; ``session``: the process id of its leader."""
+    """A running process. ``state``: letter of proc(5), T for stopped; ``session``: process id of the leader."""
 
     pid: int
     state: str
@@ -54,7 +54,7 @@ class Process(NamedTuple):
 
 
 class SocketHandle(NamedTuple):
-    """A socket of a process. ``descriptor``: a number that the process may reuse; ``inode``: a unique number."""
+    """A socket of a process. The process may reuse the ``descriptor``; the ``inode`` is unique."""
 
     descriptor: int
     inode: int
@@ -86,7 +86,7 @@ def workers(run_id: str) -> dict[str, list[Process]]:
 
 
 def kill_workers(run_id: str) -> None:
-    """Kill the clients of a run whose runner is dead. Only a frozen worker outlives its runner by half a second."""
+    """Kill the clients of a run after its runner's death, which only a frozen client outlives by half a second."""
     for processes in workers(run_id).values():
         send_signal(processes, signal.SIGKILL)
 
@@ -114,7 +114,7 @@ def _read_process(folder: Path) -> Process | None:
 
 
 def connections(pid: int) -> dict[str, SocketHandle]:
-    """Return the established TCP connections of a process; the key holds both addresses and the inode.
+    """Return the established TCP connections of a process; the key names both addresses and the inode.
 
     Raises PermissionError if the process belongs to another user.
     """
@@ -137,11 +137,9 @@ def connections(pid: int) -> dict[str, SocketHandle]:
 
 
 def shut_down_connection(pid: int, handle: SocketHandle) -> None:
-    """Shut down a connection of a process in both directions: the next read returns the end of the stream.
+    """Shut down a connection of a process in both directions, so that the next read returns the end of the stream.
 
-    A closed connection is skipped, and so is another file with the same descriptor.
-
-    Raises OSError if the kernel refuses.
+    No effect on a closed connection, even if the process reused the descriptor. Raises OSError if the kernel refuses.
     """
     process = os.pidfd_open(pid)
     try:
@@ -161,7 +159,7 @@ def shut_down_connection(pid: int, handle: SocketHandle) -> None:
 
 @dataclass(frozen=True)
 class Spool:
-    """Folder with the rows of one run's clients, which belongs to the process ``owner``."""
+    """Spool of a run, which belongs to the process ``owner``."""
 
     run_id: str
     owner: str
@@ -169,18 +167,18 @@ class Spool:
 
     @property
     def home(self) -> Path | None:
-        """The run directory; None if it was removed."""
+        """The run directory; None if that directory was removed."""
         home = self.path / _HOME
         return home.resolve() if home.is_dir() else None
 
     def salvage(self) -> None:
-        """Convert the rows of the clients into evidence, and free the memory."""
+        """Convert the clients' rows into evidence, and remove the spool."""
         if self.home:
             convert(self.path, self.home / "outcomes")
         self.discard()
 
     def discard(self) -> None:
-        """Free the memory; the run directory stays."""
+        """Remove the spool; the run directory stays."""
         with suppress(OSError):
             (self.path / _HOME).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
@@ -213,15 +211,15 @@ def _parse_spool(path: Path) -> Spool | None:
 
 
 class ClientProcesses:
-    """The clients of a run. ``spool``: the run's spool; by default found by the run id."""
+    """Clients of a run. ``spool``: the run's spool; by default the spool of the running process with this run id."""
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
         self._run_id, self._given_spool = run_id, spool
 
     def members(self) -> list[ClientProcess]:
-        """Return all clients, by name: ``exited`` without processes, ``paused`` if all processes are stopped.
+        """Return all clients, sorted by name; empty if no run is in progress.
 
-        The list is empty if no run is in progress.
+        A client without processes is ``exited``; a client whose processes are all stopped is ``paused``.
         """
         folder = self._spool()
         if folder is None:
@@ -264,15 +262,13 @@ class ClientProcesses:
             raise FaultError(f"the client {worker} is still alive {_KILL_DEADLINE_S:g} s after SIGKILL")
 
     def release(self, worker: str) -> None:
-        """Let the fleet start the worker again; no effect if the worker runs or the fleet has ended."""
+        """Let the runner start the worker again; no effect if the worker runs or the runner has ended."""
         if folder := self._spool():
             mark_released(folder, worker)
 
     def pause(self, worker: str) -> None:
         """Stop (SIGSTOP) the worker and its child processes."""
-        send_signal(
-            self._processes(worker), signal.SIGSTOP
-        )  # the leader first: it must not observe the stop of its children
+        send_signal(self._processes(worker), signal.SIGSTOP)  # the leader first, as it must not see its children stop
         for container in self._containers(worker):
             _engine_call(container.pause)
 
@@ -302,7 +298,7 @@ class ClientProcesses:
                     shut_down_connection(pid, handle)
 
     def _connected_pids(self, worker: str) -> list[int]:
-        """Return the processes with connections to Kafka: a Java client's process is in its container."""
+        """Return the processes with connections to Kafka; for a Java client, the process in the container."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
 
@@ -338,7 +334,7 @@ def _engine_call(call: Callable[[], object]) -> None:
     try:
         call()
     except APIError as error:
-        raise FaultError(f"the container of a Java client: {error.explanation or error}") from error
+        raise FaultError(f"the engine refused a change to a Java client: {error.explanation or error}") from error
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Live half of a run: topics, clients, warm-up, steady, faults, recovery, and the final reading of the cluster.
 
-* `drive` is the order of events. Phase marks are measured times; the timeline holds the planned times.
+* `drive` shows the order of events. Phase marks are measured times; the timeline holds the planned times.
 * `calibrate` runs before the load. It refuses an SLO on latency that is finer than the host's timers.
 * `Sampler` runs during the load. `docs/DESIGN.md` lists the metrics; counters are cumulative.
 """
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from typing import NamedTuple, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ from aftershock.faults.runtime.record import Clock
 from aftershock.faults.runtime.world import Linked, World
 from aftershock.faults.timeline.timeline import Marks, Objective, Timeline, phases
 from aftershock.harness.cluster.target import Target
-from aftershock.harness.kafka.groups import granted_sessions, still_open
+from aftershock.harness.kafka.groups import sessions_after_run
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed, read_replicas
 from aftershock.harness.run.assignments import RunContext, assignments
 from aftershock.harness.run.client_processes import ClientProcesses
@@ -64,12 +64,10 @@ async def drive(
     *,
     rehearse: bool,
 ) -> None:
-    """Drive the load and the faults against a ready cluster, and leave the evidence in ``home`` and ``spool``.
+    """Drive the load and the faults against a ready cluster, and write the evidence to ``home`` and ``spool``.
 
-    ``java`` is the command that starts Kafka's own clients, empty if no arm needs them.
-
-    Raises PlanError, before any record is sent, if an SLO is finer than the host can measure; otherwise as
-    ``run.perform`` does.
+    ``java``: the command that starts Kafka's own Java client; empty if no arm uses it. Raises PlanError, before any
+    record is sent, if an SLO is finer than the host can measure; otherwise the errors of ``run.perform``.
     """
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
@@ -105,7 +103,7 @@ async def drive(
 
 @dataclass(frozen=True)
 class Noise:
-    """``timer_late_ms``: 90th percentile of ``timers`` timers; ``probe_ms``: median of ``probes`` probes, if any."""
+    """Noise of the host. ``timer_late_ms``: 90th percentile; ``probe_ms``: median, None without probes."""
 
     timer_late_ms: float
     timers: int
@@ -140,7 +138,7 @@ async def calibrate(home: RunDir, objectives: Iterable[Objective], world: Linked
 
 
 def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable[str]:
-    """Yield a sentence for each SLO on latency whose threshold is below the noise."""
+    """Yield a sentence for each SLO on latency with a threshold below the noise."""
     for objective in objectives:
         slo = parse(objective.text)
         limit_us = slo.threshold_us if isinstance(slo, Measure) and slo.of.about.confident else None
@@ -161,7 +159,7 @@ class Sample(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Current value of a counter; ``broker_id`` is None if the counter doesn't belong to a broker."""
+    """Current value of a counter, of one broker or (``broker_id`` None) of the whole run."""
 
     broker_id: int | None
     name: str
@@ -179,7 +177,7 @@ class CpuTimes(NamedTuple):
 class Sampler:
     """Async context manager that samples during its block, and then writes ``samples.parquet`` to ``folder``.
 
-    ``read`` returns counters and is called about once a second; it may block, and an error leaves a gap.
+    ``read`` returns counters; it is called about once a second and may block. An error leaves a gap.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -203,7 +201,7 @@ class Sampler:
         pq.write_table(table, self._folder / "samples.parquet", compression="zstd")
 
     async def _sample_host(self) -> None:
-        """Record how late a 100 ms timer fires, and the CPU times at every tenth tick."""
+        """Record the lateness of a 100 ms timer, and the CPU times at every tenth tick."""
         due_us = self._clock.now_us()
         before = cpu_times()
         for tick in range(1, 1 << 62):
@@ -261,7 +259,6 @@ class _LiveRun:
         self.load_start_us = self.clock.now_us()
 
     def status(self) -> Status:
-        """Return the current state for the progress display."""
         arms = [
             ArmStatus(
                 f"{p.workload}/{p.arm} {p.op}",
@@ -276,7 +273,7 @@ class _LiveRun:
         return Status(self.phase, elapsed_s, self.journal.open_faults(), arms)
 
     def counters(self) -> list[Reading]:
-        """Read the bytes of each link, and the fetches.
+        """Read the bytes of each link, and the clients' counters.
 
         Toxiproxy counts the bytes of closed connections only; the clients also count open connections.
         """
@@ -334,13 +331,13 @@ class _LiveRun:
         self.home.update(marks=marks.as_json())
 
     async def _record_usage(self) -> None:
-        """Record the resource use of each broker, only at the start and the end of steady: the reading is expensive."""
+        """Record each broker's resource use; only at the start and the end of steady, because the reading is slow."""
         usage = await asyncio.to_thread(self.cluster.usage)
         brokers = {str(broker): resources._asdict() for broker, resources in usage.items()}
         self.home.event(self.clock.now_us(), "broker_used", brokers=brokers)
 
     async def _run_faults(self, *, rehearse: bool) -> None:
-        """Run the faults to their end; undo all faults at once if an abort condition of the plan becomes true."""
+        """Run the faults to their end; undo all faults at once if an abort condition of the plan is met."""
         log = self.progress.log
 
         async def run_steps() -> None:
@@ -364,7 +361,7 @@ class _LiveRun:
         self.home.update(abort={"looks": watch.looks, "met": reason})
 
     async def close(self) -> None:
-        """Read the topics to their ends, let the consumers catch up to there, and stop the clients."""
+        """Read the topics to their ends, wait until the consumers reach the ends, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
         log("reading the topics")
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
@@ -378,8 +375,8 @@ class _LiveRun:
         for worker, partitions in missing.items():
             log(f"{worker} did not read to the end of {sorted(partitions)}")
         await self.fleet.quit()
-        if session_counts := await open_fetch_sessions(cluster, home):
-            self.home.event(self.clock.now_us(), "fetch_sessions_left", **session_counts)
+        if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
+            self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
@@ -389,7 +386,7 @@ class _LiveRun:
 
 
 async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log) -> None:
-    """Read the coordinators' records of the plan's commits; skip an attached cluster."""
+    """Read the commits of the plan from the coordinators' topics; no effect on an attached cluster."""
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
     if "attach" in timeline.cluster or not topics:
@@ -398,14 +395,6 @@ async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log
         await asyncio.to_thread(read_committed, cluster.admin, sorted(topics), home / "offsets", READ_DEADLINE_S)
     except AftershockError as error:
         log(f"the committed offsets of the coordinators can't be read: {error}")
-
-
-async def open_fetch_sessions(cluster: Target, home: Path) -> dict[str, Any] | None:
-    """Return the numbers of fetch sessions that clients reported and that are still open; None without reports."""
-    sessions = granted_sessions(read_lines(home / "events.jsonl"))
-    if not sessions:
-        return None
-    return {"told": len(sessions), "left": await asyncio.to_thread(still_open, sessions, cluster.admin)}
 
 
 async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:

@@ -27,9 +27,9 @@ _LIVE_PERIOD_S = 0.5
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """Counts of one client process so far, and the p99 of its latest completions in ms (None: none completed).
+    """Counts of one client process so far, and the p99 of its latest completions; None without completions.
 
-    ``sent`` is None for a consumer, whose ``ok`` counts delivered records.
+    For a consumer, ``ok`` counts delivered records, and ``sent`` is None.
     """
 
     name: str
@@ -50,18 +50,16 @@ class Status:
 
     @property
     def headline(self) -> str:
-        """The phase, with the faults in force."""
         return f"{self.phase}: {', '.join(self.faults)}" if self.faults else self.phase
 
 
 class Progress:
-    """Prints lines of prose, and the current status while `following` is open."""
+    """Prints messages, and the current status while `following` is open."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
     def log(self, line: str) -> None:
-        """Print one line."""
         # plain text: a plan's names must not be read as markup
         self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
 
@@ -96,7 +94,7 @@ def status_line(status: Status) -> str:
 
 
 def panel(status: Status) -> Group:
-    """Return a headline, with a table of the clients if there are any."""
+    """Return a headline and, if the run has clients, a table of the clients."""
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(status.headline, style="bold red" if status.faults else "bold")
     if not status.arms:
@@ -113,7 +111,7 @@ def panel(status: Status) -> Group:
 
 
 def p99_ms(latencies_us: Sequence[int]) -> float | None:
-    """Return the nearest-rank p99 of a window; None if it is empty."""
+    """Return the nearest-rank p99 of a window; None for an empty window."""
     if not latencies_us:
         return None
     ordered = sorted(latencies_us)
@@ -127,9 +125,9 @@ def _ms(value: float | None) -> str:
 def annotate_github(
     run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None
 ) -> None:
-    """Annotate the failed checks of judged runs (on ``out``, default stderr), and append them to the step's summary.
+    """Print annotations for the failed checks of judged runs to ``out`` (default: stderr); append the step's summary.
 
-    Outside GitHub Actions nothing is printed.
+    No effect outside GitHub Actions.
     """
     if environment.get("GITHUB_ACTIONS") != "true":
         return

@@ -1,7 +1,7 @@
 """Execution of ``aftershock run``: plan, timeline, cluster, load with faults, evidence, verdict, report.
 
 The live half and the judging half share only the run directory. After an error or Ctrl-C the clients end, the evidence
-so far stays readable, and the cluster is removed unless it is to be kept. Ctrl-C and SIGTERM wait for the end of the
+so far stays readable, and the cluster is removed, except with ``--keep``. Ctrl-C and SIGTERM do not interrupt the
 clean-up. A plan may start programs: ``client: exec`` needs the user's permission.
 """
 
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled plan. ``file``: the plan's file, None for a text; ``kafka``: a version in place of the plan's."""
+    """A compiled plan. ``file``: the plan's file, None for YAML text; ``kafka``: a version in place of the plan's."""
 
     file: Path | None
     checked: CheckedPlan
@@ -69,7 +69,7 @@ class Job:
 
     @property
     def attach(self) -> Attach | None:
-        """The existing cluster to attach to; None if the plan's cluster is to be launched."""
+        """The existing cluster to attach to; None if the plan has a cluster to launch."""
         return self.checked.plan.cluster.attach
 
     @property
@@ -94,7 +94,7 @@ def prepare(
     rehearse: bool = False,
     allow_exec: bool = False,
 ) -> Job:
-    """Read, check and compile a plan: a file (Path) or its text (str). Raises PlanError if it can't be run."""
+    """Read, check and compile a plan: a file (Path) or YAML text (str). Raises PlanError if the plan can't be run."""
     checked = load_plan(plan, changes)
     if not allow_exec:
         refuse_programs(checked)
@@ -108,7 +108,7 @@ def prepare(
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm starts a program: a plan may be untrusted, and programs have the user's rights."""
+    """Raise PlanError if an arm starts a program: programs have the user's rights, and the plan may be untrusted."""
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
         f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
@@ -123,7 +123,7 @@ def refuse_programs(checked: CheckedPlan) -> None:
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     """Run a plan and judge it; return the run directory and the verdict.
 
-    A run judged on latency waits for the host, and has it alone.
+    A run judged on latency waits until it has the host to itself.
 
     Raises:
         PlanError: the plan can't be run; nothing was started.
@@ -194,10 +194,9 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
 
 
 def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
-    """Drive a job on a ready cluster, within `record_outcome`. Raises as `perform` does.
+    """Drive a job on a ready cluster, within `record_outcome`. Raises the errors of `perform`.
 
-    Plan, timeline and clock are on disk before the first record is sent. ``cluster_facts``, including ``versions``, go
-    to ``run.json``.
+    Plan, timeline, clock and ``cluster_facts`` (including ``versions``) are on disk before the first record is sent.
     """
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
@@ -219,9 +218,9 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
 
 @contextmanager
 def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
-    """Write the final status of the live half to ``run.json``; after a failure, print the path of the evidence.
+    """Write the final status of the live half to ``run.json``; after a failure, add the run directory to the error.
 
-    Enter this context as soon as the run directory exists: otherwise an interrupted run seems to be in progress.
+    Enter this context as soon as the run directory exists, because an interrupted run would seem to be in progress.
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """Run directory: a folder with all evidence of a run, readable at any moment, also after a failure.
 
-`RunClock` gives microseconds since the run's origin on the host's monotonic clock, the same in all processes.
+`RunClock` counts microseconds since the run's origin on the host's monotonic clock, equal in all processes.
 """
 
 import asyncio
@@ -38,7 +38,6 @@ class RunClock:
         return run_clock(self.origin_ns)()
 
     async def sleep_until_us(self, t_us: int) -> None:
-        """Sleep until ``t_us``; return at once if that time has passed."""
         await asyncio.sleep(max(0, t_us - self.now_us()) / 1e6)
 
 
@@ -107,7 +106,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """Open an existing run directory; raise EvidenceError if ``path`` is not one."""
+        """Open an existing run directory. Raises EvidenceError if ``path`` has no readable ``run.json``."""
         return cls(path, read_json(path / "run.json"))
 
     @property
@@ -123,7 +122,7 @@ class RunDir:
         write_whole(self.path / name, json.dumps(document, indent=1) + "\n")
 
     def event(self, t_us: int, name: str, **fields: Any) -> None:
-        """Append an event of the harness itself (arm: null)."""
+        """Append an event of the harness itself, which belongs to no arm."""
         with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
 

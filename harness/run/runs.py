@@ -24,8 +24,8 @@ from aftershock.harness.cluster.ownership import LabelledCluster
 class Run:
     """A run directory.
 
-    ``status``: the verdict's, or without a verdict that of ``run.json``, or ``died``; ``owner``: the run's process;
-    ``cluster``: the run id of the cluster that the run used.
+    ``status``: the verdict's; without a verdict, the status in ``run.json``, or ``died`` if the runner died; ``owner``:
+    the run's process; ``cluster``: the run id of the cluster that the run used.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Run:
         }
 
     def find_cluster(self, standing: Collection[LabelledCluster]) -> LabelledCluster | None:
-        """Return the run's standing cluster: launched for the run, or a pooled cluster that the run used last."""
+        """Return the standing cluster that was launched for the run, or the pooled cluster that the run used last."""
         home, run_ids = self.path.resolve(), (self.run_id, self.cluster)
         return next((cluster for cluster in standing if cluster.home == home or cluster.run_id in run_ids), None)
 
@@ -107,10 +107,9 @@ def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
 def pruning(
     runs: Sequence[Run], standing: Collection[LabelledCluster], keep: int | None, before: datetime | None
 ) -> tuple[list[Run], list[tuple[Run, str]]]:
-    """Return the runs to remove, and the runs that stay with the reason.
+    """Return the runs to remove, and the runs in use, each with the reason why it stays.
 
-    Candidates are all but the newest ``keep`` of ``runs`` (newest first) that began before ``before``; None sets no
-    condition.
+    Candidates are the runs that began before ``before``, except the newest ``keep`` of ``runs``; None is no condition.
     """
     removable, in_use = [], []
     for run in runs[keep or 0 :]:

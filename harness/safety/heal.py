@@ -1,8 +1,8 @@
 """Clean-up after dead runners: heal their faults, and remove their containers, processes and files.
 
-Objects of a live process are left alone. A kept cluster is healed and stays; it counts as kept as soon as its launch is
-complete. Everything else of a dead owner is removed: containers, networks, volumes, client processes and spools, whose
-rows become evidence first. Every step can be repeated, and several processes may do it at once.
+Objects of a live process are left alone. A kept cluster is healed and stays; a cluster whose launch is incomplete does
+not count as kept. All other objects of a dead owner are removed: containers, networks, volumes, client processes and
+spools, after their rows became evidence. All steps can be repeated, and several processes may heal at once.
 """
 
 import asyncio
@@ -49,13 +49,14 @@ def heal(
 
     Args:
         client: the engine; without it launched clusters are not touched.
-        run_id: the run, or None for all.
-        log: gets a line for each healed fault, and for each obstacle.
-        explicit: the user named the run (default: ``run_id`` is given). Then the faults of a kept cluster are healed
-            even if their injector is alive, and an obstacle is an error; otherwise it is logged and healing continues.
-        home: the run directory of the named run, for an attached cluster that may have no spool any more.
+        run_id: the run to heal; None for all runs.
+        log: receives a line for each healed fault, and for each obstacle.
+        explicit: the user named the run (default: True with a ``run_id``). Faults of a kept cluster are then healed
+            even if their injector is alive, and an obstacle is an error; otherwise an obstacle is logged.
+        home: the run directory of a run on an attached cluster, which may have no spool any more.
 
-    Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError for an open fault.
+    Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
+    healed.
     """
     explicit = run_id is not None if explicit is None else explicit
     actions: list[str] = []
@@ -86,7 +87,7 @@ def sweep(client: docker.DockerClient | None, log: Log) -> None:
 
 
 def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
-    """True if a run with a dead owner has faults to heal or resources to remove; without a client: spools."""
+    """True if a dead run has faults to heal or resources to remove; without a client, only spools are checked."""
     for cluster in ownership.list_clusters(client) if client else ():
         if cluster.run_id == run_id and (not _is_kept(cluster) or _has_orphaned_faults(cluster.home)):
             return True
@@ -94,20 +95,20 @@ def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
 
 
 def in_use(cluster: LabelledCluster) -> str:
-    """Return a sentence that says why the cluster of a live process is left alone."""
-    if cluster.here:
+    """Return a sentence about the live process that owns the cluster, with advice."""
+    if cluster.is_local:
         pid = cluster.owner.partition(":")[0]
         return (
             f"{cluster.run_id} belongs to the running process {pid}; interrupt that process, and it heals the cluster"
         )
-    return f"{cluster.run_id} belongs to another host; heal the cluster there"
+    return f"{cluster.run_id} belongs to a process of another host; run `aftershock heal` there"
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
     """Remove a dead owner's cluster; heal a kept cluster, with ``explicit`` also faults with a live injector."""
     if not cluster.home.is_dir() and cluster.keep:
         raise ClusterError(
-            f"the cluster's folder {cluster.home} is missing; "
+            f"the folder of the cluster {cluster.run_id}, {cluster.home}, is missing; "
             f"remove the cluster with: aftershock cluster down --run {cluster.run_id}"
         )
     if cluster.owned:
@@ -126,7 +127,7 @@ def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: L
         return [f"{cluster.run_id}: healed {', '.join(faults)}"]
     client_processes.kill_workers(cluster.run_id)
     removed: list[str] = []
-    # the engine may still be creating what the dead process requested last: repeat until nothing more turns up
+    # the engine may still be creating objects that the dead process requested: repeat until nothing is left
     while names := ownership.remove_run(client, cluster.run_id):
         removed += names
         time.sleep(0.5)
@@ -187,7 +188,7 @@ def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> 
 
 
 def close_run(home: Path) -> None:
-    """Set the final status of a dead run, and remove Spark's scratch folders. A run in progress is left alone."""
+    """Set the final status of a dead run, and remove Spark's scratch folders; no effect on a run in progress."""
     with suppress(EvidenceError, OSError):
         run = RunDir.open(home)
         if ownership.is_alive(run.facts.get("owner", "")):
@@ -202,7 +203,7 @@ def close_run(home: Path) -> None:
 
 @contextmanager
 def _exclusive(home: Path | None) -> Iterator[None]:
-    """Let one process at a time heal a run, by a lock on its folder; without a folder there is no lock."""
+    """Hold a lock on the run's folder, so that only one process at a time heals the run; no lock without a folder."""
     try:
         folder = os.open(home or "", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -218,12 +219,12 @@ def _exclusive(home: Path | None) -> Iterator[None]:
 async def undo_open(
     journal_path: Path, origin_ns: int, cluster: Target, log: Log, *, accepts_owner: Callable[[str], bool]
 ) -> list[str]:
-    """Heal the faults that a journal says are in force and whose owner is accepted; return their ids.
+    """Heal the faults in force according to a journal that have an accepted owner; return the ids of the faults.
 
-    Every undo is tried. Raises FaultError that lists the faults that could not be healed.
+    All faults are tried; then FaultError lists the faults that could not be healed.
     """
     faults = [line for line in open_faults(read_journal(journal_path)) if accepts_owner(line.get("owner", ""))]
-    # replicas can only move once their nodes are back
+    # assignments come last, because replicas move only between running nodes
     faults.sort(key=lambda line: line["undo"]["verb"] == "restore_assignment")
     failures = []
     clock = RunClock(origin_ns)
@@ -235,7 +236,7 @@ async def undo_open(
                 undo, world = Undo(line["undo"]["verb"], line["undo"]["args"]), world_of(cluster)
                 await perform(undo, world, clock)
                 await verify_undo(undo, world, clock)
-                why = "healed by another process: the injector ended, or the user overruled it"
+                why = "healed by another process: the injector had ended, or the user ran `aftershock heal`"
                 journal.append({**fields, "state": "healed", "why": why})
             except AftershockError as error:
                 failures.append(f"{line['fault']} could not be healed: {error}")
@@ -250,7 +251,7 @@ async def undo_open(
 
 
 def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
-    """Add a note to the error with the commands to type for each fault that these journal lines leave open."""
+    """Add a note to the error for each open fault in these journal lines: the commands that heal it by hand."""
     containers: Mapping[int, str] = {}
     names: Mapping[str, str] = {}
     if isinstance(cluster, Cluster):
@@ -274,10 +275,10 @@ def _replace_names(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | None, run_id: str) -> list[str]:
-    """Return the shell commands that do the undo, in order, without repetitions.
+    """Return the shell commands that perform the undo, in order, without repetitions.
 
-    ``containers``: containers by node; ``toxiproxy``: URL of its API; ``run_id``: for ``aftershock heal``, which does
-    what only Kafka itself can put back.
+    ``containers``: names by node; ``toxiproxy``: URL of its API. For an undo inside Kafka the command is ``aftershock
+    heal``.
     """
     args, commands = undo.args, list[str]()
     match undo.verb:
@@ -306,7 +307,7 @@ def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM until the end of the block, and log a line for each signal."""
 
     def log_wait(*_: object) -> None:
-        log("still cleaning up; a few seconds more")
+        log("the clean-up is still running; it takes a few more seconds")
 
     earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,7 +1,7 @@
 """Write-ahead log of faults: a line is on disk before its step is carried out.
 
-Each line carries the undo as plain data and the process that is responsible for it, so that any process can heal the
-faults of a dead one. Several processes may write to one journal: a line is appended completely, or not at all.
+Each line carries the undo as plain data and the process that must perform it, so that any process can heal the faults
+of a dead process. Several processes may write to one journal: a line is appended completely, or not at all.
 """
 
 import json
@@ -32,16 +32,16 @@ class Journal:
         self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
-        """Append a line after adding the time and this process as its owner; return when it is on disk."""
+        """Append a line, with the time and this process as the owner; return when the line is on disk."""
         line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
         self.lines.append(line)
         data = (json.dumps(line) + "\n").encode()
         if os.write(self._file, data) < len(data):
-            raise OSError(f"no room for a line of the journal ({len(data)} bytes)")
+            raise OSError(f"no disk space for a line of the journal ({len(data)} bytes)")
         os.fsync(self._file)
 
     def open_faults(self) -> list[str]:
-        """Return the ids of this process's faults in force, in the order they began."""
+        """Return the ids of this process's faults in force, in the order of injection."""
         return [line["fault"] for line in open_faults(self.lines)]
 
     def close(self) -> None:
@@ -49,19 +49,19 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a journal. Raises EvidenceError if a line is broken.
+    """Return the lines of a journal, without an incomplete last line, whose step was never carried out.
 
-    An incomplete last line is skipped, because its step was never carried out.
+    Raises EvidenceError if a line is broken.
     """
     lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         if not {"fault", "state", "targets", "undo"} <= line.keys():
-            raise EvidenceError(f"{path}:{number}: not a line of a journal; restore the file")
+            raise EvidenceError(f"{path}:{number}: not a line of a journal; restore the file from a copy")
     return lines
 
 
 def open_faults(lines: Iterable[Line]) -> list[Line]:
-    """Return the last line of each fault that is intended and not yet healed, in the order they began."""
+    """Return the last line of each fault that is intended and not healed, in the order of intention."""
     last: dict[str, Line] = {}
     for line in lines:
         if line["state"] == "intended":

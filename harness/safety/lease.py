@@ -1,11 +1,11 @@
-"""Lease of the host: decides which processes may put load on this machine at the same time, by locks on files.
+"""Lease of the host: locks on files that decide which processes may load this machine at the same time.
 
     turnstile ──▶ timing ──▶ core-0 … core-<n-1>      files in one folder of the host, shared by all its users
-      all          latency: exclusive         integrity only: one each
-      pass         integrity: shared
+    exclusive,     latency: exclusive         integrity: one core,
+    then released  integrity: shared          exclusive
 
-A process waits for `timing` or a core *inside* the turnstile, so that a run judged on latency is next when the current
-holders have left, before any process that came later. The kernel releases a lease when its process dies.
+A process waits for `timing` or a core while it holds the turnstile, so that a run judged on latency is next when the
+current holders end, before any process that came later. The kernel releases a lease when its process dies.
 """
 
 import fcntl
@@ -32,17 +32,16 @@ _FILE_MODE = 0o666
 
 
 class Lock:
-    """The lock file at ``path``, created if missing, with ``mode``; the umask is ignored.
+    """Lock file at ``path``, created if missing, with ``mode`` regardless of the umask.
 
-    * Nothing blocks: `take` tries once, and `wait_for` repeats the attempt, so that Ctrl-C works during the wait.
-    * A file is opened again for each attempt: another process may have deleted the lock file, and a lock on a deleted
-      file protects nothing.
-    * No link is followed, neither to the folder nor to the file, and only a plain file with one name is written to: any
-      user can write to the folder.
-    * The content of a lock file is its last holder's note, which is valid only while the lock is held.
+    * `take` tries once and never blocks; `wait_for` repeats the attempt, so that Ctrl-C works during the wait.
+    * Each attempt opens the file again: another process may have deleted the lock file, and a lock on a deleted file
+      protects nothing.
+    * Because any user can write to the folder, no link to the folder or the file is followed, and only a plain file
+      with a single name is written to.
+    * The file holds the last holder's note, which is valid only while the lock is held.
 
-    Raises:
-        LeaseError: the folder or the file can't be used.
+    Raises LeaseError if the folder or the file can't be used.
     """
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
@@ -51,7 +50,7 @@ class Lock:
         self._file: int | None = None
 
     def take(self, holder: str, *, shared: bool = False) -> bool:
-        """Try once to get the lock, exclusively or ``shared``; waiting processes are shown ``holder``."""
+        """Try once to get the lock, exclusively or ``shared``. Waiting processes show ``holder`` to their users."""
         file = self._open()
         if not _try_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             os.close(file)
@@ -64,7 +63,7 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Release the lock; no error if it is not held."""
+        """Release the lock; no effect if this object does not hold the lock."""
         if self._file is not None:
             # unlocked explicitly: a forked child may hold a copy of the descriptor
             fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -72,7 +71,7 @@ class Lock:
             self._file = None
 
     def held_by(self) -> str:
-        """Return the exclusive holder as "NAME (pid N) since 13:05:12"; "" if there is none."""
+        """Return the exclusive holder as "NAME (pid N) since 13:05:12"; "" without a holder."""
         file = self._open()
         try:
             if _try_lock(file, fcntl.LOCK_SH):
@@ -86,7 +85,7 @@ class Lock:
             name = "".join(letter if letter.isprintable() else "?" for letter in str(fields["holder"]))
             since = time.strftime("%H:%M:%S", time.localtime(fields["since_s"]))
             return f"{name} (pid {int(fields['pid'])}) since {since}"
-        return "a process that left no note"
+        return "an unknown process"
 
     def _open(self) -> int:
         """Open the file, and set its mode if this user owns it."""
@@ -106,16 +105,16 @@ class Lock:
         except OSError as error:
             reason = error.strerror or error
             raise LeaseError(
-                f"can't use the lock file {self.path}: {reason}; remove it or have its owner do so"
+                f"can't use the lock file {self.path}: {reason}; remove the file, or ask its owner to"
             ) from error
 
 
 def _checked(file: int, mode: int) -> int:
-    """Return the same descriptor if it is of a plain file with a single name."""
+    """Return ``file``. Raises OSError, after closing it, unless it is a plain file with a single name."""
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise OSError("not a plain file")  # noqa: TRY301  # reported like the refusals of the system
+            raise OSError("not a plain file")  # noqa: TRY301  # reported like the errors of the system
         if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
             os.fchmod(file, mode)
     except OSError:
@@ -135,7 +134,7 @@ def _try_lock(file: int, operation: int) -> bool:
 def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lambda: None) -> T:
     """Repeat ``attempt``, ten times a second, until its result is true; return the result.
 
-    ``on_wait`` is called after each failure but the first: another process often holds a lock for a moment only.
+    ``on_wait`` is called after each failure except the first, because a lock is often held only for a moment.
     """
     if not (result := attempt()):
         time.sleep(0.1)
@@ -147,7 +146,7 @@ def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lamb
 
 @contextmanager
 def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold a lock while the block runs; waits as long as it takes. ``on_wait`` is as in `wait_for`."""
+    """Hold a lock while the block runs, after a wait without a limit; ``on_wait`` is as in `wait_for`."""
     wait_for(lambda: lock.take(holder), on_wait)
     try:
         yield
@@ -162,11 +161,11 @@ def lease_kind(slos: Sequence[str]) -> Kind:
 
 @contextmanager
 def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) -> Iterator[None]:
-    """Hold the host's lease while the block runs; waits as long as it takes, with one line to ``log``.
+    """Hold the host's lease while the block runs, after a wait without a limit; log a line if it has to wait.
 
-    A run judged on latency has the host to itself, because another run would disturb it like an unplanned fault; runs
-    judged on counts of records share it, one core each. Waiting processes are shown ``holder``, for example a run id.
-    Raises LeaseError if the folder can't be used.
+    A run judged on latency is alone on the host, because another run would disturb it like an unplanned fault; runs
+    judged on counts of records share the host, each with a core. Waiting processes show ``holder`` (for example a run
+    id) to their users. Raises LeaseError if the folder can't be used.
     """
     folder = folder or Path(gettempdir()) / "aftershock-host"
     try:
@@ -179,7 +178,7 @@ def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) ->
             folder.chmod(_FOLDER_MODE)
     except OSError as error:
         raise LeaseError(
-            f"can't use {folder} for the leases of this host: {error.strerror}; remove it, or have its owner do so"
+            f"can't use {folder} for the leases of this host: {error.strerror}; remove that file, or ask its owner to"
         ) from error
     turnstile, timing = Lock(folder / "turnstile", _FILE_MODE), Lock(folder / "timing", _FILE_MODE)
     cores = [Lock(folder / f"core-{number}", _FILE_MODE) for number in range(os.cpu_count() or 1)]

@@ -1,7 +1,7 @@
 """Watchdog process of one cluster or run: waits until its owner ends, and then heals the owner's faults.
 
 The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. After
-the owner's end it gives other processes ``GRACE_S`` to heal, and then heals the remaining faults itself.
+the owner's end it waits for ``GRACE_S``, in which other processes may heal, and then heals the remaining faults.
 """
 
 import os
@@ -36,7 +36,7 @@ def guard(owner: str, run_id: str, home: Path) -> None:
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(int(owner.partition(":")[0]))
         try:
-            if is_alive(owner):  # the kernel may have reused the id before it was opened
+            if is_alive(owner):  # the kernel may have reused the process id before the pidfd was opened
                 select.select([descriptor], [], [])
         finally:
             os.close(descriptor)

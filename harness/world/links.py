@@ -8,32 +8,33 @@ and closes the connection.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Self, TypeVar, cast
 
-from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
 from kio.schema.errors import ErrorCode
 from kio.static.primitive import i8
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import ClientError, FaultError
-from aftershock.faults.targets.values import BrokerId, Exchange, Link, Toxic
+from aftershock.faults.targets.values import BrokerId, Exchange, Link
 from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.proxies import Toxiproxy
 from aftershock.harness.cluster.topology import Proxy
-from aftershock.harness.kafka.admin import BROKER, metadata_request
+from aftershock.harness.kafka.admin import BROKER, VERSIONS_REQUEST, metadata_request
+from aftershock.harness.world.threads import delegate
 from aftershock.workloads.kafka.wire.codec import PREFIX, decode_response, encode_frame, response_type
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.login import login
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
+_TOXIPROXY = "_cluster.toxiproxy"
 _DIAL_TIMEOUT_S = 2.0
 _NAME_BYTES_MAX = 249  # the longest topic name (Kafka: Topic.java)
 _READ_BYTES = 1 << 16
 _PROBE_TIMEOUT_S = 2.0
-VERSIONS_REQUEST = ApiVersionsRequest(client_software_name="aftershock", client_software_version="1")
 T = TypeVar("T")
 
 
@@ -48,7 +49,7 @@ class LinkProbe:
 
     @classmethod
     async def dial(cls, address: Address, security: Security = PLAINTEXT) -> Self:
-        """Connect and log in. Raises OSError if the connection is refused, or not open in time."""
+        """Connect and log in. Raises OSError if the broker refuses the connection or does not answer in time."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             probe = cls(*await asyncio.open_connection(*address, ssl=security.tls))
             steps, response = login(security), None
@@ -140,26 +141,19 @@ class LinksWorld:
             if proxy.channel != "admin" and proxy.source_rack is not None
         )
 
-    async def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        await asyncio.to_thread(self._cluster.toxiproxy.add_toxic, proxy, toxic)
-
-    async def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        await asyncio.to_thread(self._cluster.toxiproxy.update_toxic, proxy, toxic)
-
-    async def remove_toxic(self, proxy: str, name: str) -> None:
-        await asyncio.to_thread(self._cluster.toxiproxy.remove_toxic, proxy, name)
-
-    async def toxics(self) -> Mapping[str, tuple[Toxic, ...]]:
-        return await asyncio.to_thread(self._cluster.toxiproxy.toxics)
+    add_toxic = delegate(_TOXIPROXY, Toxiproxy.add_toxic)
+    update_toxic = delegate(_TOXIPROXY, Toxiproxy.update_toxic)
+    remove_toxic = delegate(_TOXIPROXY, Toxiproxy.remove_toxic)
+    toxics = delegate(_TOXIPROXY, Toxiproxy.toxics)
+    disabled = delegate(_TOXIPROXY, Toxiproxy.disabled)
+    upstreams = delegate(_TOXIPROXY, Toxiproxy.upstreams)
+    redirect = delegate(_TOXIPROXY, Toxiproxy.redirect)
 
     async def disable(self, proxy: str) -> None:
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=False)
 
     async def enable(self, proxy: str) -> None:
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=True)
-
-    async def disabled(self) -> frozenset[str]:
-        return await asyncio.to_thread(self._cluster.toxiproxy.disabled)
 
     async def probe_ms(self, link: Link) -> float:
         """Return the time of one ApiVersions round trip, without the time to connect."""
@@ -178,14 +172,8 @@ class LinksWorld:
         except OSError as error:
             raise FaultError(f"no connection through {link.proxy} ({address}): {error}") from error
 
-    async def upstreams(self) -> Mapping[str, str]:
-        return await asyncio.to_thread(self._cluster.toxiproxy.upstreams)
-
-    async def redirect(self, proxy: str, upstream: str) -> None:
-        await asyncio.to_thread(self._cluster.toxiproxy.redirect, proxy, upstream)
-
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the node that a link leads to. Found by its settings, because a broker describes only its own.
+        """Return the node that a link leads to: the broker that describes its own settings there.
 
         Kafka's `ConfigHelper` answers "Unexpected broker id" for any other id.
         """

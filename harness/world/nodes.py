@@ -7,21 +7,21 @@ import asyncio
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from docker.errors import APIError
 from kio.schema.describe_log_dirs.v4.request import DescribeLogDirsRequest
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClusterError, FaultError
-from aftershock.faults.targets.values import BrokerId, BrokerState, Limits, LogDir, Throttling
+from aftershock.faults.targets.values import BrokerId, Limits, LogDir, Throttling
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.disks import run_on_volume
-from aftershock.harness.cluster.node import output, replace
+from aftershock.harness.cluster.node import KafkaNode, output, replace
 from aftershock.harness.cluster.topology import LOG_DIR
 from aftershock.harness.kafka import settings
+from aftershock.harness.world.threads import delegate, in_thread
 
 _PERIOD_US = 100_000  # the kernel's default period of a CPU quota
 _ATTEMPTS_MAX = 5
@@ -29,19 +29,14 @@ _FILLER = "aftershock.fill"
 _NOBODY_UID = 65534
 _VERSION_LINE = re.compile(r"Kafka version: (\d+\.\d+\.\d+)")  # logged by AppInfoParser when a server starts
 
-Self = TypeVar("Self")
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def in_thread(
-    method: Callable[Concatenate[Self, P], R],
-) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, R]]:
-    """Make a blocking method a coroutine that runs in a thread."""
+def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], Coroutine[Any, Any, R]]:
+    """Return a method that calls an operation of one node in a thread."""
 
-    @wraps(method)
-    async def run(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.to_thread(method, self, *args, **kwargs)
+    async def run(self: Any, broker: BrokerId) -> R:
+        return await asyncio.to_thread(operation, self._cluster.nodes[broker])
 
     return run
 
@@ -51,26 +46,15 @@ class NodesWorld:
 
     _cluster: Cluster
 
-    async def kill(self, broker: BrokerId) -> None:
-        await asyncio.to_thread(self._cluster.nodes[broker].kill)
-
-    async def stop(self, broker: BrokerId) -> None:
-        await asyncio.to_thread(self._cluster.nodes[broker].shut_down)
-
-    async def start(self, broker: BrokerId) -> None:
-        await asyncio.to_thread(self._cluster.nodes[broker].restart)
-
-    async def pause(self, broker: BrokerId) -> None:
-        await asyncio.to_thread(self._cluster.nodes[broker].pause)
-
-    async def resume(self, broker: BrokerId) -> None:
-        await asyncio.to_thread(self._cluster.nodes[broker].resume)
+    kill = _on_node(KafkaNode.kill)
+    stop = _on_node(KafkaNode.shut_down)
+    start = _on_node(KafkaNode.restart)
+    pause = _on_node(KafkaNode.pause)
+    resume = _on_node(KafkaNode.resume)
+    state = _on_node(KafkaNode.state)
 
     def racks(self) -> Mapping[BrokerId, str]:
         return {BrokerId(node.id): node.rack for node in self._cluster.spec.topology.nodes}
-
-    async def state(self, broker: BrokerId) -> BrokerState:
-        return await asyncio.to_thread(self._cluster.nodes[broker].state)
 
 
 class MachineWorld:
@@ -176,8 +160,10 @@ class UpgradesWorld:
 
     _cluster: Cluster
 
-    async def version(self, broker: BrokerId) -> str:
-        return await asyncio.to_thread(self._cluster.nodes[broker].version)
+    version = _on_node(KafkaNode.version)
+    supported_features = delegate("_cluster.admin", settings.supported)
+    features = delegate("_cluster.admin", settings.finalised)
+    raise_feature = delegate("_cluster.admin", settings.raise_level)
 
     @in_thread
     def reported_version(self, broker: BrokerId) -> str:
@@ -192,15 +178,6 @@ class UpgradesWorld:
     @in_thread
     def replace(self, broker: BrokerId, version: str) -> None:
         replace(self._cluster.nodes[broker], self._image(version))
-
-    async def supported_features(self, broker: BrokerId) -> Mapping[str, int]:
-        return await asyncio.to_thread(settings.supported, self._cluster.admin, broker)
-
-    async def features(self) -> Mapping[str, int]:
-        return await asyncio.to_thread(settings.finalised, self._cluster.admin)
-
-    async def raise_feature(self, name: str, level: int) -> None:
-        await asyncio.to_thread(settings.raise_level, self._cluster.admin, name, level)
 
     def _image(self, version: str) -> str:
         """Return an image of that version; a missing one is pulled or built, which takes minutes."""

@@ -6,7 +6,7 @@ the versions, with an id that no rule matches: without an answer to that request
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from aftershock.faults.wire_proxy.responses import ERROR_FIELDS
 from aftershock.faults.wire_proxy.rules import probe_id
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.proxies import WireProxy
-from aftershock.harness.world.links import VERSIONS_REQUEST, LinkProbe
+from aftershock.harness.kafka.admin import VERSIONS_REQUEST
+from aftershock.harness.world.links import LinkProbe
+from aftershock.harness.world.threads import delegate
 from aftershock.workloads.kafka.wire.connection import Address
 
 _VERSIONS_S = 2.0
@@ -72,19 +74,16 @@ def _errors(value: Any) -> Iterable[int]:
 
 
 class RulesWorld:
-    """Implements `faults.runtime.world.WireProxyControl`."""
+    """Rules of the wire proxy: implements `faults.runtime.world.WireProxyControl`."""
 
     _cluster: Cluster
 
-    async def add_rule(self, rule: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(self._proxy.add_rule, rule)
+    add_rule = delegate("_proxy", WireProxy.add_rule)
+    rules = delegate("_proxy", WireProxy.rules)
 
     async def remove_rule(self, name: str) -> None:
         if self._cluster.wire_proxy is not None:
             await asyncio.to_thread(self._cluster.wire_proxy.remove_rule, name)
-
-    async def rules(self) -> Mapping[str, Mapping[str, int]]:
-        return await asyncio.to_thread(self._proxy.rules)
 
     async def probe_rule(self, name: str, api: str, limit_ms: int) -> Answer:
         return await probe_rule(self._proxy.addresses.values(), name, api, limit_ms)

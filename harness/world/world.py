@@ -1,12 +1,12 @@
 """Access of faults to a cluster: implementations of the protocols of `faults/runtime/world.py`.
 
-A launched cluster offers all of them; each file of this folder holds one part. Every call runs in a thread. On an
-attached cluster, only topics that the plan names and brokers and proxies that ``attach`` names are changed, and records
-and topics that existed before the run are never destroyed. `plan check` refuses such faults already; they are refused
-again here, because a role is resolved to a node only at injection.
+A launched cluster has all operations; each file of this folder implements some. On an attached cluster, faults change
+only topics that the plan names, and brokers and proxies that ``attach`` names; they never destroy records and topics
+that existed before the run. `plan check` refuses other faults; this module refuses them too, because a role is resolved
+to a node only at injection.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -60,7 +60,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     def _describe_quorum(self) -> Quorum:
         return self._attached.admin.quorum()
 
-    async def reassign(self, assignment: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> None:
+    async def reassign(self, assignment: Mapping[TopicPartition, Sequence[int] | None]) -> None:
         self._require_named(assignment)
         await super().reassign(assignment)
 
@@ -85,9 +85,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
             raise FaultError(f"the client {name} does not belong to the run, so faults must not change its quotas")
         await super().alter_config(of, name, changes)
 
-    async def create_topic(
-        self, topic: str, replicas: Mapping[int, tuple[BrokerId, ...]], config: Mapping[str, str]
-    ) -> str:
+    async def create_topic(self, topic: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
         """Create a topic that the run has created before, under the same name."""
         self._require_created([(topic, 0)])
         topic_id = await super().create_topic(topic, replicas, config)

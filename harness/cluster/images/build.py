@@ -1,9 +1,9 @@
-"""Images that Aftershock builds when a registry has none: a Dockerfile each, and one function that builds them all.
+"""Images that Aftershock builds if they can't be pulled: a recipe for each image, and the build itself.
 
-A Dockerfile needs no network. Tools of the host (debootstrap, Maven, Go) download the files that it copies; as root on
-Debian or Ubuntu, missing tools are installed. The engine's classic builder builds the images, without BuildKit. Two
-builds of one image exclude each other: the second waits, and then uses the image of the first. When a build ends, its
-processes are killed, and its temporary folder and its untagged images are removed; its log stays.
+A Dockerfile needs no network. Tools of the host (debootstrap, Maven, Go) download the files that the Dockerfile copies;
+as root on Debian or Ubuntu, missing tools are installed. The engine's classic builder builds the images, without
+BuildKit. Only one process at a time builds an image; other processes wait, and then use that image. When a build ends,
+its processes are killed, and its temporary folder and its untagged images are removed; its log stays.
 """
 
 import hashlib
@@ -57,13 +57,13 @@ class Recipe:
 
     Attributes:
         image: the image's name, also of the Dockerfile's folder.
-        version: of the software in the image.
-        download: writes the files that the Dockerfile copies, and that its folder does not hold, to the build context.
+        version: version of the software in the image.
+        download: writes downloaded files, which the Dockerfile copies, to the build context.
         download_step: name of that step, and its usual duration in seconds on two cores with a fast connection.
         build_s: usual duration of the Dockerfile's build.
         pinned: coordinates that ``download`` uses.
         base: name of the parent image, the Dockerfile's argument BASE.
-        parent: recipe of the parent image, if the parent may have to be built.
+        parent: recipe of the parent image, for a parent that Aftershock builds.
     """
 
     image: str
@@ -82,9 +82,9 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """The image's full name. The hash changes with any file's name or content, and with any pinned coordinate.
+        """Full name of the image, with a hash of all files and pinned coordinates.
 
-        So any checkout finds the image of an unchanged recipe, and a changed recipe gives a new image.
+        So every checkout finds the image of an unchanged recipe, and a changed recipe gives a new image.
         """
         digest = hashlib.sha256()
         for part in (self.version, self.base, *self.pinned):
@@ -97,7 +97,6 @@ class Recipe:
 
 
 def base() -> Recipe:
-    """Return the recipe of the base image."""
 
     def download(build: "Build") -> None:
         if os.geteuid() != 0:
@@ -106,8 +105,8 @@ def base() -> Recipe:
             )
         build.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
         tree = build.scratch / "rootfs"
-        # debootstrap mounts /proc and more inside the tree: in its own namespaces, these mounts disappear with it,
-        # however it ends, and removing the tree is safe
+        # debootstrap mounts /proc and more inside the tree; in separate namespaces, the mounts disappear with the
+        # process, so that the tree can be removed safely
         unshare = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
         build.run([*unshare, "debootstrap", "--variant=minbase", f"--include={','.join(_PACKAGES)}", _SUITE, tree])
         for path in _TRIMMED:
@@ -119,7 +118,6 @@ def base() -> Recipe:
 
 
 def kafka(version: str) -> Recipe:
-    """Return the recipe of the Kafka image of that version."""
 
     def download(build: "Build") -> None:
         if int(version.partition(".")[0]) < _KAFKA_MAJOR_MIN:
@@ -137,7 +135,6 @@ def java_client(kafka_name: str) -> Recipe:
 
 
 def toxiproxy() -> Recipe:
-    """Return the recipe of the Toxiproxy image."""
 
     def download(build: "Build") -> None:
         def go_version(*argv: str) -> tuple[int, int]:
@@ -177,7 +174,6 @@ def toxiproxy() -> Recipe:
 
 
 def has_image(client: docker.DockerClient, name: str) -> bool:
-    """True if the engine has an image of that name."""
     try:
         client.api.inspect_image(name)
     except ImageNotFound:
@@ -186,7 +182,7 @@ def has_image(client: docker.DockerClient, name: str) -> bool:
 
 
 def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
-    """Build an image, and first its parent, unless the engine has it; return its name.
+    """Build an image, after its parent, if the engine lacks the image; return its name.
 
     Raises ImageError if a step failed, or if the cache folder can't be written.
     """
@@ -216,7 +212,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
 
 
 class Build:
-    """One build: its temporary folder with the build context, its log, and the processes that it starts."""
+    """A running build: its temporary folder with the build context, its log, and its processes."""
 
     def __init__(self, subject: str, log: Log, log_path: Path, scratch: Path) -> None:
         self.subject, self.log, self.log_path = subject, log, log_path
@@ -258,7 +254,7 @@ class Build:
         try:
             status = process.wait()
         except BaseException:
-            # end all processes of its session: they may write to folders that are about to be removed
+            # end all processes of the session, because they write to folders that are about to be removed
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -271,12 +267,12 @@ class Build:
             raise StepError(f"{command[0]} ended with status {status}")
 
     def require_command(self, command: str, *packages: str) -> None:
-        """Install ``packages`` with apt-get if ``command`` is not on the PATH. Raises StepError if it can't."""
+        """Install ``packages`` with apt-get if ``command`` is not on the PATH. Raises StepError if that fails."""
         if shutil.which(command):
             return
         if not _may_install():
             raise StepError(f"{command} is not on the PATH; install it ({' '.join(packages)} on Debian and Ubuntu)")
-        # one installation at a time: two builds in one process would fail on apt's own lock
+        # one installation at a time, because concurrent builds would fail on apt's own lock
         with hold(Lock(self.log_path.with_name("apt-packages.lock")), self.subject):
             if not shutil.which(command):
                 self.log(f"building {self.subject}: installing {' '.join(packages)} with apt-get")

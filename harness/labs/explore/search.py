@@ -1,11 +1,11 @@
-"""Plan exploration within a budget: first the corpus, then random plans aimed at the least covered cells.
+"""Search for failures within a time budget: the plans of the corpus first, then random plans for rarely covered cells.
 
-* **Budget.** A run starts only if it would end in time even with its longest warm-up. The corpus gets half
-  of the budget.
+* **Budget.** A run starts only if it would end in time even with its longest warm-up. The corpus gets half of the
+  budget.
 * **Coverage.** A judged run appends a line for each cell to ``coverage.jsonl`` (``faults/search/coverage.py``). A cell
   is exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload were due in
-  its window. Unexercised cells get a line with the reason, so that the search does not repeat them for ever.
-* **Search.** Results, and failing plans in the corpus, are on disk before the next plan is drawn.
+  the fault's window. An unexercised cell gets a line with the reason, so that the search does not retry it for ever.
+* **Search.** Results and failing plans are on disk before the next plan is drawn.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +45,7 @@ _MARGIN = 1.25
 
 
 def load_s(timeline: Timeline) -> float:
-    """Return the longest possible time of a plan's load, to the last delivery deadline."""
+    """Return the longest possible duration of a plan's load, up to the last delivery deadline."""
     parts = [part for workload in timeline.workloads for part in (workload["produce"], workload.get("commit")) if part]
     deadline_ms = max((part["deadline_ms"] for part in parts), default=0)
     timing = timeline.timing
@@ -56,7 +56,7 @@ def load_s(timeline: Timeline) -> float:
 class Budget:
     """Time budget of ``total_s`` seconds from the object's creation, including ``CLOSING_S`` to remove the cluster.
 
-    ``durations_s``: total time of each run; ``overheads_s``: time in addition to the load, for runs with a verdict.
+    ``durations_s``: duration of each run; ``overheads_s``: duration without the load, of each run with a verdict.
     """
 
     total_s: float
@@ -73,7 +73,7 @@ class Budget:
         return self.total_s - CLOSING_S - (self.clock() - self._began_s)
 
     def needs_s(self, timeline: Timeline) -> float:
-        """Return the longest time of a plan from now to its verdict.
+        """Return the longest possible duration of a run of the plan, including the verdict.
 
         The overhead is the largest so far plus a margin, without the first run's, which includes the start of Spark.
         """
@@ -84,13 +84,13 @@ class Budget:
         return self.needs_s(timeline) <= self.left_s
 
     def record(self, took_s: float, loaded_s: float | None) -> None:
-        """Record a finished run. ``loaded_s`` is the length of its load, None for a run without a verdict."""
+        """Record a finished run. ``loaded_s``: duration of its load; None for a run without a verdict."""
         self.durations_s.append(took_s)
         if loaded_s is not None:
             self.overheads_s.append(took_s - loaded_s)
 
     def more(self) -> int:
-        """Estimate the number of further runs, by the average duration so far."""
+        """Estimate the number of further runs from the average duration so far."""
         if not self.durations_s:
             return 0
         return max(0, int(self.left_s * len(self.durations_s) / sum(self.durations_s)))
@@ -110,8 +110,8 @@ def lines_of(
 ) -> list[CoverageLine]:
     """Return a line for each cell of the run's faults and clients. ``phases``: content of ``phases.json``.
 
-    ``verdict`` of a line is FAIL if a gating check of the cell's clients, or of the shared log, failed. ``recovered_s``
-    is the slowest client's recovery time; None if a client did not recover.
+    The ``verdict`` of a line is FAIL if a gating check of the cell's clients, or of the shared log, failed;
+    ``recovered_s`` is the slowest client's recovery time, or None if a client did not recover.
     """
     windows = {row["fault"]: (row["start_us"] / 1e3, row["end_us"] / 1e3) for row in phases if row["fault"]}
     night, unproven = date.fromisoformat(str(stored.run["started_at"])[:10]), stored.unproven()
@@ -149,14 +149,13 @@ def lines_without_verdict(
 
 
 def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> Iterator[tuple[Cell, list[Worker]]]:
-    """Yield one fault's cells with their clients; the phase is the planned one if the fault never started."""
+    """Yield a fault's cells with their clients; the phase is the planned phase if the fault never started."""
     fault = step.fault()
     if step.id in windows:
-        others = [window for other, window in windows.items() if other != step.id]
-        phase = phase_at(windows[step.id][0], others)
+        phase = phase_at(windows[step.id][0], [window for fault_id, window in windows.items() if fault_id != step.id])
     else:
-        others_planned = [other.fault() for other in timeline.steps if other.id != step.id]
-        phase = planned_phase(fault, others_planned, plan.timing)
+        concurrent = [candidate.fault() for candidate in timeline.steps if candidate.id != step.id]
+        phase = planned_phase(fault, concurrent, plan.timing)
     by_label: dict[str, list[Worker]] = {}
     for worker in workers_of(plan):
         if can_affect(fault, worker):
@@ -166,6 +165,7 @@ def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> I
 
 
 def _concerns(check: Check, worker: Worker) -> bool:
+    """True if the subject of the check (``workload=orders arm=a produce``) includes the client."""
     words = check.subject.split()
     attributes = {word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word}
     same_client = (
@@ -181,7 +181,7 @@ _OPTION = "--out"
 
 @dataclass(frozen=True)
 class Ledger:
-    """Readable lines in file order; ``broken``: a message for each unreadable line."""
+    """Content of ``coverage.jsonl``: readable lines in file order, and a message for each unreadable line."""
 
     lines: tuple[CoverageLine, ...] = ()
     broken: tuple[str, ...] = ()
@@ -192,13 +192,13 @@ class Ledger:
 
 
 def read(path: Path) -> Ledger:
-    """Read the ledger; empty without a file. Raises EvidenceError if the file can't be read."""
+    """Read the ledger; a missing file is an empty ledger. Raises EvidenceError if the file can't be read."""
     lines, broken = files.read_ledger_lines(path, parse_line, SCHEMA_VERSION, "the coverage ledger", _OPTION)
     return Ledger(tuple(lines), tuple(broken))
 
 
 def append(path: Path, lines: Iterable[CoverageLine]) -> None:
-    """Append a run's lines in one write. Raises EvidenceError if that fails."""
+    """Append a run's lines in one write. Raises EvidenceError if the write fails."""
     files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
 
 
@@ -208,7 +208,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ExploredRun:
-    """A run of the search. ``plan``: its file in the corpus, if any; ``why``: the reason for a missing verdict."""
+    """A run of the search. ``plan``: the plan's file in the corpus; ``why``: the reason for a missing verdict."""
 
     name: str
     seed: int
@@ -221,7 +221,7 @@ class ExploredRun:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Parameters of a search. The age of evidence is counted to ``today``."""
+    """Parameters of a search. ``today``: the date from which the age of evidence is counted."""
 
     frame: Frame
     seed: int
@@ -232,9 +232,9 @@ class SearchRequest:
 
 @dataclass
 class Search:
-    """A search that writes to ``request.out`` within a time budget. ``runs``: the runs so far.
+    """A search within a time budget, which writes to ``request.out``. ``runs``: the runs so far.
 
-    ``run_plan`` runs and judges a plan; it returns the run directory and the verdict.
+    ``run_plan`` runs and judges a plan, and returns the run directory and the verdict.
     """
 
     request: SearchRequest
@@ -253,21 +253,22 @@ class Search:
                 self.log(f"{entry.path}: skipped: {error.problems[0]}")
                 continue
             if self.budget.left_s - self.budget.needs_s(job.timeline) < (half_s if self.runs else 0):
-                self.log(f"the corpus has used its half of the budget; {entry.path.name} and older plans do not run")
+                self.log(f"the corpus has used half of the budget; {entry.path.name} and older plans do not run")
                 break
             self.log(f"corpus: {entry.path.name}, which failed {', '.join(entry.origin.failed)}")
             coverage = self._run(entry.text, job, None, coverage, entry)
-        # runs without a verdict in a row: the likely cause is the host
+        # stop after several runs without a verdict in a row, because the likely cause is the host
         while len(self.runs) < ERRORS_MAX or any(run.status is not Status.ERROR for run in self.runs[-ERRORS_MAX:]):
             drawn = next_plan(self.request, coverage)
             job = self._job(drawn.text, self.request.seed)
-            left, needed = format_duration(self.budget.left_s), format_duration(self.budget.needs_s(job.timeline))
+            time_left = format_duration(self.budget.left_s)
+            needed = format_duration(self.budget.needs_s(job.timeline))
             if not self.budget.fits(job.timeline):
-                self.log(f"{left} are left, and the next run may take {needed}: the search ends")
+                self.log(f"{time_left} are left, and the next run may take {needed}: the search ends")
                 break
             room = f", room for about {more} more" if (more := self.budget.more()) else ""
             goal = f"{drawn.goal.fault} on {drawn.goal.role}, {drawn.goal.phase}, for {drawn.goal.workload}"
-            self.log(f"{job.timeline.name}: {goal}; {needed} at most of {left} left{room}")
+            self.log(f"{job.timeline.name}: {goal}; {needed} at most of {time_left} left{room}")
             coverage = self._run(drawn.text, job, drawn.number, coverage)
         return coverage
 
@@ -317,4 +318,4 @@ def require_budget_for_first_run(request: SearchRequest, coverage: Ledger, budge
 
 
 def _discard_log(_: str) -> None:
-    """Drop the warnings of a drawn plan, which are expected (for example about grey failures)."""
+    """Drop the warnings of a drawn plan, for example about grey failures, because random plans often cause them."""

@@ -37,8 +37,8 @@ def stage(
 ) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
     """Yield a function that runs and judges a job, and returns the run directory and the verdict.
 
-    The cluster, which is restored between jobs, and the Spark session are removed at the end of the block. The function
-    raises the errors of ``leased_run.drive`` and ``Judge``.
+    All jobs use one cluster, which is restored between jobs. The cluster and the Spark session end with the block. The
+    function raises the errors of ``leased_run.drive`` and ``Judge``.
     """
     sweep(engine.connect(), progress.log)
     session = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
@@ -67,7 +67,7 @@ def stage(
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return 1 after a FAIL, 3 if errors ended the search or all runs, 0 after a PASS, otherwise 2."""
+    """Return 1 after a FAIL; 3 if errors ended the search, or all runs; 0 after a PASS; otherwise 2."""
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1
@@ -77,7 +77,7 @@ def exit_code(runs: Sequence[ExploredRun]) -> int:
 
 
 def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> str:
-    """Return the terminal's text, without a final newline."""
+    """Return the output of ``explore``."""
     cells, tallies = request.frame.cells, tally_cells(coverage.lines, request.today)
     uncovered = uncovered_cells(cells, tallies, request.today)
     exercised = len(cells) - sum(map(len, uncovered.values()))
@@ -93,16 +93,16 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
     for run in runs:
         if run.status is Status.FAIL:
             lines.append(f"{run.name} FAILED {', '.join(run.failed)}; evidence: {run.home}")
-            lines.append(f"  again: {repeat_command(request, run)}")
+            lines.append(f"  repeat it with: {repeat_command(request, run)}")
         if run.status is Status.ERROR:
             lines.append(f"{run.name} has no verdict: {run.why}")
         if run.plan and run.status is Status.PASS:
-            lines.append(f"{run.plan} passed this time; remove it when its cause is fixed for good")
+            lines.append(f"{run.plan} passed this time; remove the file when the cause is fixed")
     return "\n".join(lines)
 
 
 def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> dict[str, Any]:
-    """Return the JSON document; ``never`` and ``stale`` list every cell."""
+    """Return the output of ``explore --json``; ``never`` and ``stale`` list every cell."""
     cells = request.frame.cells
     uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {

@@ -1,10 +1,10 @@
 """Execution of trials within a budget: selection of parts, the record of finished parts, and missing runs.
 
-* **Budget.** A shortened part has at least six blocks, because a statistical test of fewer can't decide. Deciding parts
-  come first, KIP by KIP in turn. The same budget always gives the same selection.
-* **Record.** ``trial.json`` is written after each part's verdict, so an interrupted trial continues. A run counts while
-  the part's plan, changes, seed and version (``digest``) are the same; remove its folder to run the part again.
-* **Running.** A part with a failed cluster, fault or client is left out, and the trial continues.
+* **Budget.** A shortened part has at least six blocks, because a statistical test with fewer blocks can't decide. Parts
+  that claims need come first, from each KIP in turn. The same budget always gives the same selection.
+* **Record.** ``trial.json`` is written after each part's verdict, so an interrupted trial continues. A run is reused
+  while the part's plan, changes, seed and version (``digest``) are the same; remove its folder to repeat the part.
+* **Failures.** A part whose cluster, fault or client fails is left out, and the trial continues.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Allotted:
-    """Blocks of each selected part; ``left_out``: reasons for the other parts."""
+    """Number of blocks of each selected part; ``left_out``: for each omitted part, the reason."""
 
     blocks: Mapping[Planned, int | None]
     left_out: Mapping[Planned, str]
@@ -40,7 +40,7 @@ class Allotted:
 
 
 def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
-    """Select parts of the trials within ``budget_s``; None: all parts. Raises AftershockError if no part fits."""
+    """Select parts of the trials within ``budget_s`` (None: all parts). Raises AftershockError if no part fits."""
     decisive = _round_robin([[part for part in trial.parts if trial.decides_on(part)] for trial in trials])
     reported = _round_robin([[part for part in trial.parts if not trial.decides_on(part)] for trial in trials])
     decisive_share = _useful_parts(trials, decisive, budget_s)
@@ -61,7 +61,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Distribute time as `allot` does, without parts that no claim can use together with ``available``."""
+    """Distribute time as `allot` does, but omit parts that no claim can use together with the selected parts."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -71,7 +71,7 @@ def _useful_parts(
 
 
 def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """Distribute a budget to parts of equal importance, in order; the same share extends all selected parts."""
+    """Select parts, in order, that fit the budget at their shortest; then extend all of them by the same share."""
     selected: list[Planned] = []
     for part in parts:
         if budget_s is None or _duration_s([*selected, part], 0.0) <= budget_s:
@@ -110,7 +110,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class FinishedPart:
-    """A finished part. ``run``: the name of its folder, beside ``trial.json``."""
+    """A finished part. ``run``: the name of its run directory, beside ``trial.json``."""
 
     digest: str
     blocks: int | None
@@ -119,7 +119,7 @@ class FinishedPart:
 
 @dataclass(frozen=True)
 class Record:
-    """Record of a trial. ``left_out``: reasons for parts that the last call did not run; ``seed``: its seed."""
+    """Content of ``trial.json``. ``left_out``: reasons why the last call omitted parts; ``seed``: seed of that call."""
 
     kip: int
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
@@ -127,14 +127,14 @@ class Record:
     seed: int = SEED
 
     def finished(self, part: Planned, blocks: int | None, home: Path) -> FinishedPart | None:
-        """Return the part's run if it is current and has at least ``blocks`` blocks."""
+        """Return the part's run if that run is current, judged, and has at least ``blocks`` blocks."""
         part_run = self.parts.get(part.name)
         if part_run is None or self.stale(part) or not (home / part_run.run / "verdict.json").is_file():
             return None
         return part_run if (part_run.blocks or 0) >= (blocks or 0) else None
 
     def stale(self, part: Planned) -> bool:
-        """True if the part's run has another plan or another seed."""
+        """True if the part's plan or the seed has changed since its run."""
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
     def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
@@ -142,14 +142,14 @@ class Record:
 
 
 def digest(part: Planned, seed: int) -> str:
-    """Hash everything that defines the part except its number of blocks."""
+    """Hash the part's plan without the number of blocks, the seed, and the Kafka version."""
     plan = dump(load_plan(find(part.plan), part.changes).plan)
     document = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(home: Path, kip: int) -> Record:
-    """Read the record in ``home``; empty without a file. Raises EvidenceError if it can't be read."""
+    """Read ``trial.json`` in ``home``; a missing file is an empty record. Raises EvidenceError for a damaged file."""
     path = home / NAME
     if not path.exists():
         return Record(kip)
@@ -178,7 +178,7 @@ def home_of(trial: Trial, out: Path) -> Path:
 def run_missing(
     trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, log: Callable[[str], None]
 ) -> Record:
-    """Run the selected parts that have no run yet; return the final record, which is also on disk."""
+    """Run the selected parts that have no run yet; return the final record, which is also in ``trial.json``."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
     left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}

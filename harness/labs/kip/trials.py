@@ -1,4 +1,4 @@
-"""Trials of KIPs: for each, the plans to run in order, the claims to judge, and the plots to show.
+"""Trials of KIPs: the plans to run, the claims to judge, and the plots to show.
 
 Durations are measured on two cores: about 65 s from launch to verdict plus the blocks; 75 s with JVM clients. To add a
 trial, define it here and add it to ``TRIALS``.
@@ -19,10 +19,10 @@ class Planned:
     """A part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
     Attributes:
-        blocks: the full number of blocks, in place of the plan's number; None for a plan without blocks, which is never
+        blocks: full number of blocks, in place of the plan's number; None for a plan without blocks, which is never
             shortened.
         block_s: duration of a block.
-        around_s: all other time, from launch to verdict.
+        around_s: duration of the run without the blocks, from launch to verdict.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """A KIP's trial. ``parts`` starts with the most informative part: a small budget covers only the first parts."""
+    """Trial of a KIP. The most informative parts come first, because a small budget covers only the first parts."""
 
     kip: int
     title: str
@@ -49,12 +49,12 @@ class Trial:
     plots: Callable[[Parts], tuple[Plot, ...]]
 
     def decides_on(self, part: Planned) -> bool:
-        """True if a claim or a control needs the part; False if it is used only in reports."""
+        """True if a claim or a control needs the part; False if only reports need it."""
         return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
 
     def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:
         """True if a claim can be judged with the part when only the parts in ``selected`` run."""
-        names = {other.name for other in selected if other in self.parts}
+        names = {candidate.name for candidate in selected if candidate in self.parts}
         return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
 
 

@@ -1,16 +1,17 @@
 """Execution and output of a minimisation: runs of the candidates, the reduced plan, and the log of the search.
 
-The candidates share warm clusters and a Spark session, which end with this process. The plan is written atomically
-after every reduction, so the best plan so far is always on disk.
+The candidates share warm clusters and a Spark session, which end with the search. The plan is written atomically after
+every reduction, so the best plan so far is always on disk.
 """
 
 import json
 import os
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 
@@ -20,11 +21,11 @@ from aftershock.faults.search.candidates import Document
 from aftershock.faults.search.sequential_test import Repeats
 from aftershock.harness.cluster import engine
 from aftershock.harness.labs import corpus
-from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Source, same_failure
+from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Performer, Source, same_failure
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Suite
-from aftershock.harness.run.run import Job, prepare
+from aftershock.harness.run.run import prepare
 from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import lease_kind
@@ -32,70 +33,55 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.results.judge import Judge
 
 
-class WarmClusters:
-    """A `Performer` with its own pool (in ``folder``) and Spark session, which end with the block.
+@contextmanager
+def warm_clusters(
+    source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool
+) -> Iterator[Performer]:
+    """Yield a `Performer` with its own pool (in ``folder``) and Spark session, which end with the block.
 
-    ``command`` is recorded in the runs as their origin.
+    ``command`` is recorded in the runs. The performer returns ``broke`` for a run that breaks down, and raises
+    EngineError, LeaseError or EvidenceError for errors that would affect every candidate.
     """
+    suite = Suite(folder, os.getpid(), keep_failed=False)
+    swept = False
 
-    def __init__(self, source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool) -> None:
-        self._source, self._command, self._allow_exec = source, command, allow_exec
-        self._folder, self._spark = folder, spark
-        self._suite = Suite(folder, os.getpid(), keep_failed=False)
-        self._open = ExitStack()
-        self._swept = False  # clusters of an earlier, killed search are removed before the first run
-
-    def __enter__(self) -> Self:
-        log = self._open.enter_context((self._folder / "progress.log").open("a", encoding="utf-8"))
-        self._console = Console(file=log, highlight=False, force_terminal=False, width=200)
-        self._open.callback(self._close_pool)
-        self._judge = self._open.enter_context(Judge(self._folder / "spark.log", self._spark, self._log))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._open.__exit__(kind, error, traceback)
-
-    def __call__(self, document: Document) -> CandidateRun:
-        """Drive and judge a candidate. A run that breaks down is returned as ``broke``.
-
-        Raises EngineError, LeaseError or EvidenceError for errors that would affect every candidate.
-        """
-        if not self._swept:  # remove the clusters of an earlier search that was killed
-            leased_run.pool_of(self._suite)  # LeaseError if that search is still alive
-            sweep(engine.connect(), self._log)
-            self._swept = True
-        source = self._source
-        job = prepare(
-            dump_yaml(document), (), source.seed, self._log, rehearse=source.rehearse, allow_exec=self._allow_exec
-        )
-        run_dirs: list[RunDir] = []
+    def perform(document: Document) -> CandidateRun:
+        nonlocal swept
+        if not swept:  # remove the clusters of an earlier search that was killed
+            leased_run.pool_of(suite)  # LeaseError if that search is still alive
+            sweep(engine.connect(), log)
+            swept = True
+        job = prepare(dump_yaml(document), (), source.seed, log, rehearse=source.rehearse, allow_exec=allow_exec)
         kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
-        leased_job = LeasedJob(job, kind, self._suite, self._command, lambda: self._begin(job, run_dirs), self._console)
+        run_id = ""
+
+        def begin() -> RunDir:
+            nonlocal run_id
+            home = RunDir.create(folder / "runs", job.timeline.name, job.timeline.seed, command)
+            home.update(minimises=source.run_id)
+            run_id = home.run_id
+            return home
+
         try:
-            home = leased_run.drive(leased_job)
+            home = leased_run.drive(LeasedJob(job, kind, suite, command, begin, console))
         except (ClusterError, FaultError, WorkloadError) as error:
-            return CandidateRun("broke", str(error).split("\n")[0], run_dirs[-1].run_id if run_dirs else "")
+            return CandidateRun("broke", str(error).split("\n")[0], run_id)
         try:
-            word, why = same_failure(self._judge(home.path), source.checks)
+            word, why = same_failure(judge(home.path), source.checks)
         except EvidenceError as error:
             word, why = "broke", str(error)
-        return CandidateRun(word, why, home.run_id)
+        return CandidateRun(word, why, run_id)
 
-    def _begin(self, job: Job, run_dirs: list[RunDir]) -> RunDir:
-        parent = self._folder / "runs"
-        run_dirs.append(RunDir.create(parent, job.timeline.name, job.timeline.seed, self._command))
-        run_dirs[-1].update(minimises=self._source.run_id)
-        return run_dirs[-1]
-
-    def _close_pool(self) -> None:
-        if (self._folder / "pool").exists():
-            with defer_interrupts(self._log):
-                leased_run.pool_of(self._suite).close(self._log)
-
-    def _log(self, line: str) -> None:
-        self._console.print(line, markup=False)
+    with (folder / "progress.log").open("a", encoding="utf-8") as log_file:
+        console = Console(file=log_file, highlight=False, force_terminal=False, width=200)
+        log = partial(console.print, markup=False)
+        try:
+            with Judge(folder / "spark.log", spark, log) as judge:
+                yield perform
+        finally:
+            if (folder / "pool").exists():
+                with defer_interrupts(log):
+                    leased_run.pool_of(suite).close(log)
 
 
 _NAME_MAX = 34  # plus "-small"; a plan's name has at most 40 characters
@@ -110,11 +96,11 @@ _ENDINGS = {
 
 
 def write(result: Minimised, folder: Path) -> None:
-    """Write ``plan.yaml`` (if there is a smaller plan), ``tried.md`` and ``result.json``."""
+    """Write ``plan.yaml`` (if the search reduced the plan), ``tried.md`` and ``result.json``."""
     if result.is_smaller:
         write_whole(folder / "plan.yaml", plan_text(result))
     checks = ", ".join(result.source.checks)
-    head = f"# What was tried to make {result.source.run_id} small\n\nFails the same way: {checks}\n"
+    head = f"# Reductions of {result.source.run_id}\n\nFailed checks to reproduce: {checks}\n"
     rows = ["| # | tried | outcome | took | run | why |", "|---|---|---|---|---|---|"]
     for number, outcome in enumerate(result.tried, 1):
         why = outcome.why.replace("|", "/").replace("\n", " ")
@@ -127,7 +113,7 @@ def write(result: Minimised, folder: Path) -> None:
 
 
 def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> Path | None:
-    """Add a reduced plan that fails reliably to the corpus, unless the run was a rehearsal; return its path."""
+    """Add the reduced plan to the corpus if it fails reliably and was no rehearsal; return the path of the plan."""
     steady = result.is_smaller and result.after.word == "steady" and result.ending in ("minimal", "smaller")
     if not steady or result.source.rehearse:
         return None
@@ -137,7 +123,7 @@ def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> P
 
 
 def plan_text(result: Minimised) -> str:
-    """Return the reduced plan: its ``why`` names the origin, its first line the command to run it."""
+    """Return the reduced plan as YAML, with the command to run it in the first line and the origin in ``why``."""
     source, document = result.source, result.document
     before, after = result.faults
     again = f" It failed again in {result.after}." if result.after.n else ""
@@ -153,7 +139,7 @@ def plan_text(result: Minimised) -> str:
 
 
 def text(result: Minimised, folder: Path) -> str:
-    """Return the command's output."""
+    """Return the output of ``minimise``."""
     before, after = result.faults
     lines = [
         f"{result.source.run_id}: {_ENDINGS[result.ending]}",
@@ -162,14 +148,14 @@ def text(result: Minimised, folder: Path) -> str:
         f"runs: {len(result.tried)}, {result.took_s / 60:.1f} minutes",
     ]
     if result.is_smaller:
-        none = "; the plan fails without faults, so the faults are not the cause" if after == 0 else ""
-        lines += [f"faults: {before} -> {after}{none}", f"plan: {folder / 'plan.yaml'}"]
+        remark = "; the plan fails without faults, so the faults are not the cause" if after == 0 else ""
+        lines += [f"faults: {before} -> {after}{remark}", f"plan: {folder / 'plan.yaml'}"]
         lines += [f"last failing run: {folder / 'runs' / result.last_failing}"]
     return "\n".join([*lines, f"tried: {folder / 'tried.md'}"])
 
 
 def to_json(result: Minimised, folder: Path) -> dict[str, Any]:
-    """Return the command's output as a JSON document."""
+    """Return the output of ``minimise --json``."""
     before, after = result.faults
     return {
         "schema_version": 1,

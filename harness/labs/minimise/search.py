@@ -2,18 +2,18 @@
 
 * `source_of` reads the failed run; `same_failure` requires that the same checks FAIL.
 * `Cache` stores each candidate's outcomes, so that a search continues after a kill. Repetitions take the next stored
-  outcome. Broken runs are not reused: the next search runs their candidates again.
-* `Minimisation` detects a flake first, then reduces the plan, then repeats the reduced plan. A run starts only if it
-  ends within the budget and leaves time to repeat the best plan twice. An undecided candidate has a second run.
+  outcome. The next search repeats a run that broke down.
+* `Minimisation` repeats the plan to detect a flake, then reduces the plan, then repeats the reduced plan. A run starts
+  only if it ends within the budget and leaves time to repeat the best plan twice. An undecided candidate runs twice.
 """
 
 import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.faults.plan.document import Location, load
@@ -47,14 +47,14 @@ class Source:
 
 
 def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
-    """Read the run in ``home``. ``chosen``: the failed checks to reproduce; default: all.
+    """Read the run in ``home``. ``chosen``: the failed checks to reproduce; default: all failed checks.
 
     Raises AftershockError, with advice, for a run that can't be minimised.
     """
     facts = read_object(home / "run.json")
     if not (home / "verdict.json").exists():
-        status = f"it is {facts.get('status')}; run its plan again, or judge its evidence: aftershock verdict {home}"
-        raise AftershockError(f"{home.name} has no verdict ({status})")
+        advice = f"run its plan again, or judge its evidence with: aftershock verdict {home}"
+        raise AftershockError(f"{home.name} has no verdict (status: {facts.get('status')}); {advice}")
     try:
         verdict = from_json(read_json(home / "verdict.json"))
     except (KeyError, TypeError, ValueError) as error:
@@ -121,7 +121,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A candidate's run. ``digest`` identifies the candidate; ``change``: its reduction; ``run``: its folder's name."""
+    """Outcome of a candidate. ``digest``: its hash; ``change``: the reduction that led to it; ``run``: the run id."""
 
     digest: str
     change: str
@@ -131,8 +131,11 @@ class Outcome:
     took_s: float
 
 
+_CACHE_KEYS = {field.name: "said" if field.name == "change" else field.name for field in fields(Outcome)}
+
+
 class Cache:
-    """File of stored outcomes, created with the first outcome."""
+    """File of stored outcomes, created with the first outcome. An outcome's ``change`` is stored as ``said``."""
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
@@ -141,7 +144,7 @@ class Cache:
             outcome = None
             with suppress(ValueError, KeyError, TypeError):
                 values = json.loads(line)
-                outcome = Outcome(**{field.name: values[field.name] for field in fields(Outcome)})
+                outcome = Outcome(**{name: values[key] for name, key in _CACHE_KEYS.items()})
             if outcome is None or not isinstance(outcome.took_s, float | int) or outcome.word not in get_args(Word):
                 log(f"{path}:{number}: unreadable line, skipped: its candidate is run again")
             elif outcome.word != "broke":
@@ -152,11 +155,12 @@ class Cache:
         return self._unused[digest].popleft() if self._unused[digest] else None
 
     def add(self, outcome: Outcome) -> None:
-        """Append an outcome in one write; an incomplete last line of a killed search stays a separate line."""
+        """Append an outcome in one write, on a new line even after a write that was cut off."""
         text = self._path.read_bytes() if self._path.exists() else b""
         torn = bool(text) and not text.endswith(b"\n")
+        values = {key: getattr(outcome, name) for name, key in _CACHE_KEYS.items()}
         with self._path.open("ab", buffering=0) as file:
-            file.write(b"\n" * torn + json.dumps(asdict(outcome)).encode() + b"\n")
+            file.write(b"\n" * torn + json.dumps(values).encode() + b"\n")
 
 
 AS_IT_IS = "as it is"
@@ -175,22 +179,19 @@ class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """A judged run of a candidate. ``why``: the reason for the word; ``run``: the name of the run's folder."""
+    """A judged run of a candidate. ``why``: the reason for the word; ``run``: the run id, "" without a run."""
 
     word: Word
     why: str
     run: str
 
 
-class Performer(Protocol):
-    """Runs a plan and judges it."""
-
-    def __call__(self, document: Document) -> CandidateRun:
-        """Run the plan. Raises AftershockError if no plan can be run at all."""
+Performer = Callable[[Document], CandidateRun]
+"""Runs and judges a plan. Raises AftershockError if no plan can be run at all."""
 
 
 def planned_s(document: Document, seed: int) -> float:
-    """Return the planned length of the load."""
+    """Return the planned length of the load, in seconds."""
     timeline = compile_document(document, seed)
     return (timeline.timing.warmup_min_ms + timeline.timing.steady_ms + timeline.length_ms) / 1000
 
@@ -204,9 +205,9 @@ class Minimised:
     """Result of a minimisation.
 
     Attributes:
-        ending: ``minimal``, nothing more can be removed; ``smaller``, the budget ended first; ``unsteady``, the reduced
-            plan fails too rarely; ``flake``, the run's own plan fails too rarely; ``undecided``, its repetitions could
-            not be judged; ``unchanged``, the budget ended before any reduction.
+        ending: ``minimal``, no reduction is left to try; ``smaller``, the budget ended first; ``unsteady``, the reduced
+            plan fails too rarely; ``flake``, the run's own plan fails too rarely; ``undecided``, repetitions of the
+            run's plan could not be judged; ``unchanged``, the budget ended before any reduction.
         before: repetitions of the run's plan.
         after: repetitions of the reduced plan.
         tried: all outcomes, in order.
@@ -231,7 +232,7 @@ class Minimised:
 
     @property
     def took_s(self) -> float:
-        """Total duration of the runs, including those of earlier searches."""
+        """Total duration of the runs, including runs of earlier searches, in seconds."""
         return sum(outcome.took_s for outcome in self.tried)
 
     @property
@@ -241,7 +242,7 @@ class Minimised:
 
     @property
     def last_failing(self) -> str:
-        """The last run that failed the same way, "" without one."""
+        """The id of the last run that failed the same way; "" without such a run."""
         return next((outcome.run for outcome in reversed(self.tried) if outcome.word == "fails"), "")
 
 
@@ -249,8 +250,8 @@ class Minimised:
 class Minimisation:
     """Procedure of a minimisation.
 
-    ``improved`` is called after each reduction, so that a kill loses nothing. ``best``: the last candidate that failed
-    the same way; ``outcomes``: all outcomes, in the order of the requests.
+    ``improved`` is called after each reduction, to store the plan. ``best``: the last candidate that failed the same
+    way; ``outcomes``: all outcomes, in order.
     """
 
     source: Source
@@ -266,17 +267,15 @@ class Minimisation:
     overheads_s: list[float] = field(default_factory=list)
 
     def play(self, budget_s: float) -> Minimised:
-        """Minimise the run's plan.
-
-        Raises AftershockError for a budget that is too small for one run, and any error of the ``Performer``.
-        """
+        """Minimise the run's plan. Raises AftershockError if the budget is too small for one run."""
         self.ends_s = self.now_s() + budget_s
         start = focus_slos(self.source.document, self.source.checks)
         self.log(f"does {self.source.run_id} fail again? {', '.join(self.source.checks)}")
         self.before, needed_s = self._repeat(start)
         if needed_s and not self.outcomes:
             raise AftershockError(
-                f"a budget of {budget_s:.0f} s is too small: one run of this plan takes {needed_s:.0f} s"
+                f"a budget of {budget_s:.0f} s is too small: one run of this plan takes {needed_s:.0f} s; "
+                "use a larger --budget"
             )
         if self.before.word != "steady":
             return self._result(self.before.word or ("unchanged" if needed_s else "undecided"))
@@ -314,7 +313,7 @@ class Minimisation:
         return counts, 0.0
 
     def _fails_again(self, candidate: Candidate) -> bool:
-        """Return True if the candidate fails; repeat a candidate that passes if the failure is intermittent."""
+        """True if the candidate fails; repeats a candidate that passes if the failure is intermittent."""
         words: list[Word] = []
         while words.count("passes") + words.count("broke") < self.before.tries and words.count("undecided") <= 1:
             words.append(self._outcome_of_run(candidate, _REPEATS).word)
@@ -346,9 +345,9 @@ class Minimisation:
         return outcome
 
     def _duration_s(self, load_s: float) -> float:
-        """Estimate a run's duration: its plan plus the largest overhead so far.
+        """Estimate a run's duration: the load plus the largest overhead so far.
 
-        The first run doesn't count, because it launched the cluster and started Spark.
+        The overhead of the first run is excluded, because that run launched the cluster and started Spark.
         """
         return load_s + max(self.overheads_s[1:] or self.overheads_s or [_OVERHEAD_S])
 

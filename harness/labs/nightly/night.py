@@ -1,10 +1,10 @@
 """Nightly work: its steps, their time within a budget, and the closing reports. Every step is a repeatable command.
 
-* **Budget.** A step that doesn't fit at its shortest is omitted; the remaining time extends the selected steps.
-* **Progress** is in ``nightly.json``, so an interrupted night (a day and a seed) continues. A failed step does not end
+* **Budget.** A step whose shortest duration does not fit is omitted; the remaining time extends the selected steps.
+* **Progress** is in ``nightly.json``, so an interrupted night (a date and a seed) continues. A failed step does not end
   the night. Ctrl-C ends the current step and the night.
-* **Comparison.** A trend needs weeks, and any two nights differ; so tonight counts as worse only if it is worse than
-  each of the last three nights, block by block.
+* **Comparison.** A trend needs weeks, and any two nights differ. So tonight counts as worse only if its runs are worse,
+  block by block, than the runs of each of the last three nights.
 """
 
 import json
@@ -40,7 +40,7 @@ CLOSING_S = 120.0  # report, trend and summary
 
 @dataclass(frozen=True)
 class Step:
-    """A command with its shortest and longest duration; ``{out}``, ``{seed}`` and ``{seconds}`` are filled in."""
+    """A command with its shortest and longest duration; ``{out}``, ``{seed}`` and ``{seconds}`` are placeholders."""
 
     name: str
     command: tuple[str, ...]
@@ -59,9 +59,9 @@ _SEED_AND_OUT = ("--seed", "{seed}", "--out", "{out}")
 
 
 CONTROLS = {"leader-rotation": "metadata"}
-"""Plans that are compared with other nights, block by block, and the control arm that normalises their values."""
+"""Control arm by plan, for the plans that are compared with earlier nights block by block."""
 COMPARED = (*(f"{op}.latency {q} in fault" for op in ("produce", "consume") for q in ("p50", "p95")), "recovery")
-"""Metrics of the comparison: medians are stable from night to night, the cost of a fault itself is not."""
+"""Metrics of the comparison, which vary little from night to night."""
 
 
 def _plan(name: str, takes_s: float, *options: str) -> Step:
@@ -115,7 +115,7 @@ def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
 
 
 def worst(codes: Sequence[int]) -> int:
-    """Return the worst of the exit codes: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0; any other is an ERROR."""
+    """Return the worst exit code, in the order 3 (ERROR, also for unknown codes), 1 (FAIL), 2 (INCONCLUSIVE), 0."""
     order = (0, 2, 1, 3)
     return max((code if code in order else 3 for code in codes), key=order.index, default=0)
 
@@ -134,7 +134,7 @@ class Night:
 
 
 def read_finished(night: Night) -> dict[str, int]:
-    """Read the exit codes of tonight's finished steps; empty without a readable record of tonight."""
+    """Read the exit codes of tonight's finished steps; empty if ``nightly.json`` is missing or of another night."""
     try:
         document = json.loads((night.out / NAME).read_bytes())
         identity = document["schema_version"], document["night"], document["seed"]
@@ -146,7 +146,6 @@ def read_finished(night: Night) -> dict[str, int]:
 
 
 def write_finished(night: Night, codes: Mapping[str, int]) -> None:
-    """Write the record of tonight's finished steps atomically."""
     document = {"night": night.today.isoformat(), "seed": night.seed, "done": dict(codes)}
     write_whole(night.out / NAME, json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n")
 
@@ -216,8 +215,8 @@ RunCommand = Callable[[Sequence[str]], int]
 def run_command(words: Sequence[str]) -> int:
     """Run a command with this Python, on our output streams; return its exit code.
 
-    The command has its own process group: a signal reaches it once, through this process, which waits for the clean-up
-    and then raises KeyboardInterrupt. Exit code 130 raises KeyboardInterrupt too.
+    The command has its own process group. This process passes a signal on once, waits for the command's clean-up, and
+    raises KeyboardInterrupt; also after exit code 130.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
     received: list[int] = []
@@ -301,7 +300,7 @@ def _blocks(run: Run) -> int:
 
 
 def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], compared: Mapping[str, str]) -> str:
-    """Return Markdown: each step with its command, tonight compared with other nights, and the matrix."""
+    """Return Markdown: each step with its command, the comparison with earlier nights, and the coverage matrix."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     for step, seconds in allotted.seconds.items():
         words = step.words(str(night.out), night.seed, seconds)
@@ -321,7 +320,7 @@ def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], comp
 
 
 def write_summary(text: str, out: Path, environment: Mapping[str, str]) -> None:
-    """Write ``nightly.md``, and the step summary on a GitHub runner."""
+    """Write ``nightly.md``; in GitHub Actions, append the text to the step's summary."""
     write_whole(out / SUMMARY, text)
     if environment.get("GITHUB_ACTIONS") == "true" and (page := environment.get("GITHUB_STEP_SUMMARY")):
         with Path(page).open("a", encoding="utf-8") as file:
@@ -335,4 +334,4 @@ def write_regression_patch(night: Night, log: Callable[[str], None]) -> None:
     new = [entry for entry in corpus.read(night.out / corpus.NAME).entries if entry.origin.night == tonight]
     if new:
         write_whole(path, patch(new))
-        log(f"{len(new)} plans failed tonight; to keep them as tests: git apply {path}")
+        log(f"{len(new)} plans failed tonight; to add tests of these plans: git apply {path}")

@@ -142,7 +142,7 @@ def test_a_failing_plan_is_added_to_the_corpus_and_runs_first(tmp_path: Path) ->
     failed = next(ran for ran in one.runs if ran.status is Status.FAIL)
     assert (kept.path, ("integrity/lost",), str(failed.home)) == (failed.plan, kept.origin.failed, kept.origin.evidence)
     assert 1 == exit_code(one.runs)
-    assert f"again: aftershock run {kept.path} --seed 7" in text(one.request, found, one.runs)
+    assert f"repeat it with: aftershock run {kept.path} --seed 7" in text(one.request, found, one.runs)
 
     later = search(Stage(tmp_path), 700, said, seed=9)
     after = later.go(read(tmp_path), corpus.read(tmp_path / corpus.NAME))

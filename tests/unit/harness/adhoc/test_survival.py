@@ -4,8 +4,8 @@ import pytest
 
 from aftershock.faults.kinds.fault import Impact
 from aftershock.faults.runtime.record import Targets
-from aftershock.faults.runtime.survival import ClusterState, survival
 from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.harness.adhoc.inject import ClusterState, survival
 
 RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
 FINE = ["quorum and min.insync.replicas survive"]
@@ -20,13 +20,13 @@ def standing(
     return ClusterState(RACKS, frozenset(RACKS), states, {"orders": needed})
 
 
-def test_one_node_of_three_may_go() -> None:
-    """Two voters and two in-sync replicas are left, and two are needed."""
+def test_quorum_and_isr_survive_one_node_of_three() -> None:
+    """Two voters and two in-sync replicas remain, and two are needed."""
     assert survival("nodes", Targets(brokers=(1,)), standing()) == FINE
 
 
-def test_two_of_three_take_quorum_and_isr_along() -> None:
-    """Every failure is reported, the quorum first."""
+def test_losing_two_nodes_of_three_breaks_quorum_and_isr() -> None:
+    """Both failures are reported, the quorum first."""
     told = survival("nodes", Targets(brokers=(1, 2)), standing())
 
     assert told == [
@@ -35,22 +35,22 @@ def test_two_of_three_take_quorum_and_isr_along() -> None:
     ]
 
 
-def test_a_replica_out_of_sync_already_does_not_count() -> None:
-    """Node 3 runs, and lags: with node 2 gone the leader is alone."""
+def test_a_replica_out_of_sync_does_not_count() -> None:
+    """Node 3 runs but lags: without node 2 the leader is alone in the ISR."""
     told = survival("nodes", Targets(brokers=(2,)), standing(isr=(1, 2)))
 
     assert told == ["orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops"]
 
 
-def test_the_last_one_in_sync_takes_the_leadership_along() -> None:
+def test_losing_the_last_in_sync_replica_leaves_no_leader() -> None:
     """Other replicas live, but none is in sync."""
     told = survival("nodes", Targets(brokers=(1,)), standing(isr=(1,), needed=1))
 
     assert told == ["orders/0 would have no leader: none of its in-sync replicas is left"]
 
 
-def test_nodes_that_go_one_at_a_time_are_looked_at_one_at_a_time() -> None:
-    """Three nodes in turn are not a loss of three; with three replicas needed, each turn fails."""
+def test_a_rolling_fault_is_predicted_node_by_node() -> None:
+    """Three nodes in turn are not a loss of three; with three replicas needed, each single loss fails."""
     rolling = Targets(brokers=(1, 2, 3))
 
     assert survival("one node", rolling, standing()) == FINE
@@ -65,30 +65,28 @@ def test_followers_that_cannot_fetch_leave_the_isr() -> None:
     assert told == ["orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops"]
 
 
-def test_a_leader_that_is_cut_off_makes_way() -> None:
-    """Rack a loses every link: node 1 is fenced, the others are two of three voters and in sync."""
+def test_a_leader_that_is_cut_off_is_fenced() -> None:
+    """Rack a loses every link: node 1 is fenced, and nodes 2 and 3 are two of three voters and in sync."""
     others = [f"{channel}_a-k{node}" for channel in ("replication", "controller") for node in (2, 3)]
     others += [f"{channel}_{rack}-k1" for channel in ("replication", "controller") for rack in "bc"]
 
     assert survival("links", Targets(links=tuple(others)), standing()) == FINE
 
 
-def test_a_ring_of_cuts_leaves_no_controller() -> None:
-    """No two voters reach each other."""
+def test_voters_cut_off_from_each_other_elect_no_controller() -> None:
     every = tuple(f"controller_{rack}-k{node}" for rack in "abc" for node, home in RACKS.items() if rack != home)
 
     assert survival("links", Targets(links=every), standing())[0].startswith("the metadata quorum would have")
 
 
 @pytest.mark.parametrize("impact", ["moments", "leaders"])
-def test_what_takes_nothing_away_says_so(impact: Impact) -> None:
+def test_faults_without_impact_survive(impact: Impact) -> None:
     """Faults without impact on nodes or links survive with any number of targets."""
     (sentence,) = survival(impact, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
     assert "no node and no link is taken away" in sentence
 
 
-def test_an_unknown_kind_is_told_the_worst() -> None:
-    """For an unknown impact, the worst case is reported as such."""
+def test_an_unknown_impact_is_predicted_as_the_worst_case() -> None:
     told = survival("unknown", Targets(brokers=(1, 2)), standing(partitions=6))
 
     assert told[0].startswith("at worst, if its targets serve no requests: the metadata quorum")
