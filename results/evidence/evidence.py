@@ -55,8 +55,6 @@ Part = Path | str
 
 
 class Source(ABC):
-    """Access to the files of one run by their names in the run directory."""
-
     @abstractmethod
     def where(self, name: str) -> str:
         """Return the full name of a file, for messages."""
@@ -81,7 +79,6 @@ class Source(ABC):
         return files.document(self.where(name), content)
 
     def object(self, name: str) -> dict[str, Any]:
-        """Parse a document that must exist and be a JSON object."""
         return files.as_object(self.where(name), self.json(name))
 
     def has(self, name: str) -> bool:
@@ -97,8 +94,6 @@ class Source(ABC):
 
 
 class Folder(Source):
-    """A run directory on this host."""
-
     def __init__(self, home: Path) -> None:
         self._home = home
 
@@ -130,7 +125,8 @@ ACKS_ALL = ("all", "-1")
 class Client:
     """One arm of one workload and the guarantees of its configuration.
 
-    Topic and rack are None on a side that the client lacks. ``commits_to`` is the topic of the positions it commits.
+    A client has None as topic and rack of a side that its workload lacks. ``commits_to``: topic of the committed
+    positions.
     """
 
     workload: str
@@ -190,7 +186,6 @@ class Objective:
 
     @cached_property
     def slo(self) -> Slo:
-        """The parsed SLO. Raises SloSyntaxError."""
         return parse(self.text)
 
 
@@ -221,7 +216,6 @@ class Evidence:
 
     @property
     def steps(self) -> tuple[Mapping[str, Any], ...]:
-        """The planned faults in the timeline's order."""
         return tuple(self.timeline["steps"])
 
     @property

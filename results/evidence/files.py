@@ -57,11 +57,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def missing(where: str) -> EvidenceError:
     """Return the error for a missing document that every run has."""
-    return EvidenceError(f"{where}: missing; this is not a finished run directory, or not one of Aftershock's")
+    why = "missing; the folder is not a finished run directory of Aftershock"
+    return EvidenceError(f"{where}: {why}; name another folder or run the plan again")
 
 
 def document(where: str, content: bytes) -> Any:
-    """Parse the JSON document ``content``."""
     try:
         return json.loads(content)
     except ValueError as error:
@@ -149,7 +149,7 @@ def check_columns(
     for name, declared in columns.items():
         types = [kind for column, kind in present if column == name]
         if len(types) > 1 or (not types and name in required):
-            what = "is there more than once" if types else "is missing"
+            what = "occurs more than once" if types else "is missing"
             raise EvidenceError(f"{where}: column {name!r} {what}; another program wrote the file, or it is damaged")
         if types and types[0] not in (declared, *_WIDENED.get(declared, ())):
             why = f"column {name!r} is {types[0]}, not {declared}; rewrite it or run the plan again"

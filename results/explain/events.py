@@ -127,8 +127,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
 class Force:
     """Fault with its times. ``window_us`` is its window; for a fault of the plan it comes from ``phases.json``.
 
-    ``injected_us`` and ``healed_us`` are None if the fault was never injected or healed; in a rehearsal nothing is
-    injected.
+    A fault that was never injected or healed has no ``injected_us`` or ``healed_us``; a rehearsal injects nothing.
     """
 
     fault: str
@@ -157,7 +156,7 @@ class Force:
 
 
 def forces(evidence: Evidence) -> tuple[Force, ...]:
-    """Return the plan's faults in its order, including those that never began, then the others of the journal."""
+    """Return the plan's faults in its order, including faults that never began, then other faults of the journal."""
     step_kinds = {str(step["id"]): step["kind"] for step in evidence.steps}
     by_hand = {
         str(event["fault"].get("id"))

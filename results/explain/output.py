@@ -29,7 +29,7 @@ from aftershock.results.text import cell, milliseconds, printable, sentence, tab
 
 @dataclass(frozen=True)
 class Story:
-    """Story of a run. ``promises``: obligation checks. ``slowest`` is None for an older run, ``missing`` says why."""
+    """Story of a run. ``promises``: obligation checks. ``missing``: why an older run has no ``slowest``."""
 
     run_id: str
     sentence: str
@@ -104,7 +104,7 @@ def headline(tale: Tale, story: Story) -> str:
     record = tale.record
     client = story.labels.get(record.client, record.client)
     where = f", {record.topic}/{record.partition}" if record.partition is not None else ""
-    latency = "never ended" if record.latency_us is None else f"{milliseconds(record.latency_us)} ms"
+    latency = "no result" if record.latency_us is None else f"{milliseconds(record.latency_us)} ms"
     status = "" if record.status == "ok" else f", {record.status}{f' ({record.error})' if record.error else ''}"
     due = f"due at {record.intended_us / 1e6:.3f} s"
     return f"{record.name} of {client}, {record.op}{where}: {latency}{status}, {due}"
@@ -115,7 +115,6 @@ _TEXT_COLUMN = 22
 
 
 def story_text(story: Story) -> str:
-    """Return the story as plain text, with a newline at its end."""
     blocks = [_filled(story.sentence), _moment_lines(story.opening, None)]
     for part in story.chapters:
         when = "" if part.start_us is None else f", {part.start_us / 1e6:.1f} to {(part.end_us or 0) / 1e6:.1f} s"
@@ -135,7 +134,6 @@ def story_text(story: Story) -> str:
 
 
 def record_text(history: RecordHistory) -> str:
-    """Return a record's history as plain text, with a newline at its end."""
     if history.missing:
         return _filled(history.missing) + "\n"
     first_us = history.moments[0].at_us if history.moments else None

@@ -89,7 +89,7 @@ def _notes(evidence: Evidence, produced: Row | None, logged: Sequence[Row], deli
     if produced is None:
         yield "no client reports sending this record: the record is a phantom"
     elif produced["done_us"] is None:
-        yield "the client never got a result: the record is in doubt, and the log decides"
+        yield "the client never got a result, so the record is in doubt: the log shows whether the record was written"
     if not evidence.parquet["log"]:
         yield "the log was not read at the end of the run"
     else:

@@ -25,7 +25,7 @@ Event = Mapping[str, Any]
 LAG, UNKNOWN, IN_FLIGHT = "schedule lag", "in the client or broker", "in flight"
 METADATA, BACK_OFF, THROTTLED = "waiting for metadata", "back-off", "throttled"
 NEVER_SENT = "never sent"
-TO_ACK, TO_READER = "until acknowledged", "from there to the reader"
+TO_ACK, TO_READER = "until acknowledged", "from acknowledgement to delivery"
 
 RETRIES = {"batch_retried", "commit_retried"}
 REFUSALS = {"hint_accepted", "hint_refused"}
@@ -48,7 +48,7 @@ class Attempted(SlowRecord):
 
     @property
     def latency_us(self) -> int | None:
-        """Time from intended to done, None if it was never done."""
+        """Time from intended to done, None without a result."""
         return None if self.done_us is None else self.done_us - self.intended_us
 
     @property
@@ -169,7 +169,7 @@ class Tale:
 
 
 def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Force]) -> tuple[Tale, ...] | None:
-    """Return the ten slowest of all clients, failed ones first; None if an older version judged the run."""
+    """Return the ten slowest records of all clients, failed records first; None if an older version judged the run."""
     if "slowest" not in analysis:
         return None
     names = {field.name for field in fields(Attempted)}
@@ -209,7 +209,6 @@ def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: A
 
 
 def events_of(evidence: Evidence, client: str, op: str) -> list[Mapping[str, Any]]:
-    """Return the events of one side of a client, in order of time."""
     events = (
         event
         for event in evidence.events
@@ -255,5 +254,5 @@ def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> s
 
 
 def _after_all(forces: Sequence[Force]) -> int:
-    """Return a time after all faults, the end of a record that was never done."""
+    """Return a time after all faults, the end of a record without a result."""
     return max((force.window_us[1] for force in forces if force.window_us), default=0) + 1

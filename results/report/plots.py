@@ -1,12 +1,11 @@
 """Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
 
 The percentile spectrum draws latency over ``x = 1/(1-q)`` on a log axis, so that each nine has the same width. Where
-fewer than ten records lie beyond a quantile the line is grey: no SLO is decided there. A censored quantile has no
+fewer than ten records are slower than a quantile the line is grey: no SLO is decided there. A censored quantile has no
 height, and its line ends at the red mark. Each chart has a sentence about this run (``reading.py``) and a caption that
 explains its marks.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +46,6 @@ METRICS = {
     "consume.latency": ("End-to-end latency", "consumer"),
     "commit.latency": ("Commit latency", "committer"),
 }
-_SLO_ID = re.compile(r"slo/(?P<metric>[a-z]+\.[a-z]+)-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Metric:
-    """Charts of one metric; ``spectrum`` is None if it was not measured or by an older version."""
+    """Charts of one metric; an older version's run has no ``spectrum``."""
 
     title: str
     over_time: Plot
@@ -122,20 +120,16 @@ def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
 
 
 @dataclass(frozen=True)
-class Step:
-    """Threshold that an SLO sets for a quantile."""
-
-    q: float
-    threshold_ms: float
-
-
-@dataclass(frozen=True)
 class Spectrum:
-    """Panel of a spectrum: ``lines`` map a client to its points (quantile, latency) and its number of records."""
+    """Panel of a spectrum.
+
+    ``lines`` map a client to its points (quantile, latency) and its number of records; ``thresholds_ms`` map a quantile
+    to the threshold of its SLO.
+    """
 
     title: str
     lines: Mapping[str, tuple[Sequence[Sequence[Any]], int]]
-    steps: Sequence[Step]
+    thresholds_ms: Mapping[float, float]
 
 
 def _spectrum(
@@ -144,7 +138,7 @@ def _spectrum(
     """Return the spectra of steady, of windows with an SLO of their own, and of all faults; else of the whole run."""
     thresholds: dict[str, dict[float, float]] = {}  # by window; for each quantile the strictest
     for check in checks:
-        slo = _SLO_ID.fullmatch(check.id)
+        slo = reading.SLO_QUANTILE.fullmatch(check.id)
         if slo and slo["metric"] == metric and check.threshold is not None and check.unit == "ms":
             of_window, q = thresholds.setdefault(check.phase or "run", {}), float(slo["q"]) / 100
             of_window[q] = min(check.threshold, of_window.get(q, check.threshold))
@@ -166,7 +160,7 @@ def _spectrum(
                 for row in rows
                 if row["window"] == window and row["client"] in keys
             },
-            [Step(q, threshold) for q, threshold in thresholds.get(window, {}).items()],
+            thresholds.get(window, {}),
         )
         for window in windows
     ]
@@ -174,9 +168,9 @@ def _spectrum(
     clients = [labels[key] for key in keys]
     words = (f"{METRICS[metric][0]} by percentile", f"{', '.join(windows)}: {', '.join(clients)}. {sentence}")
     caption = (
-        "Each step to the right is ten times rarer; the line is the latency that this share of records exceeds. "
-        "Grey: fewer than ten records lie beyond, so no SLO is decided there. Red steps are the SLOs of this "
-        "window; a red mark at the top is where records failed, which counts as slower than any latency."
+        "The line is the latency that a share of records exceeds; this share falls by ten from tick to tick. "
+        "Grey: fewer than ten records are slower, so no SLO is decided there. Red steps are the SLOs of this "
+        "window; a red mark at the top shows failed records, which count as slower than any latency."
     )
     svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, clients)
     return Plot(svg, sentence, caption)
@@ -212,9 +206,10 @@ def _draw_spectrum(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> No
         if censored:
             axis.plot(censored[:1], [0.97], "v", color=FAILED, markersize=4, transform=axis.get_xaxis_transform())
         reach = max([reach, *(nines(q) for q, _ in points)])
-    if steps := sorted(panel.steps, key=lambda step: step.q):
+    if panel.thresholds_ms:
         # Each threshold is drawn up to its quantile, then the next threshold.
-        ends, values = [min(nines(step.q), reach) for step in steps], [step.threshold_ms for step in steps]
+        quantiles = sorted(panel.thresholds_ms)
+        ends, values = [min(nines(q), reach) for q in quantiles], [panel.thresholds_ms[q] for q in quantiles]
         axis.stairs(values, [1.0, *ends], color=FAILED, linewidth=1, label="SLO", baseline=None)
         for end, value in zip(ends, values, strict=True):
             axis.plot([end], [value], "|", color=FAILED, markersize=9)
@@ -254,20 +249,24 @@ def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, st
         for axis in (records_axis, freshness_axis):
             backdrop(axis, drawn, ())
         pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn)
-        plain(records_axis, "lag: acknowledged and not yet delivered", pad)
-        plain(freshness_axis, "freshness: age of the oldest of them")
+        plain(records_axis, "lag: records acknowledged and not yet delivered", pad)
+        plain(freshness_axis, "freshness: age of the oldest undelivered record")
         records_axis.set_ylabel("records")
         freshness_axis.set_ylabel("s")
         freshness_axis.set_xlabel("seconds of the run")
         freshness_axis.margins(x=0.01)
         legend(figure, records_axis, 4)
         svg = rendered(figure, "lag", "Lag and freshness of consumers", sentence)
-    return Plot(svg, sentence, "Measured at the end of each second, over the records acknowledged by then.")
+    return Plot(
+        svg,
+        sentence,
+        "Lag and freshness are measured at the end of each second, over the records acknowledged until then.",
+    )
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Ratio of two arms; ``low`` and ``high`` are None if no interval is known."""
+    """Ratio of two arms; ``low`` and ``high`` are the ends of the interval, if known."""
 
     name: str
     ratio: float

@@ -15,7 +15,7 @@ from aftershock.results.explain.events import listed
 from aftershock.results.text import milliseconds
 
 CONFIDENCE = 0.95
-_QUANTILE = re.compile(r"slo/(?P<metric>[a-z]+\.(?:latency|service))-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")
+SLO_QUANTILE = re.compile(r"slo/(?P<metric>[a-z]+\.(?:latency|service))-p(?P<q>\d+(?:\.\d+)?)(?:-(?P<rest>.+))?")
 _NOTABLE = 1.5
 
 Key = tuple[str, str, str]
@@ -33,7 +33,7 @@ def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, lis
 
 def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
     """Return ``38 to 45.1 ms``, ``from 38 ms`` if the upper end is censored, or an empty text if there is no band."""
-    slo = _QUANTILE.fullmatch(check.id)
+    slo = SLO_QUANTILE.fullmatch(check.id)
     if not slo:
         return ""
     rest = slo["rest"] or ""

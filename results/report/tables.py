@@ -17,7 +17,7 @@ CounterTable: TypeAlias = tuple[list[str], list[tuple[str, list[int | None]]]]
 
 
 def about(evidence: Evidence, verdict: Verdict) -> list[str]:
-    """Return the line below the sentence: run, start, duration and arms."""
+    """Return the facts below the verdict's sentence: run, start, duration and arms."""
     run_s = text.run_s(evidence.run)
     facts = [
         "rehearsal: nothing was injected" if evidence.run.get("rehearse") else None,
@@ -51,7 +51,7 @@ def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict
 
 
 def environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """Return each fact with its lines: one for a plain value, one per entry for an object."""
+    """Return each fact about the environment with its lines: a plain value has one line, an object a line per entry."""
     run = evidence.run
     facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
     facts |= {name: run.get(name) for name in ("attached", "versions", "images", "host", "profile", "warmup")}
@@ -70,7 +70,7 @@ def _flat(value: Any) -> str:
 
 
 def counters(events: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, CounterTable]:
-    """Map operation to (clients, [(counter, values per client)]); a value is None if the client lacks the counter."""
+    """Map operation to (clients, [(counter, values per client)]); None for a client without the counter."""
     by_op: dict[str, dict[str, Mapping[str, int]]] = {}
     for line in events:
         if line.get("event") == "counters":

@@ -12,7 +12,7 @@ Settings that change a result (time zone, ANSI mode) are the same everywhere. Th
 * The pages that Spark derives from the heap size are mostly empty, and are cleared first: with smaller ones 10 million
   rows take 5 % less time, and 1.4 million rows need 1.0 GiB instead of 2.4 GiB.
 
-On a cluster of somebody else no folders, addresses or catalogs of ours are set.
+On a cluster that Aftershock did not start, its own folders, addresses and catalogs are not set.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ class Load:
 
     @property
     def large(self) -> bool:
-        """True if suspect records may need memory: 1.4 million of them do not fit into 600 MB."""
+        """True if suspect records may need memory: 1.4 million suspect records do not fit into 600 MB."""
         return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
 
     @property
@@ -59,7 +59,7 @@ SMALL, UNKNOWN = Load(), Load(rows=LONG_ROWS + 1)  # evidence that can't be exam
 
 
 def load_of(parts: Iterable[Path | str]) -> Load:
-    """Return the load of Parquet files by their footers; UNKNOWN if one of them is on another filesystem."""
+    """Return the load of Parquet files by their footers; UNKNOWN if a file is on another filesystem."""
     parts = list(parts)
     local = [part for part in parts if isinstance(part, Path)]
     if len(local) < len(parts):
@@ -75,7 +75,7 @@ SESSION = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # else every column calls the JVM four times for its origin
 }
-_OURS = {
+_JVM_SETTINGS = {
     "spark.app.name": "aftershock",
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
@@ -83,7 +83,7 @@ _OURS = {
     "spark.sql.ui.explainMode": "simple",  # else every plan is formatted for a web page without readers
     "spark.sql.catalogImplementation": "in-memory",
 }
-_HERE = {
+_LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",  # a task per file is slower than listing
@@ -117,7 +117,7 @@ def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Ma
     """Return the settings for a JVM that we start; ``options`` are further Java options, ``scratch`` is for spills."""
     collector = "-XX:+UseParallelGC" if load.large else "-XX:+UseSerialGC"
     tuned = (*_ANY_JVM, collector, *(_LONG_JVM if load.long else _SHORT_JVM))
-    settings = of_session(load) | _OURS
+    settings = of_session(load) | _JVM_SETTINGS
     settings |= {
         "spark.master": master,
         "spark.driver.memory": load.heap,
@@ -128,4 +128,4 @@ def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Ma
     if not on_this_host(master):
         return settings
     reads = {"spark.sql.files.maxPartitionBytes": LONG_TASK} if load.long else {}
-    return settings | _HERE | reads | {"spark.local.dir": str(scratch)}
+    return settings | _LOCAL_SETTINGS | reads | {"spark.local.dir": str(scratch)}

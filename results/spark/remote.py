@@ -1,8 +1,8 @@
 """Evidence on any Hadoop filesystem (``hdfs://``, ``s3a://``, ``file:/``), read by Spark itself.
 
-Rules: Aftershock has no client for any filesystem; whatever Spark can read, with its jars and credentials, can be
-judged. The documents, a handful of small files, are copied to this host in one job and kept; of the tables only names
-and columns are read here. A URI is written as Hadoop writes it, not percent-encoded.
+Rules: Aftershock has no client for remote filesystems; Spark reads the files with its own jars and credentials. The
+documents, a handful of small files, are copied to this host in one job and kept; of the tables only names and columns
+are read here. A URI is written as Hadoop writes it, not percent-encoded.
 """
 
 from collections.abc import Collection, Mapping
@@ -79,7 +79,8 @@ def read_at(
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
         raise EvidenceError(f"{source.where('run.json')}: {name!r} can't name a run; restore the file")
     if run_id not in (None, name):
-        raise EvidenceError(f"{source.where('run.json')}: that is run {name}, not {run_id}; correct one of them")
+        why = f"the document belongs to run {name}, not {run_id}; correct the run id or the URI"
+        raise EvidenceError(f"{source.where('run.json')}: {why}")
     evidence = read_from(source, out / name, columns)
     source.keep(evidence.home)
     return evidence
@@ -91,5 +92,5 @@ def _files(spark: SparkSession, uri: str, pattern: str, columns: list[str], *, b
     try:
         return reader.option("recursiveFileLookup", str(below).lower()).load(literal(uri)).select(*columns).collect()
     except (PySparkException, *JVM_LOST) as error:
-        why = f"{uri}: Spark can't read there: {reason(error)}; correct the URI, or Spark's jars"
+        why = f"{uri}: Spark can't read this URI: {reason(error)}; correct the URI, or Spark's jars"
         raise EvidenceError(why) from None

@@ -41,7 +41,7 @@ QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC")
 _IGNORED = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 
 
-def answered(spark: SparkSession, text: str) -> DataFrame:
+def run_query(spark: SparkSession, text: str) -> DataFrame:
     """Return the rows of the query ``text``. Raises AftershockError if it is no query or Spark refuses it."""
     text = text.strip().removesuffix(";")
     try:
@@ -53,7 +53,7 @@ def answered(spark: SparkSession, text: str) -> DataFrame:
                 raise AftershockError("this WITH statement changes a table; end the statement with SELECT")
         return spark.sql(text)
     except (PySparkException, *JVM_LOST) as error:
-        raise refused(error) from None
+        raise query_error(error) from None
 
 
 def first_word(text: str) -> str:
@@ -66,7 +66,7 @@ def first_word(text: str) -> str:
     return first
 
 
-def refused(error: Exception) -> AftershockError:
+def query_error(error: Exception) -> AftershockError:
     """Return Spark's error about a query. The session must be open."""
     return AftershockError(f"Spark refuses the query: {reason(error)}")
 
@@ -121,7 +121,7 @@ def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
     small(spark, events, EVENTS).createOrReplaceTempView("events")
 
 
-def unjudged(runs: Sequence[Evidence], text: str) -> list[str]:
+def views_without_results(runs: Sequence[Evidence], text: str) -> list[str]:
     """Return the views in a query that a run lacks because it was not judged: ``checks of 20261121-…``."""
     named = [(name, file) for name, (file, _) in JUDGED.items() if name in text]
     return [f"{name} of {run.home.name}" for name, file in named for run in runs if not (run.home / file).exists()]
@@ -146,7 +146,7 @@ def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[st
         aligned = zip(texts, widths, numeric, strict=True)
         yield "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in aligned).rstrip()
     if len(shown) > TABLE_ROWS_MAX:
-        yield f"… the first {TABLE_ROWS_MAX} rows; --csv or --json gives all"
+        yield f"… the first {TABLE_ROWS_MAX} rows; --csv or --json prints all rows"
 
 
 def as_json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -238,7 +238,7 @@ def create_history_views(spark: SparkSession, history: Path) -> None:
     for name, (_, schema) in JUDGED.items():
         folder = history / _FOLDERS[name]
         if not folder.is_dir():
-            raise EvidenceError(f"{folder}: missing; no history yet: aftershock runs archive RUN --to {history}")
+            raise EvidenceError(f"{folder}: missing; create the history: aftershock runs archive RUN --to {history}")
         columns = [field for field in schema if field.name != "run"]
         rows = spark.read.schema(StructType([*columns, *_PARTITIONS])).parquet(str(folder.resolve()))
         kept = [f"`{field.name}`" for field in columns]
@@ -277,13 +277,13 @@ def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
                 if question.evidence:
                     runs = [read_at(spark, question.evidence, question.out, columns())]
                 create_views(spark, runs)
-                for missing in unjudged(runs, question.text):
+                for missing in views_without_results(runs, question.text):
                     log(f"{missing}: no results yet; judge the run first: aftershock verdict")
-            rows = answered(spark, question.text)
+            rows = run_query(spark, question.text)
             try:
                 show(rows)
             except (PySparkException, *JVM_LOST) as error:
-                raise refused(error) from None
+                raise query_error(error) from None
     except AftershockError as error:
         if spark_log.exists():
             error.add_note(f"Spark's log: {spark_log}")

@@ -95,8 +95,6 @@ def integrity(part: Part, rules: Collection[str]) -> Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Verdict of a trial with its reason."""
-
     word: Word
     why: str
 

@@ -264,7 +264,6 @@ _LABELS = {ADAPTIVE: "adaptive (-1)", FIXED: "fixed 5 ms", NONE: "none (0)"}
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return one chart of all idle runs, if any was run."""
     runs = [parts[name] for name in IDLE if name in parts]
     if not runs:
         return ()

@@ -42,7 +42,6 @@ _UNKNOWN_USAGE = "the brokers' usage was not recorded"
 
 
 def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
-    """Return how much a counter of ``workload/arm`` grew in each slice."""
     samples = part.samples(f"client.{counter}/{client.replace('/', '-')}-consume")
     # Element 0 is the counter before its first sample.
     times, values = samples["t_us"].to_numpy(), np.concatenate([[0.0], samples["value"].to_numpy()])
@@ -202,7 +201,6 @@ def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
 
 
 def full_slope(part: Part) -> Judged:
-    """Judge the bytes per additional partition without sessions."""
     return within(slope(costs(part, FULL), 0.9), *FULL_SLOPE)
 
 
@@ -225,7 +223,6 @@ def no_gain(part: Part) -> Judged:
 
 
 def largest(part: Part, kind: str) -> Judged:
-    """Report the cost of a fetch of a thousand partitions."""
     count = sum(growth(part, f"fetches_{kind}", f"p{SIZES[-1]}/{_ARMS[kind]}", steady_slices(part)))
     return report(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, without records")
 
@@ -316,7 +313,6 @@ CLAIMS = (
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return one chart if the sizes were run."""
     if BYTES not in parts:
         return ()
     title = "Bytes per fetch, without records"

@@ -58,7 +58,6 @@ class Received:
         return quantile((self.done_us - self.intended_us)[in_span].astype(float), q)
 
     def where(self, mask: NDArray[np.bool_]) -> "Received":
-        """Return the records selected by a mask."""
         return Received(self.partition[mask], self.broker_id[mask], self.intended_us[mask], self.done_us[mask])
 
 
@@ -76,7 +75,6 @@ def spans(part: Part) -> tuple[Slice, ...]:
 
 
 def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice]) -> dict[int, Floats]:
-    """Return the bytes that a consumer received from each broker."""
     return part.bytes_by_broker("received", RACK, f"reads-{arm}-consume", within)
 
 
@@ -296,7 +294,6 @@ _READING = {
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return a chart for each part that was run."""
     return tuple(_plot(parts[name], name) for name in _ARMS if name in parts)
 
 

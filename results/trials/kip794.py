@@ -62,7 +62,6 @@ P99_RATIO_MAX = 0.2
 
 
 def of(part: Part, arm: str) -> Placed:
-    """Return an arm's records."""
     return placed(part, f"orders/{arm}")
 
 
@@ -105,7 +104,6 @@ def even(part: Part) -> Judged:
 
 
 def _deviation(share: Estimate) -> Estimate:
-    """Return the absolute deviation of a share from a third."""
     if share.value is None or share.low is None or share.high is None:
         return share
     ends = [share.low - THIRD, share.high - THIRD]
@@ -146,8 +144,6 @@ def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
 
 
 def p99_ratio(part: Part, ours: str) -> Judged:
-    """Judge an arm's p99 relative to the p99 of arm ``sticky``."""
-
     def figure(clients: Sequence[Floats]) -> float | None:
         our_p99, sticky_p99 = (quantile(latencies, P99) for latencies in clients)
         return our_p99 / sticky_p99 if np.isfinite(our_p99) and np.isfinite(sticky_p99) else None
@@ -272,7 +268,6 @@ def away(part: Part) -> Judged:
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return a chart per series."""
     part = parts.get(PART)
     return () if part is None else tuple(_plot(part, fault) for fault in (SERIES1, SERIES2))
 

@@ -36,11 +36,9 @@ class Placed:
     ok: NDArray[np.bool_]
 
     def within(self, span: Slice) -> "Placed":
-        """Return the records intended in this time."""
         return self._between(self.intended_us, span)
 
     def done_within(self, span: Slice) -> "Placed":
-        """Return the records acknowledged in this time."""
         return self._between(self.intended_us + self.latency_us, span)
 
     def share(self, partition: int) -> float:
@@ -60,7 +58,6 @@ class Placed:
 
 
 def placed(part: Part, client: str) -> Placed:
-    """Return the records of a producer, ``workload/arm``."""
     columns = ("seq", "partition", "intended_us", "done_us", "bytes")
     rows = part.outcomes("produce", (*columns, "status"), client).sort_by("seq")
     seq, partition, intended, done, size = (
@@ -72,7 +69,6 @@ def placed(part: Part, client: str) -> Placed:
 
 
 def shares(records: Placed, spans: Sequence[Slice], partition: int) -> list[float]:
-    """Return the share of each slice in which anything was acknowledged."""
     return [share for span in spans if not np.isnan(share := records.within(span).share(partition))]
 
 
@@ -84,13 +80,11 @@ DRAWS_MIN = 200
 
 
 def spans(part: Part, fault: str) -> tuple[Slice, ...]:
-    """Return the slices of a fault's window."""
     windows = [slices(row["start_us"], row["end_us"]) for row in part.phases(fault)]
     return tuple(span for window in windows for span in window)
 
 
 def settled(part: Part, fault: str) -> tuple[Slice, ...]:
-    """Return the slices of a fault's window without the first."""
     return spans(part, fault)[1:]
 
 
@@ -101,7 +95,6 @@ def farthest(records: Placed, within: Sequence[Slice], confidence: float) -> Est
 
 
 def whole(within: Sequence[Slice]) -> Slice:
-    """Return the span from the first slice to the last."""
     return Slice(within[0].start_us, within[-1].end_us) if within else Slice(0, 0)
 
 

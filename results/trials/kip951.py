@@ -65,12 +65,10 @@ def _compared(part: Part, ours: str, theirs: str, measure: str, judge: Callable[
 
 
 def is_below(part: Part, ours: str, theirs: str, bound: float = 1.0, measure: str | None = None) -> Judged:
-    """Judge that the ratio of two clients is below a bound."""
     return _compared(part, ours, theirs, measure or worst(part.name), lambda ratio: below(ratio, bound))
 
 
 def reported(part: Part, ours: str, theirs: str, measure: str | None = None) -> Judged:
-    """Report the ratio of two clients."""
     return _compared(part, ours, theirs, measure or worst(part.name), lambda ratio: report(ratio, ""))
 
 

@@ -40,7 +40,6 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Both ends, or None if one is unknown."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
@@ -168,7 +167,6 @@ def _number(value: float) -> str:
 
 
 def word(statement: Statement) -> str:
-    """Return the result word of a statement, or a dash if it has no bound."""
     return statement.word if statement.bound else "-"
 
 

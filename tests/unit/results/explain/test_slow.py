@@ -93,7 +93,9 @@ def test_incomplete_records_have_only_their_known_parts() -> None:
 def test_a_delivery_has_a_part_until_the_acknowledgement() -> None:
     """The parts are before and after the acknowledgement; without the produce row there is one part."""
     one = record(op="consume", sent_us=None, done_us=203_000)
-    assert (Part("until acknowledged", 102_000), Part("from there to the reader", 100_000)) == delivery(one, record())
+    assert (Part("until acknowledged", 102_000), Part("from acknowledgement to delivery", 100_000)) == delivery(
+        one, record()
+    )
     assert (Part("in the client or broker", 202_000),) == delivery(one, None)
 
 

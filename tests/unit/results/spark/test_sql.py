@@ -10,7 +10,7 @@ import pytest
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.evidence.evidence import Evidence, read, require_distinct_ids
 from aftershock.results.spark import sql
-from aftershock.results.spark.sql import Question, answered, ask
+from aftershock.results.spark.sql import Question, ask, run_query
 from aftershock.results.spark.tables import columns
 from aftershock.tests.unit.results.evidence_factory import Made
 
@@ -43,17 +43,17 @@ def test_every_query_of_the_page_gives_rows(spark: "SparkSession", run: Evidence
     sql.create_views(spark, [run])
     asked = queries("sql")
     assert len(asked) >= 10
-    empty = [text for text in asked if not answered(spark, text).collect()]
+    empty = [text for text in asked if not run_query(spark, text).collect()]
     sql.archive(run.home, tmp_path / "history")
     sql.create_history_views(spark, tmp_path / "history")
-    empty += [text for text in queries("sql history") if not answered(spark, text).collect()]
+    empty += [text for text in queries("sql history") if not run_query(spark, text).collect()]
     assert empty == []
 
 
 def test_the_page_names_every_column(spark: "SparkSession", run: Evidence) -> None:
     """The page also lists every view."""
     sql.create_views(spark, [run])
-    names = [row["tableName"] for row in answered(spark, "show tables").collect()]
+    names = [row["tableName"] for row in run_query(spark, "show tables").collect()]
     assert set(names) >= {
         "outcomes",
         "log",
@@ -78,12 +78,12 @@ def test_several_runs_are_one_table(spark: "SparkSession", made: Made, run: Evid
     other.run["run_id"] = "other"
     runs = [run, read(other.write(tmp_path / "other"), columns())]
     sql.create_views(spark, runs)
-    counted = answered(spark, "select run, count(*) from outcomes group by run order by run").collect()
+    counted = run_query(spark, "select run, count(*) from outcomes group by run order by run").collect()
     assert [tuple(row) for row in counted] == [("20261121-101500-demo-7", 18_000), ("other", 18_000)]
-    judged = answered(spark, "select distinct run from checks").collect()
+    judged = run_query(spark, "select distinct run from checks").collect()
     assert [row["run"] for row in judged] == ["20261121-101500-demo-7"]
-    assert sql.unjudged(runs, "select * from checks") == ["checks of other"]
-    assert sql.unjudged(runs, "select * from outcomes") == []
+    assert sql.views_without_results(runs, "select * from checks") == ["checks of other"]
+    assert sql.views_without_results(runs, "select * from outcomes") == []
     require_distinct_ids(runs)
     twin = read(Path(shutil.copytree(run.home, tmp_path / "twin")), columns())
     with pytest.raises(EvidenceError, match=r"run\.json has the same run_id"):
@@ -103,7 +103,7 @@ def test_queries_change_nothing(spark: "SparkSession", run: Evidence) -> None:
     }
     for text, says in told.items():
         with pytest.raises(AftershockError) as refused:
-            answered(spark, text)
+            run_query(spark, text)
         assert says in str(refused.value)
         assert "\n" not in str(refused.value)
     assert not folder.exists()

@@ -41,7 +41,7 @@ def test_the_table_format() -> None:
     cut = list(as_table(NAMES, ROWS))[-1]
     assert cut.startswith("long" * 19 + "lon…  22  0.5")
     many = list(as_table(("n",), ((number,) for number in range(TABLE_ROWS_MAX + 5))))
-    assert (len(many), many[-1]) == (TABLE_ROWS_MAX + 3, "… the first 1000 rows; --csv or --json gives all")
+    assert (len(many), many[-1]) == (TABLE_ROWS_MAX + 3, "… the first 1000 rows; --csv or --json prints all rows")
 
 
 def test_json_and_csv_have_every_row() -> None:
