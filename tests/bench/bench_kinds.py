@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from aftershock.faults.plan.catalogue import save_measurements
-from aftershock.tests.chaos.kinds.case import Case, Seen
+from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.stand import Stand, Stands
 from aftershock.tests.chaos.kinds.test_every_kind import CASES
 
@@ -21,14 +21,14 @@ def shown() -> list[Case]:
     return sorted((cases[0] for cases in CASES.values()), key=lambda case: case.on)
 
 
-async def played(stand: Stand, case: Case) -> Seen:
+async def played(stand: Stand, case: Case) -> Observation:
     await stand.prepare(case)
     seen = await stand.play(case)
     await stand.clear_up(case)
     return seen
 
 
-def row_of(case: Case, seen: Seen) -> list[str]:
+def row_of(case: Case, seen: Observation) -> list[str]:
     first_us = {line.entry.state: line.t_us for line in reversed(seen.lines)}
     proof_us = min(line.t_us for line in seen.lines if line.entry.witness and line.entry.witness.ok)
     intended_us = first_us["intended"]

@@ -1,4 +1,4 @@
-"""The product from outside: its command line, on a real cluster, judged by exit code, files and what is left behind."""
+"""The command line on a real cluster, judged by exit code, files and remains."""
 
 import json
 import os
@@ -20,7 +20,7 @@ DEADLINE_S = 300
 
 
 class Command:
-    """One ``aftershock`` process (or that of another ``door`` to it), its stderr read as it comes."""
+    """One ``aftershock`` process (or another entry point, ``door``), whose stderr is read as it arrives."""
 
     def __init__(self, arguments: Sequence[str], out: Path, door: str = "aftershock.harness.cli") -> None:
         self.out = out
@@ -36,7 +36,7 @@ class Command:
                 stdout=stdout,
                 stderr=subprocess.PIPE,
                 text=True,
-                # what is planted to fail is not to be annotated in the run that plants it
+                # Planted failures must not become annotations of the CI run.
                 env={**os.environ, name: value, "GITHUB_ACTIONS": "false"},
             )
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -69,7 +69,7 @@ class Command:
         self.process.send_signal(signal.SIGINT)
 
     def finish(self, deadline_s: float = DEADLINE_S) -> tuple[int, str]:
-        """Exit code and stdout."""
+        """Return exit code and stdout."""
         code = self.process.wait(deadline_s)
         self._reader.join()
         stdout = self._stdout.read_text()
@@ -85,9 +85,10 @@ class Command:
         return dict(json.loads((self.run_dir / "run.json").read_text()))
 
     def left_behind(self, within_s: float = 5) -> str:
-        """What of this run's containers, networks, volumes, processes and spools is still there after a moment.
+        """Return the containers, networks, volumes, processes and spools of this run that still exist after a
+        moment.
 
-        The moment is the watchdog's, which sees that its runner has ended and looks whether anything is left to do.
+        The moment is for the watchdog, which notices the runner's end and cleans up.
         """
         return still_lacking(lambda: ", ".join(self._still_there()), within_s)
 
@@ -110,7 +111,9 @@ Aftershock = Callable[..., Command]
 
 @pytest.fixture
 def aftershock(tmp_path: Path) -> Iterator[Aftershock]:
-    """Starts ``aftershock run`` on a plan's text; whatever a failed test leaves running is interrupted."""
+    """Return a function that starts ``aftershock run`` with a plan; it interrupts the process if the test leaves it
+    running.
+    """
     started: list[Command] = []
 
     def start(plan: str, *arguments: str, **door: str) -> Command:

@@ -1,4 +1,4 @@
-"""The ambiguous acknowledgement: a response that is lost after the broker has applied the request (Show 4)."""
+"""The ambiguous acknowledgement: a response is lost after the broker has applied the request."""
 
 import json
 from typing import Any
@@ -29,10 +29,10 @@ slo: ["lost == 0"]
 """
 
 
-def test_only_who_is_idempotent_writes_once(aftershock: Any) -> None:
-    """Both arms lose the same answers: the idempotent one has no duplicate, the other has, and may.
+def test_only_the_idempotent_arm_writes_once(aftershock: Any) -> None:
+    """Both arms lose the same responses: the idempotent arm has no duplicate, the other arm has duplicates, and may.
 
-    Each is judged as its configuration allows, both faults are witnessed and met, and no record is lost.
+    Each arm is judged by its configuration, both faults are witnessed and met traffic, and no record is lost.
     """
     command = aftershock(PLAN, "--seed", "7", "--json")
     _, stdout = command.finish()

@@ -1,4 +1,4 @@
-"""One plan, several kinds of client beside each other, on a real cluster while its leaders move."""
+"""One plan with several kinds of client side by side, on a real cluster while leaders move."""
 
 import json
 import sys
@@ -40,7 +40,7 @@ COMMITTERS = {"ours": "reference", "theirs": "confluent", "kafkas": "java"}
 
 
 def plan_of(arms: Sequence[str], committers: Sequence[str]) -> str:
-    """The plan with the two arms of the reference client, these foreign arms, and these committing arms."""
+    """Return the plan with the two arms of the reference client, these foreign arms, and these committing arms."""
     return PLAN.format(
         arms="\n".join(FOREIGN_ARMS[arm] for arm in arms),
         committers=", ".join(f"{arm}: {{client: {COMMITTERS[arm]}}}" for arm in committers),
@@ -48,7 +48,7 @@ def plan_of(arms: Sequence[str], committers: Sequence[str]) -> str:
 
 
 def counters_of(run: Path, op: str) -> dict[str, dict[str, int]]:
-    """Arm → its closing counters."""
+    """Return the closing counters of each arm."""
     lines = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     told = [line for line in lines if line["event"] == "counters" and line["op"] == op]
     return {line["arm"]: line["counters"] for line in told}
@@ -62,7 +62,7 @@ def counters_of(run: Path, op: str) -> dict[str, dict[str, int]]:
     ],
 )
 def test_clients_run_the_same_plan(aftershock: Any, arms: Sequence[str], committers: Sequence[str]) -> None:
-    """No client loses, doubles or reorders a record; only the arm that has hints takes hints."""
+    """No client loses, doubles or reorders a record; only the arm with hints accepts hints."""
     command = aftershock(plan_of(arms, committers), "--allow-exec", "--json")
     _, stdout = command.finish()
     verdict = json.loads(stdout)
@@ -83,7 +83,7 @@ def test_clients_run_the_same_plan(aftershock: Any, arms: Sequence[str], committ
 
 
 def test_a_program_needs_permission(aftershock: Any) -> None:
-    """Without --allow-exec nothing is started, and the sentence names the arm, its program and what to say."""
+    """Without --allow-exec no process is started, and the error names the arm, its program and the option."""
     command = aftershock(plan_of(["mine"], ["ours"]))
     code, _ = command.finish()
     assert 3 == code

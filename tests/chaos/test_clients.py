@@ -1,4 +1,4 @@
-"""Faults on clients in one run: each sort of client is hit by one, another arm by none, and nothing is lost by it."""
+"""Faults on clients in one run: each kind of client is hit, one arm is not, and no record is lost."""
 
 import json
 import sys
@@ -41,9 +41,9 @@ def rows(run: Path, worker: str) -> list[dict[str, Any]]:
     return list(pq.read_table(run / "outcomes" / f"part-{worker}.parquet").to_pylist())
 
 
-@pytest.mark.nightly  # killing one is among the kinds of the smoke tier
-def test_clients_die_freeze_and_come_back(aftershock: Any) -> None:
-    """Witnessed, met and healed; nobody loses a record; the killed go on with their numbers where they ended."""
+@pytest.mark.nightly  # Killing a client is among the kinds of the smoke tier.
+def test_killed_and_frozen_clients_continue_without_loss(aftershock: Any) -> None:
+    """Witnessed, met and healed; no client loses a record; killed clients continue with the next number."""
     command = aftershock(PLAN, "--allow-exec", "--json")
     _, stdout = command.finish()
     verdict = json.loads(stdout)

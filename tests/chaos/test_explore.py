@@ -1,4 +1,4 @@
-"""Explore on a real cluster: it keeps to its budget, writes down what it exercised, and leaves nothing behind."""
+"""`explore` on a real cluster: it keeps to its budget, writes coverage, and leaves no cluster behind."""
 
 import json
 from datetime import UTC, datetime
@@ -21,13 +21,13 @@ def out(tmp_path: Path) -> Path:
 
 
 def standing(command: Command) -> list[str]:
-    """What is left of the clusters of a command that has ended."""
+    """Return the clusters that remain after a command has ended."""
     every = docker.from_env().containers.list(all=True, filters={"label": ownership.OWNER}, ignore_removed=True)
     return [one.name for one in every if one.labels[ownership.OWNER].startswith(f"{command.process.pid}:")]
 
 
-def test_it_explores(out: Path) -> None:
-    """It runs plans that were drawn; every cell that it claims is of a fault proven and met; no cluster is left."""
+def test_explore_runs_drawn_plans_and_writes_coverage(out: Path) -> None:
+    """Every covered cell is of a fault that was witnessed and met traffic; no cluster remains."""
     command = Command(["explore", "--budget", "260s", "--seed", "3", "--out", str(out), "--json"], out)
     code, stdout = command.finish()
     told = json.loads(stdout)
@@ -49,8 +49,8 @@ def test_it_explores(out: Path) -> None:
     assert [] == standing(command)
 
 
-def test_ctrl_c_leaves_nothing(out: Path) -> None:
-    """Interrupted in its first run it ends with 130; no cluster, no process, no session folder is left."""
+def test_an_interrupt_leaves_nothing(out: Path) -> None:
+    """An interrupt in the first run gives exit code 130; no cluster, process or session folder remains."""
     command = Command(["explore", "--budget", "10m", "--out", str(out)], out)
     command.wait_for("run: ")
     command.interrupt()
@@ -79,10 +79,10 @@ TWICE = "integrity/duplicate"
 
 
 @pytest.mark.timeout(2400)
-def test_it_finds_a_planted_defect_which_is_made_small(out: Path, tmp_path: Path) -> None:
-    """From the day as its seed, that nobody chose for it, the bad one of two clients fails, and the corpus has why.
+def test_explore_finds_a_planted_defect_and_minimise_reduces_it(out: Path, tmp_path: Path) -> None:
+    """With the date as its seed, the defective client of two fails, and the corpus has the failed check.
 
-    Minimised, a fault or two are left, and the corpus has that plan too.
+    Minimised, one or two faults are left, and the corpus has that plan too.
     """
     frame = tmp_path / "hunted.yaml"
     frame.write_text(FRAME)
@@ -90,7 +90,7 @@ def test_it_finds_a_planted_defect_which_is_made_small(out: Path, tmp_path: Path
     explore = ["explore", str(frame), "--budget", "8m", "--seed", seed, "--out", str(out)]
     code, _ = Command(explore, out, DOOR).finish(600)
     assert 1 == code
-    failing = {path.parent: arms for path in out.glob("*/verdict.json") if (arms := who_failed(path))}
+    failing = {path.parent: arms for path in out.glob("*/verdict.json") if (arms := arms_with_duplicates(path))}
     assert {"reads_again"} == set().union(*failing.values())
     found = set((out / "corpus").glob("*.yaml"))
     assert found
@@ -103,7 +103,7 @@ def test_it_finds_a_planted_defect_which_is_made_small(out: Path, tmp_path: Path
     assert 1 == len(set((out / "corpus").glob("*.yaml")) - found)
 
 
-def who_failed(verdict: Path) -> set[str]:
-    """The arms that took a record twice."""
+def arms_with_duplicates(verdict: Path) -> set[str]:
+    """Return the arms that received a record twice."""
     checks = json.loads(verdict.read_text())["checks"]
     return {check["arm"] for check in checks if (check["id"], check["status"]) == (TWICE, "FAIL")}

@@ -1,4 +1,4 @@
-"""What ends a run before its time: Toxiproxy dies in the midst of a fault, or the plan's own condition is met."""
+"""Early ends of a run: Toxiproxy dies during a fault, or the plan's stop condition is met."""
 
 import json
 from typing import Any
@@ -32,7 +32,7 @@ slo: ["lost == 0"]
 
 
 def test_toxiproxy_dies_in_a_fault(aftershock: Any) -> None:
-    """The run is an ERROR, what could not be undone is said with what to type, and nothing is left behind."""
+    """The run is an ERROR, the message names the undos that failed with their commands, and nothing remains."""
     command = aftershock(PLAN + SLOW)
     command.wait_for("slow: in force")
     run_id = command.run_dir.name
@@ -50,8 +50,10 @@ def test_toxiproxy_dies_in_a_fault(aftershock: Any) -> None:
     assert "" == command.left_behind(within_s=20)
 
 
-def test_a_plan_that_says_when_to_stop(aftershock: Any) -> None:
-    """Two minutes of a dead broker end after a second, healed; the verdict says so, and what it saw till then."""
+def test_a_stop_condition_ends_the_run(aftershock: Any) -> None:
+    """Two minutes of a dead broker end after a second, healed; the verdict names the condition and judges the data
+    until then.
+    """
     command = aftershock(PLAN + DEAD, "--json")
     code, stdout = command.finish()
     verdict = json.loads(stdout)

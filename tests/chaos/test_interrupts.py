@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM at every stage of a run: exit 130, nothing left running, and the evidence so far can be read."""
+"""SIGINT or SIGTERM at every stage of a run: exit 130, no running process, and readable evidence."""
 
 import json
 import signal
@@ -36,7 +36,7 @@ LONG = ("steady", "analysis")
     "stage", [pytest.param(stage, marks=pytest.mark.nightly if stage in LONG else ()) for stage in STAGES]
 )
 def test_an_interrupt_leaves_nothing_running(aftershock: Any, stage: str) -> None:
-    """Interrupted while launching, in steady (by SIGTERM), with two faults in force, and while Spark starts."""
+    """Interrupted during launch, in steady (by SIGTERM), with two faults in force, and while Spark starts."""
     command = aftershock(PLAN)
     command.wait_for(STAGES[stage])
     if stage == "fault":

@@ -1,4 +1,4 @@
-"""Known-bad clients on a real cluster: each is failed by the check that has to see it, and nobody else is failed."""
+"""Known-bad clients on a real cluster: the expected check fails each of them, and no other client fails."""
 
 import json
 from collections import defaultdict
@@ -26,7 +26,7 @@ def verdict(aftershock: Any, name: str, **door: str) -> dict[str, Any]:
 
 
 def failed(judged: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Arm → check → why. What is found in the log is blamed on those who wrote it."""
+    """Return arm → check → reason. Defects in the log are attributed to the producers."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for check in judged["checks"]:
         if check["kind"] in JUDGED and (check["status"] == "FAIL" or would_fail(check)):
@@ -40,13 +40,15 @@ def writers(judged: dict[str, Any], check: dict[str, Any]) -> set[str]:
 
 
 def would_fail(check: dict[str, Any]) -> bool:
-    """Times are not judged on a host that is not to be trusted: what is caught by them is, if it was measured."""
+    """Return whether the check fails or would fail: a starved host leaves time checks undecided, so their measured
+    value counts.
+    """
     is_his = check["id"] == known_bad().get(check["arm"], NOTHING).caught
     return is_his and "; measured: " in check["why"] and check["observed"] > check["threshold"]
 
 
 def wrong(arm: str, found: dict[str, str]) -> str:
-    """What of that is not as it should be; nothing where all is well."""
+    """Return the differences from the expected result; an empty list if there are none."""
     bad = known_bad().get(arm, NOTHING)
     more = found.keys() - {bad.caught} - bad.also
     if more:
@@ -66,19 +68,21 @@ def misjudged(judged: dict[str, Any]) -> dict[str, str]:
     return {arm: why for arm, why in told.items() if why}
 
 
-def test_what_is_done_wrong_with_answers(aftershock: Any) -> None:
-    """Eight clients that get errors, or no answer: each is failed for its own defect, in one run; the good are not."""
+def test_defects_in_handling_responses(aftershock: Any) -> None:
+    """Eight clients with errors or missing responses: each fails for its own defect, in one run; the correct clients
+    don't.
+    """
     assert {} == misjudged(verdict(aftershock, "answers", door=DOOR))
 
 
 @pytest.mark.nightly
-def test_what_is_done_wrong_when_leaders_move_die_or_stand_still(aftershock: Any) -> None:
-    """Eleven more, some of them with their positions."""
+def test_defects_when_leaders_move_die_or_stall(aftershock: Any) -> None:
+    """Eleven more, some of them in positions."""
     assert {} == misjudged(verdict(aftershock, "leaders", door=DOOR))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["answers", "leaders"])
 def test_the_same_without_the_defects_raises_no_alarm(aftershock: Any, name: str) -> None:
-    """Every client of the plan is a good one, and none is failed."""
+    """Every client of the plan is correct, and none fails."""
     assert {} == failed(verdict(aftershock, name))

@@ -1,4 +1,4 @@
-"""A planted failure of twelve steps, one of them to blame, made small on a real cluster within the budget."""
+"""A planted failure with twelve steps, minimised on a real cluster within the budget."""
 
 import json
 import subprocess
@@ -36,11 +36,11 @@ faults:
   - {at: 50s, for: 2s, kind: latency, link: "client(b) -> broker", delay: 30ms}
 slo: ["lost == 0", "produce.success >= 99%", "produce.gap < 2s"]
 """
-BUDGET = "15m"  # the speed that is promised, on two cores
+BUDGET = "15m"  # The documented duration on two cores.
 
 
 def test_twelve_steps_become_two_at_most(aftershock: Any) -> None:
-    """The pause is found among eleven faults that do no harm, by the SLO that it broke, and nothing is left behind."""
+    """The pause is isolated among eleven harmless faults, by the SLO that it violates, and nothing remains."""
     command = aftershock(TWELVE, "--seed", "7")
     code, _ = command.finish()
     run = command.run_dir

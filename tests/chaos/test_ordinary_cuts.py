@@ -1,4 +1,4 @@
-"""Cuts as they happen to anybody fail no correct client: whatever was owed to it, it got, or the rule is wrong."""
+"""Ordinary cuts fail no correct client: every obligation is met, or the rule is wrong."""
 
 from typing import Any
 
@@ -38,6 +38,6 @@ slo:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(50))
-def test_an_ordinary_cut(chaos: Any, seed: int) -> None:
+def test_an_ordinary_cut_fails_no_correct_client(chaos: Any, seed: int) -> None:
     """Fifty draws of the cut and of its length, on the same warm cluster."""
     chaos.run(PLAN, seed=seed)

@@ -1,4 +1,4 @@
-"""The product through pytest: chaos tests of somebody's suite, two at a time, on real clusters."""
+"""The product through pytest: chaos tests of a foreign suite, two at a time, on real clusters."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_fast_enough(chaos): chaos.run("fast-enough.yaml")
 """
 SLOS = {
     "integrity": "lost == 0",
-    "too-slow": "produce.latency p50 < 20ms in steady",  # they linger for longer
+    "too-slow": "produce.latency p50 < 20ms in steady",  # Kept clusters exist for longer.
     "fast-enough": "produce.latency p50 < 5s in steady",
 }
 DEADLINE_S = 400
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def runs(told: Told) -> list[dict[str, Any]]:
-    """What each run of the session says of itself."""
+    """Return the facts of each run of the session."""
     return [json.loads((told.folder / "runs" / run["run"] / "run.json").read_text()) for run in told.session["runs"]]
 
 
@@ -62,7 +62,7 @@ def left_behind(clusters: set[str]) -> list[str]:
 
 @pytest.mark.parametrize("workers", [("-n", "2"), pytest.param((), marks=pytest.mark.nightly)], ids=["xdist", "alone"])
 def test_exactly_the_failing_test_fails(folder: Path, workers: tuple[str, ...]) -> None:
-    """One of three: one node id in the terminal, JUnit, --lf and the exit status; nothing of the clusters is left."""
+    """One of three: one node id in the terminal, JUnit, --lf and the exit status; no cluster remains."""
     (folder / "test_suite.py").write_text(SUITE)
     told = run_suite(folder, *workers, deadline_s=DEADLINE_S)
     assert {"test_too_slow"} == told.last_failed
@@ -81,7 +81,7 @@ def test_exactly_the_failing_test_fails(folder: Path, workers: tuple[str, ...]) 
 
 @pytest.mark.nightly
 def test_six_tests_launch_two_clusters_at_most(folder: Path) -> None:
-    """Warm clusters go from test to test and from worker to worker, whatever the verdicts on these short runs are."""
+    """Warm clusters pass from test to test and from worker to worker, whatever the verdicts of these short runs are."""
     short = ["timing.warmup.min=1s", "timing.warmup.max=1s", "timing.steady=2s"]
     tests = [f'def test_{n}(chaos): chaos.run("integrity.yaml", seed={n}, changes={short})\n' for n in range(6)]
     (folder / "test_suite.py").write_text("".join(tests))
@@ -95,7 +95,7 @@ def test_six_tests_launch_two_clusters_at_most(folder: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_cluster_of_a_failed_test_is_kept(folder: Path) -> None:
-    """It stands when pytest has ended, by the commands that the summary names it is found and taken down."""
+    """It runs after pytest has ended, and the commands in the summary find and remove it."""
     (folder / "test_suite.py").write_text('def test_too_slow(chaos): chaos.run("too-slow.yaml")\n')
     told = run_suite(folder, "--aftershock-keep=failed", deadline_s=DEADLINE_S)
     (cluster,) = told.session["kept"]
@@ -108,8 +108,8 @@ def test_the_cluster_of_a_failed_test_is_kept(folder: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_killed_worker_takes_nobody_with_it(folder: Path) -> None:
-    """`kill -9` in mid-load: the suite ends, the next test has a healthy cluster, and nothing is left behind."""
+def test_a_killed_worker_does_not_affect_other_tests(folder: Path) -> None:
+    """SIGKILL during the load: the suite ends, the next test has a healthy cluster, and nothing remains."""
     tests = 'def test_killed(chaos): chaos.run("integrity.yaml")\ndef test_next(chaos): chaos.run("integrity.yaml")\n'
     (folder / "test_suite.py").write_text(tests)
     with session(folder, "-n", "1") as (_, end):
@@ -124,7 +124,9 @@ def test_a_killed_worker_takes_nobody_with_it(folder: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("workers", [("-n", "2"), ()], ids=["xdist", "alone"])
 def test_an_interrupt_leaves_nothing_running(folder: Path, workers: tuple[str, ...]) -> None:
-    """Ctrl-C in mid-load, which a terminal sends to pytest and its workers alike: exit 2, clusters and clients gone."""
+    """SIGINT during the load, which a terminal sends to pytest and its workers alike: exit 2, no clusters and
+    clients.
+    """
     (folder / "test_suite.py").write_text('def test_a(chaos): chaos.run("integrity.yaml")\ndef test_b(): pass\n')
     with session(folder, *workers) as (process, end):
         driver = driver_in_steady(folder)
@@ -139,7 +141,7 @@ def test_an_interrupt_leaves_nothing_running(folder: Path, workers: tuple[str, .
 
 @contextmanager
 def session(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], Told]]]:
-    """A session of pytest that goes on, in a process group of its own; the second value waits for its end."""
+    """Start a pytest session in its own process group; the second value waits for its end."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
     with (folder / "output").open("w") as output:
         process = subprocess.Popen(
@@ -161,7 +163,7 @@ def session(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def driver_in_steady(folder: Path) -> int:
-    """The process that drives the first run, once the load has reached ``steady``."""
+    """Return the process that drives the first run, once the load has reached ``steady``."""
     for _ in _moments(DEADLINE_S):
         for events in folder.glob("runs/*/events.jsonl"):
             if '"phase": "steady"' in events.read_text():

@@ -1,4 +1,4 @@
-"""Random plans on a real cluster: whatever was drawn is healed, and the verdict says why it is what it is."""
+"""Random plans on a real cluster: every fault is healed, and the verdict has reasons."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from aftershock.tests.random_plans import drawable, random_plan
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 CLUSTERS: tuple[dict[str, Any], ...] = ({}, {"disks": {"count": 2}}, {"controllers": 3})
-ELSEWHERE = {"rolling_upgrade"}  # needs the image of another version: shown in tests/chaos/kinds
+ELSEWHERE = {"rolling_upgrade"}  # Upgrades need the image of another version; tests/chaos/kinds covers them.
 LONGEST_MS = 70_000
 PASS, FAIL, INCONCLUSIVE = 0, 1, 2
 
@@ -37,7 +37,9 @@ def plan(seed: int) -> str:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_plans(aftershock: Any, seed: int) -> None:
-    """Ten, each up to a minute of faults, in turns on combined nodes, on bounded disks and on isolated controllers."""
+    """Ten plans of up to a minute of faults each, in turn on combined nodes, on bounded disks and on isolated
+    controllers.
+    """
     command = aftershock(plan(seed), "--seed", str(seed), "--json")
     code, stdout = command.finish()
     assert code in (PASS, FAIL, INCONCLUSIVE)

@@ -1,4 +1,4 @@
-"""A trial, small, on a real cluster: run, judged, told, and not run again."""
+"""A small trial on a real cluster: run, judged, reported, and not run again."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ INCONCLUSIVE = 2
 
 
 def kip(out: Path) -> dict[str, Any]:
-    """What two minutes of it say: they pay for one part."""
+    """Return the output of a two-minute trial, which pays for one part."""
     words = ["kip", "951", "--budget", "2m", "--json", "--out", str(out)]
     command = [sys.executable, "-m", "aftershock.harness.cli", *words]
     ended = subprocess.run(command, stdout=subprocess.PIPE, timeout=DEADLINE_S, check=False)
@@ -25,11 +25,13 @@ def kip(out: Path) -> dict[str, Any]:
 
 
 def test_a_short_trial(tmp_path: Path) -> None:
-    """It shows what the KIP does, says that the rest is unpaid, and goes on from what it has: nothing runs twice."""
+    """It shows the KIP's effect, reports the other parts as unpaid, and continues from its record: no part runs
+    twice.
+    """
     told = kip(tmp_path)
     delayed = next(each for each in told["statements"] if each["id"] == "delay-300")
     assert 6 <= delayed["ours"]["n"] < 40
-    assert delayed["ours"]["high"] < 1, delayed["why"]  # so few moves show the effect, not always its size
+    assert delayed["ours"]["high"] < 1, delayed["why"]  # So few leader moves show the effect, but not always its size.
     assert {"delay-300"} == set(told["runs"])
     assert {"budget 2m"} == set(told["not_run"].values())
     assert told == kip(tmp_path)

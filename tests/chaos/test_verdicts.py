@@ -1,4 +1,4 @@
-"""Runs on a real cluster that end in each verdict, for the reason planted."""
+"""Runs on a real cluster that end in each verdict for a planted reason."""
 
 import json
 import subprocess
@@ -66,7 +66,7 @@ def judge_again(run: Path) -> tuple[int, dict[str, Any]]:
 
 
 def spoil_deliveries(run: Path) -> tuple[list[int], list[int]]:
-    """Delete one consume row and duplicate another; returns both as [producer_id, seq]."""
+    """Delete one consume row and duplicate another; return both as [producer_id, seq]."""
     part = next((run / "outcomes").glob("*consume*.parquet"))
     table = pq.read_table(part)
     lost, doubled = table.slice(100, 1), table.slice(200, 1)
@@ -76,10 +76,10 @@ def spoil_deliveries(run: Path) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("faults", [THREE_KINDS, pytest.param(NINE_KINDS, marks=pytest.mark.nightly)], ids=["3", "9"])
-def test_kinds_bite_heal_and_lose_nothing(aftershock: Any, faults: str) -> None:
-    """Several kinds, two overlapping: each is witnessed, met and healed, and all that was acknowledged is delivered.
+def test_kinds_take_effect_heal_and_lose_no_record(aftershock: Any, faults: str) -> None:
+    """Several kinds, two overlapping: each is witnessed, met and healed, and every acknowledged record is delivered.
 
-    Then the evidence is spoiled: a delivery deleted and another doubled are found, by id.
+    Then the evidence is altered: a deleted and a duplicated delivery are found by id.
     """
     command = aftershock(PLAN + faults + SLOS, "--seed", "3", "--json")
     code, stdout = command.finish()
@@ -101,7 +101,7 @@ def test_kinds_bite_heal_and_lose_nothing(aftershock: Any, faults: str) -> None:
 
 @pytest.mark.nightly
 def test_an_slo_that_is_missed_fails_the_run(aftershock: Any) -> None:
-    """Three replicas behind a proxy acknowledge nothing within a millisecond: exit 1, by that check alone."""
+    """Three replicas behind a proxy acknowledge no record within a millisecond: exit 1, by that check only."""
     command = aftershock(PLAN + 'slo: ["produce.latency p50 < 1ms in steady", "lost == 0"]')
     code, stdout = command.finish()
     assert 1 == code
@@ -113,7 +113,7 @@ def test_an_slo_that_is_missed_fails_the_run(aftershock: Any) -> None:
 
 @pytest.mark.nightly
 def test_a_toxic_that_vanishes_makes_the_run_inconclusive(aftershock: Any) -> None:
-    """Deleted over Toxiproxy's own API while it should be in force: exit 2, and the witness is named."""
+    """The toxic is deleted over Toxiproxy's API while it should be in force: exit 2, and the witness is named."""
     faults = 'faults: [{id: slow, at: 0s, for: 6s, kind: latency, link: "client(a) -> broker", delay: 40ms}]\n'
     command = aftershock(PLAN + faults + 'slo: ["produce.latency p50 < 2s in fault/slow"]')
     command.wait_for("slow: in force")
@@ -134,8 +134,8 @@ def delete_toxic(url: str, proxy: str, name: str) -> None:
 
 
 @pytest.mark.nightly
-def test_a_rehearsal_is_calm(aftershock: Any) -> None:
-    """Nothing is injected: every witness is silent, no undo is owed, and the objectives of the faults' windows hold."""
+def test_a_rehearsal_injects_nothing(aftershock: Any) -> None:
+    """Every witness is negative, no undo is open, and the SLOs of the fault windows hold."""
     faults = """
 faults:
   - {id: slow, at: 0s, for: 4s, kind: latency, link: "client(a) -> broker", delay: 40ms, jitter: 10ms}

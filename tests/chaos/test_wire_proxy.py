@@ -1,4 +1,4 @@
-"""The wire proxy in a run: every client passes it and minds its rules; without it there is no run."""
+"""The wire proxy in a run: every client's traffic passes it and meets its rules; its end is the end of the run."""
 
 import json
 import os
@@ -31,10 +31,11 @@ ARMS = ("theirs", "ours", "kafkas")
 
 
 @pytest.mark.nightly
-def test_every_client_passes_it_and_minds_its_rules(aftershock: Any) -> None:
-    """librdkafka, the reference client and Kafka's own: each loses answers, waits for them, and meets an old broker.
+def test_the_rules_of_the_wire_proxy_affect_every_client(aftershock: Any) -> None:
+    """librdkafka, the reference client and Kafka's own: each loses responses, waits for them, and meets an old
+    broker.
 
-    Each fault is witnessed and met by each of them, and none of them loses or doubles a record.
+    Each fault is witnessed and met by each client, and none of them loses or doubles a record.
     """
     faults = "".join(words.format(arm=arm) for words in (LOST, LATE, OLD) for arm in ARMS)
     command = aftershock(PLAN + faults + SLO, "--seed", "5", "--json")
@@ -47,7 +48,7 @@ def test_every_client_passes_it_and_minds_its_rules(aftershock: Any) -> None:
 
 
 def test_a_run_whose_proxy_dies_is_an_error(aftershock: Any) -> None:
-    """No verdict, a sentence that says what has ended, and nothing left behind."""
+    """No verdict, a message that names the process that ended, and nothing remains."""
     plan = PLAN.replace("      ours: {client: reference}\n      kafkas: {client: java}\n", "")
     command = aftershock(plan + LATE.format(arm="theirs"))
     command.wait_for("steady")

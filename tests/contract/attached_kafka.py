@@ -1,11 +1,12 @@
-"""Somebody else's Kafka, for tests: one node with a listener for each kind of security, behind a Toxiproxy of theirs.
+"""A foreign Kafka for tests: one node with a listener for each kind of security, behind its own Toxiproxy.
 
 ::
 
-    clients ──▶ secure (SASL_SSL), mutual (mTLS), open (SASL_PLAINTEXT), admin (SASL_SSL) ──▶ Toxiproxy ──▶ the broker
-    test ─────▶ back (PLAINTEXT) ────────────────────────────────────────────────────────┘
+    clients ──▶ secure (SASL_SSL), mutual (mTLS), open (SASL_PLAINTEXT), admin (SASL_SSL) ──▶ Toxiproxy ──▶ the
+broker     test ─────▶ back (PLAINTEXT) ────────────────────────────────────────────────────────┘
 
-It carries labels of the test, so that it goes whatever happens; nothing about it is as `aftershock cluster up` does it.
+Its containers have the test's labels, so that they are always removed; in every other respect it differs from a
+cluster of `aftershock cluster up`.
 """
 
 import io
@@ -37,7 +38,7 @@ from aftershock.harness.kafka.settings import topic_ids
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.load.logread import Topic, end_offsets
 
-# what the tests look for everywhere
+# The tests search all output for this secret.
 USER, PASSWORD = "alice", "open-sesame-4711"
 KEY_PASSWORD = "sesame-of-the-key-42"  # noqa: S105
 LISTENERS = {"secure": 9193, "mutual": 9194, "open": 9195, "admin": 9196, "back": 9197}
@@ -59,7 +60,7 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 @dataclass(frozen=True)
 class TheirKafka:
-    """Where it is: ``ports`` on loopback by listener, ``toxiproxy``, and the folder with certificates."""
+    """Addresses: ``ports`` on loopback by listener, ``toxiproxy``, and the folder with certificates."""
 
     ports: dict[str, int]
     toxiproxy: Toxiproxy
@@ -69,14 +70,14 @@ class TheirKafka:
         return f"localhost:{self.ports[listener]}"
 
     def attach(self, listener: str, security: str) -> str:
-        """An ``attach`` section, in YAML's flow style."""
+        """Return an ``attach`` section in YAML's flow style."""
         return (
             f"{{bootstrap: '{self.bootstrap(listener)}', toxiproxy: '{self.toxiproxy.url}', "
             f"proxies: {{theirs-{listener}: 1}}, security: {security}}}"
         )
 
     def security(self, listener: str, mechanism: str = "SCRAM-SHA-512") -> str:
-        """The ``security`` section for a listener."""
+        """Return the ``security`` section for a listener."""
         login = f"mechanism: {mechanism}, user: {USER}, password: '${{KAFKA_PASSWORD}}'"
         ca = f"ca: {self.certificates / 'ca.pem'}"
         ours = f"certificate: {self.certificates / 'client.pem'}, key: {self.certificates / 'client.key'}"
@@ -91,7 +92,9 @@ class TheirKafka:
         return AdminClient({"bootstrap.servers": self.bootstrap("back"), "log_level": 2})
 
     def state(self) -> dict[str, Any]:
-        """All that no run may change: topics by id, the foreign one's end, settings, proxies, toxics."""
+        """Return everything that no run may change: topics by id, the foreign topic's end, settings, proxies,
+        toxics.
+        """
         admin = Admin({BrokerId(1): Address("localhost", self.ports["back"])})
         try:
             ends = end_offsets(self.bootstrap("back"), [Topic("foreign", "", 1)], 20)
@@ -103,7 +106,7 @@ class TheirKafka:
         return {"topics": ids, "foreign": ends, "configs": configs, "proxies": proxies}
 
     def create(self, topic: str, partitions: int = 3) -> None:
-        admin = self.admin()  # it has to outlive what it is asked
+        admin = self.admin()  # The admin client must live until its futures are done.
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
 
     def fill(self, topic: str, records: int) -> None:
@@ -115,7 +118,7 @@ class TheirKafka:
 
 @contextmanager
 def their_kafka(home: Path) -> Iterator[TheirKafka]:
-    """Start it; it is gone when the block is left."""
+    """Run the foreign Kafka until the block ends."""
     certificates(home)
     client = engine.connect()
     run_id = f"theirs-{home.name}"
@@ -135,7 +138,9 @@ def their_kafka(home: Path) -> Iterator[TheirKafka]:
 
 
 def certificates(home: Path) -> None:
-    """An authority, the broker's certificate for localhost, and a client's, all PEM; the client's key is encrypted."""
+    """Create an authority, the broker's certificate for localhost, and a client's, all PEM; the client's key is
+    encrypted.
+    """
     ca, days = home / "ca.pem", ("-days", "2")
     authority = ("-newkey", "rsa:2048", "-nodes", "-keyout", home / "ca.key", "-subj", "/CN=theirs")
     _openssl("req", "-x509", *authority, "-out", ca, *days)
@@ -145,7 +150,7 @@ def certificates(home: Path) -> None:
         _openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
         issuer = ("-CA", ca, "-CAkey", home / "ca.key", "-CAcreateserial", "-extfile", home / "names")
         _openssl("x509", "-req", "-in", request, *issuer, "-out", home / f"{name}.pem", *days)
-    # the one way of encrypting a PEM key that Kafka's Java clients understand (PBES1)
+    # PBES1 is the only encryption of a PEM key that Kafka's Java clients support.
     secret = ("-v1", "PBE-SHA1-3DES", "-passout", f"pass:{KEY_PASSWORD}")
     _openssl("pkcs8", "-topk8", *secret, "-in", home / "client.key", "-out", home / "encrypted.key")
     (home / "encrypted.key").replace(home / "client.key")
@@ -256,7 +261,7 @@ def _tar(files: dict[str, str]) -> bytes:
 
 
 def _await_users(theirs: TheirKafka) -> None:
-    """The broker is up once it has taken both SCRAM credentials."""
+    """Wait until the broker has accepted both SCRAM credentials."""
     wanted = [
         UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
@@ -265,9 +270,9 @@ def _await_users(theirs: TheirKafka) -> None:
 
     def lacking() -> str:
         try:
-            for each in wanted:  # Kafka takes one of a user at a time
+            for each in wanted:  # Kafka accepts one credential of a user at a time.
                 admin.alter_user_scram_credentials([each], request_timeout=3)[USER].result(5)
-        except Exception as error:  # noqa: BLE001  # whatever it is: it is not up yet
+        except Exception as error:  # noqa: BLE001  # Any error means that the broker is not up yet.
             return str(error)
         return ""
 

@@ -1,4 +1,4 @@
-"""One three-rack cluster for all contract tests that only look; tests that break things start their own."""
+"""One three-rack cluster for all contract tests that only read; tests that break a cluster start their own."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -18,7 +18,7 @@ Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
 
 @pytest.fixture(scope="session")
 def launch() -> Launch:
-    """Launches a plan's cluster under a run id of the folder's name; it is gone when the block is left, however."""
+    """Return a context manager that runs a plan's cluster under a run id with the folder's name."""
     client = engine.connect()
 
     @contextmanager

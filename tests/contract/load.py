@@ -1,4 +1,4 @@
-"""Client processes on a cluster: started, stopped and drained as a run does it, without plan or verdict."""
+"""Client processes on a cluster: started, stopped and drained as in a run, without plan or verdict."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ During = Callable[[Fleet], Awaitable[None]]
 
 @dataclass
 class Load:
-    """Clients of one topic. ``rows``: every outcome row, once the load is over; ``read_to``: the ends read to."""
+    """Clients of one topic. ``rows`` has every outcome row, and ``read_to`` the end offsets, once the load is over."""
 
     cluster: Cluster
     home: Path
@@ -68,7 +68,7 @@ class Load:
         return ConsumeAssignment(**(self._common(worker, client, rack) | changes))
 
     def run(self, crew: Sequence[Assignment], seconds: float, during: During | None = None) -> None:
-        """The whole load, ``seconds`` long or as long as ``during`` takes; raises when a worker dies or reads short."""
+        """Run the load for ``seconds`` or as long as ``during`` takes; raise if a worker dies or misses records."""
         self.home.mkdir(parents=True, exist_ok=True)
         asyncio.run(self._run(crew, seconds, during))
         convert(self.home / "spool", self.home / "outcomes")
@@ -89,14 +89,16 @@ class Load:
             await fleet.quit()
 
     def of(self, worker: str, status: str | None = None) -> list[Row]:
-        """The rows of one worker, those of one status if asked for."""
+        """Return the rows of one worker, optionally with one status."""
         return [row for row in self.rows if row["arm"] == worker and status in (None, row["status"])]
 
 
 def new_topic(cluster: Cluster, name: str, partitions: int, led_by: int | None = None, **config: str) -> Topic:
-    """A topic of three replicas, in sync; with ``led_by`` that broker leads every partition, and is preferred to."""
+    """Create a topic of three in-sync replicas; with ``led_by`` that broker leads every partition, as preferred
+    leader.
+    """
     topic_id = cluster.admin.create_topic(name, partitions, 3, config)
-    cluster.await_in_sync(20, [name])  # every broker has heard of it by then
+    cluster.await_in_sync(20, [name])  # Every broker has the topic in its metadata by then.
     if led_by is not None:
         others = [broker for broker in sorted(cluster.nodes) if broker != led_by]
         placed = {(name, number): (led_by, *others) for number in range(partitions)}
@@ -109,7 +111,7 @@ def new_topic(cluster: Cluster, name: str, partitions: int, led_by: int | None =
 
 
 def wait(reached: Callable[[], bool], deadline_s: float = 20.0) -> None:
-    """Until it is so; fails when it isn't in time."""
+    """Wait until the condition holds; fail at the deadline."""
     until_s = time.monotonic() + deadline_s
     while not reached():
         assert time.monotonic() < until_s, "not in time"
@@ -117,12 +119,12 @@ def wait(reached: Callable[[], bool], deadline_s: float = 20.0) -> None:
 
 
 def records(rows: Sequence[Row]) -> list[tuple[int, int]]:
-    """Who sent each, and its number."""
+    """Return producer and number of each record."""
     return [(row["producer_id"], row["seq"]) for row in rows]
 
 
 def out_of_order(rows: Sequence[Row]) -> list[Row]:
-    """Deliveries to one reader whose number is not above the one before of the same producer and partition."""
+    """Return deliveries to one reader whose number is not above the previous one of the same producer and partition."""
     last: dict[tuple[int, int], int] = {}
     wrong = []
     for row in rows:
@@ -133,8 +135,8 @@ def out_of_order(rows: Sequence[Row]) -> list[Row]:
     return wrong
 
 
-def turn(cluster: Cluster, topic: str) -> None:
-    """Every replica list turned by one, and the new first replica made the leader."""
+def rotate_leaders(cluster: Cluster, topic: str) -> None:
+    """Rotate every replica list by one, and make the new first replica the leader."""
     turned = {
         (topic, each.partition): (*each.replicas[1:], each.replicas[0]) for each in cluster.admin.partitions([topic])
     }

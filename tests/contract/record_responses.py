@@ -1,7 +1,7 @@
-"""Records what a real Kafka answers the reference clients: ``python tests/contract/record_responses.py``.
+"""Records responses of a real Kafka to the reference clients: ``python tests/contract/record_responses.py``.
 
-Writes ``real_responses.json`` of the wire tests, which the fuzz test damages: for each API up to EACH answers
-of a three-rack cluster while leaders move, base64 of the message behind its length.
+Writes ``real_responses.json`` of the wire tests, which the fuzz test damages: for each API up to EACH responses of a
+three-rack cluster while leaders move, base64 of the message behind its length.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.launch import images_for, launch
 from aftershock.harness.cluster.topology import ClusterSpec
-from aftershock.tests.contract.load import new_topic, turn
+from aftershock.tests.contract.load import new_topic, rotate_leaders
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
 from aftershock.workloads.kafka.committer.attempts import CommitterSettings
 from aftershock.workloads.kafka.committer.committer import Committer
@@ -34,7 +34,7 @@ TO = Path(__file__).parents[1] / "unit" / "workloads" / "kafka" / "wire" / "real
 
 
 def recording() -> dict[type[Any], dict[bytes, None]]:
-    """From now on, every different answer by the type it is read as."""
+    """Return the list that collects each different response by its message type from now on."""
     heard: dict[type[Any], dict[bytes, None]] = defaultdict(dict)
     decode = codec.decode_response
 
@@ -51,7 +51,7 @@ def _ignore_event(event: str, **details: object) -> None:
 
 
 async def talk(cluster: Cluster) -> None:
-    """A producer, a member of a group and a committer, before and after every leader has moved."""
+    """Run a producer, a member of a group and a committer, before and after every leader has moved."""
     common = {"bootstrap.servers": cluster.bootstrap("b"), "client.rack": "b"}
     producer = Producer(parse(ProducerSettings, common), report=lambda _: None, on_event=_ignore_event)
     grouped = common | {"group.id": "recorded", "auto.offset.reset": "earliest"}
@@ -69,7 +69,7 @@ async def talk(cluster: Cluster) -> None:
         for _ in range(6):
             await consumer.poll(300)
         await consumer.commit()
-        await asyncio.to_thread(turn, cluster, TOPIC)
+        await asyncio.to_thread(rotate_leaders, cluster, TOPIC)
     await asyncio.gather(producer.close(2000), consumer.close(2000), committer.close(2000))
 
 

@@ -1,4 +1,4 @@
-"""The ad-hoc command line on a real kept cluster, from outside; the last test takes that cluster apart."""
+"""The ad-hoc command line on a real kept cluster; the last test destroys that cluster."""
 
 import json
 import re
@@ -70,7 +70,7 @@ class Kept:
         return {line["fault"] for line in read_journal(self.home / "journal.jsonl")}
 
     def await_state(self, fault: str, state: str, for_us: int = 0) -> None:
-        """Wait until the fault has been in this state for so long."""
+        """Wait until the fault has been in this state for the given time."""
         clock = clock_of(self.home)
 
         def lacking() -> str:
@@ -108,7 +108,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 
 
 def test_status_keeps_its_contract(kept: Kept) -> None:
-    """The document of design 5.1: run id, bootstrap by rack, Toxiproxy, brokers, no faults; and the topic is there."""
+    """The documented JSON: run id, bootstrap by rack, Toxiproxy, brokers, no faults; and the topic exists."""
     told = kept.status()
     assert kept.run_id == told["run_id"]
     assert {"admin", "a", "b", "c"} == told["bootstrap"].keys()
@@ -122,8 +122,8 @@ def test_status_keeps_its_contract(kept: Kept) -> None:
     assert ("kept", told["bootstrap"]) == (facts["status"], facts["bootstrap"])
 
 
-def test_dry_run_touches_nothing(kept: Kept) -> None:
-    """Targets, undo and witness on stdout; the journal stays as it was, and no id is used up."""
+def test_a_dry_run_changes_nothing(kept: Kept) -> None:
+    """Targets, undo and witness on stdout; the journal is unchanged, and no id is used up."""
     before = (kept.home / "journal.jsonl").read_bytes(), (kept.home / "events.jsonl").read_bytes()
     ended = kept.do("inject", "pause", "broker=leader of t/0", "--for", "5s", "--dry-run")
     assert 0 == ended.returncode
@@ -132,8 +132,8 @@ def test_dry_run_touches_nothing(kept: Kept) -> None:
     assert before == ((kept.home / "journal.jsonl").read_bytes(), (kept.home / "events.jsonl").read_bytes())
 
 
-def test_interrupted_at_two_seconds(kept: Kept) -> None:
-    """Ctrl-C at 2 s of 5: exit 130, the node runs; `plan from` gives a plan that checks, and it lasts 2 s in there."""
+def test_an_injection_interrupted_at_two_seconds(kept: Kept) -> None:
+    """SIGINT at 2 s of 5: exit 130, the node runs; `plan from` gives a valid plan in which the fault lasts 2 s."""
     injection = kept.begin("pause", "broker=leader of t/0", "--for", "5s")
     kept.await_state("pause-1", "injected", for_us=2_000_000)
     injection.send_signal(signal.SIGINT)
@@ -152,10 +152,10 @@ def test_interrupted_at_two_seconds(kept: Kept) -> None:
     assert 2_000 <= (step.for_ or 0) < 5_000
 
 
-def test_two_at_once_and_a_third_that_fights(kept: Kept) -> None:
-    """Two faults side by side under ids of their own, shown with their holders; a third on a link of one is refused.
+def test_two_faults_at_once_and_a_conflicting_third(kept: Kept) -> None:
+    """Two faults side by side under distinct ids, listed with their holders; a third on the same link is refused.
 
-    So is taking the cluster down under them. Both end witnessed and healed.
+    So is the removal of the cluster. Both faults end witnessed and healed.
     """
     before = kept.begun()
     slow = kept.begin("latency", "link=client(a) <-> broker", "delay=50ms", "jitter=10ms", "--for", "25s")
@@ -182,7 +182,7 @@ def test_two_at_once_and_a_third_that_fights(kept: Kept) -> None:
 
 
 def test_the_watchdog_heals_for_a_killed_injector(kept: Kept) -> None:
-    """kill -9 of an injector while its fault is in force: healed without anybody asking, and `heal` finds nothing."""
+    """SIGKILL of an injector while its fault is in force: the watchdog heals, and `heal` has nothing to do."""
     injection = kept.begin("pause", "broker=2", "--for", "10m")
     fault = "pause-2"
     kept.await_state(fault, "injected")
@@ -194,8 +194,8 @@ def test_the_watchdog_heals_for_a_killed_injector(kept: Kept) -> None:
     assert (0, "nothing to heal\n") == (again.returncode, again.stdout)
 
 
-def test_what_is_not_ours_is_shown(kept: Kept) -> None:
-    """A toxic that no journal accounts for, and a proxy that somebody disabled, are named and left alone."""
+def test_foreign_toxics_and_disabled_proxies_are_listed(kept: Kept) -> None:
+    """A toxic that no journal has, and a proxy that was disabled by hand, are named and not changed."""
     with closing(attach(docker.from_env(), kept.home)) as cluster:
         cluster.toxiproxy.add_toxic("client_c-k1", Toxic("mine", "latency", "upstream", {"latency": 1}))
         cluster.toxiproxy.enable("client_c-k2", enabled=False)
@@ -217,8 +217,8 @@ def test_what_is_not_ours_is_shown(kept: Kept) -> None:
         (["pause", "broker=1"], "a pause needs `for`"),
     ],
 )
-def test_bad_words_touch_nothing(kept: Kept, arguments: list[str], expected: str) -> None:
-    """What is wrong is said in a sentence, exit 3, and no fault begins."""
+def test_invalid_arguments_change_nothing(kept: Kept, arguments: list[str], expected: str) -> None:
+    """An error, exit 3, and no fault."""
     before = kept.begun()
     ended = kept.do("inject", *arguments)
     assert (3, "") == (ended.returncode, ended.stdout)
@@ -226,8 +226,8 @@ def test_bad_words_touch_nothing(kept: Kept, arguments: list[str], expected: str
     assert before == kept.begun()
 
 
-def test_an_unknown_run_is_a_sentence(kept: Kept) -> None:
-    """`heal`, `status`, `down` and `inject` of a run that nobody knows: exit 3, and the cluster there is left alone."""
+def test_an_unknown_run_is_a_clear_error(kept: Kept) -> None:
+    """`heal`, `status`, `down` and `inject` of an unknown run: exit 3, and the existing cluster is not changed."""
     unknown = Kept("20200101-000000-nobody-0000", kept.out)
     for arguments in (["heal"], ["cluster", "status"], ["cluster", "down"], ["inject", "pause", "broker=1"]):
         ended = unknown.do(*arguments)
@@ -236,10 +236,10 @@ def test_an_unknown_run_is_a_sentence(kept: Kept) -> None:
     assert kept.healthy()
 
 
-def test_up_interrupted_leaves_nothing(kept: Kept, tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a launch: exit 130, no container, network or volume of it, and its folder says so.
+def test_an_interrupted_up_leaves_nothing(kept: Kept, tmp_path: Path) -> None:
+    """SIGINT during a launch: exit 130, no container, network or volume, and its folder records the interrupt.
 
-    The other kept cluster was announced, and is left alone.
+    The other kept cluster is announced, and not changed.
     """
     (tmp_path / "spec.yaml").write_text("cluster: {racks: {a: 1}}\n")
     launching = subprocess.Popen(
@@ -257,7 +257,7 @@ def test_up_interrupted_leaves_nothing(kept: Kept, tmp_path: Path) -> None:
         assert "" == still_lacking(lacking, DEADLINE_S)
         launching.send_signal(signal.SIGINT)
         stdout, stderr = launching.communicate(timeout=DEADLINE_S)
-    except BaseException:  # nothing may be kept behind, also where the interrupt did not end the launch
+    except BaseException:  # No cluster may stay, even if the interrupt did not end the launch.
         launching.kill()
         launching.communicate()
         for home in (tmp_path / "runs").glob("*"):
@@ -267,12 +267,12 @@ def test_up_interrupted_leaves_nothing(kept: Kept, tmp_path: Path) -> None:
     assert (130, "") == (launching.returncode, stdout), stderr
     assert [] == left_of(home.name)
     assert "interrupted" == json.loads((home / "run.json").read_text())["status"]
-    assert re.search(f"another kept cluster is up too: .*{kept.run_id}", stderr)
+    assert re.search(f"other kept clusters are running: .*{kept.run_id}", stderr)
     assert kept.healthy()
 
 
-def test_half_a_cluster_is_a_sentence_and_goes(kept: Kept) -> None:
-    """Without its Toxiproxy: `status` and `inject` say what is missing and what to do, and `down` leaves nothing."""
+def test_a_cluster_without_toxiproxy_is_an_error_and_can_be_removed(kept: Kept) -> None:
+    """`status` and `inject` name the missing part and the remedy, and `down` removes the rest."""
     docker.from_env().containers.get(f"aftershock-{kept.run_id}-toxiproxy").remove(force=True)
     for arguments in (["cluster", "status", "--json"], ["inject", "pause", "broker=1", "--for", "5s"]):
         ended = kept.do(*arguments)

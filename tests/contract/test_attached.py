@@ -1,7 +1,7 @@
-"""Bring your own cluster: plans on a Kafka that we did not start, over each kind of security, secrets kept.
+"""Plans on a Kafka that the harness did not start, over each kind of security, without leaking secrets.
 
-What is theirs must be as before: other topics, records that were there, proxies, settings. And the secrets are looked
-for in every byte that a run leaves or prints.
+Everything foreign must be unchanged: other topics, earlier records, proxies, settings. Every byte that a run writes
+or prints is searched for the secrets.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ def environment() -> dict[str, str]:
 
 
 def written(theirs: TheirKafka, home: Path, listener: str, mechanism: str = "SCRAM-SHA-512", **said: str) -> Path:
-    """A plan file for one listener of theirs."""
+    """Write a plan file for one listener."""
     said = {"attach": theirs.attach(listener, theirs.security(listener, mechanism)), "fresh": ""} | said
     plan = home / "plan.yaml"
     plan.write_text(PLAN.format(**{"arms": TWO_ARMS, "faults": f"[{LATENCY}]"} | said))
@@ -86,7 +86,7 @@ def written(theirs: TheirKafka, home: Path, listener: str, mechanism: str = "SCR
 
 
 def performed(plan: Path, home: Path, *options: str, **variables: str) -> tuple[Path, str]:
-    """Run it through the command line; its run directory, and all that it printed. It must PASS."""
+    """Run the plan, which must PASS; return its run directory and all its output."""
     words = [*command(plan, home / "runs", "run"), *options]
     with_these = environment() | variables
     done = subprocess.run(words, env=with_these, capture_output=True, text=True, timeout=240, check=False)
@@ -97,7 +97,7 @@ def performed(plan: Path, home: Path, *options: str, **variables: str) -> tuple[
 
 
 def leaks(folder: Path, said: str) -> list[str]:
-    """Where a secret stands that should stand nowhere."""
+    """Return the places where a secret occurs."""
     texts = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     texts["what was printed"] = said.encode()
     return [
@@ -111,10 +111,10 @@ def attach_of(theirs: TheirKafka, listener: str, mechanism: str) -> Attach:
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), EVERY)
-async def test_every_door_by_every_way_of_ours(
+async def test_every_listener_by_every_client(
     theirs: TheirKafka, monkeypatch: pytest.MonkeyPatch, listener: str, mechanism: str
 ) -> None:
-    """The blocking connection, the asyncio channel, a probe and librdkafka come in, and see what is there."""
+    """The blocking connection, the asyncio channel, a probe and librdkafka connect and read metadata."""
     for name, secret in SECRETS.items():
         monkeypatch.setenv(name, secret)
     attach = attach_of(theirs, listener, mechanism)
@@ -140,7 +140,7 @@ async def test_every_door_by_every_way_of_ours(
         ("secure", "PLAIN", {"KAFKA_PASSWORD": ""}, "the environment variable KAFKA_PASSWORD"),
     ],
 )
-def test_a_wrong_secret_is_a_sentence_without_it(
+def test_the_error_of_a_wrong_secret_does_not_contain_it(
     theirs: TheirKafka,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -149,7 +149,7 @@ def test_a_wrong_secret_is_a_sentence_without_it(
     wrong: dict[str, str],
     why: str,
 ) -> None:
-    """It is told before anything is sent, and repeats nothing that could be a secret."""
+    """The error comes before any record is sent."""
     for name, secret in (SECRETS | wrong).items():
         monkeypatch.setenv(name, secret)
     card = AttachmentDescriptor("run", attach_of(theirs, listener, mechanism), ("orders",), ())
@@ -158,7 +158,7 @@ def test_a_wrong_secret_is_a_sentence_without_it(
     assert "not-it-0815" not in str(refused.value)
 
 
-def test_a_run_that_is_not_let_in_keeps_the_secret(theirs: TheirKafka, tmp_path: Path) -> None:
+def test_a_failed_login_does_not_leak_the_secret(theirs: TheirKafka, tmp_path: Path) -> None:
     """Through the command line: an error, its reason in the run directory, and the wrong password nowhere."""
     plan = written(theirs, tmp_path, "secure")
     done = subprocess.run(
@@ -174,14 +174,14 @@ def test_a_run_that_is_not_let_in_keeps_the_secret(theirs: TheirKafka, tmp_path:
     assert [] == leaks(tmp_path / "runs", done.stdout + done.stderr)
 
 
-def test_a_broker_with_another_name_is_not_believed(theirs: TheirKafka) -> None:
-    """TLS without an authority that we know: no credentials are sent to whoever that is."""
+def test_an_untrusted_certificate_gets_no_credentials(theirs: TheirKafka) -> None:
+    """TLS with an unknown authority."""
     with pytest.raises(ClusterError, match="certificate verify failed"):
         describe_cluster(theirs.bootstrap("secure"), SecuritySettings(protocol="SSL").resolved())
 
 
-def test_a_plan_runs_on_it_and_leaves_it_as_it_was(theirs: TheirKafka, tmp_path: Path) -> None:
-    """Faults on their proxy and on a topic, over SASL_SSL: PASS, met, healed; no engine is there to start anything."""
+def test_a_plan_leaves_a_foreign_cluster_unchanged(theirs: TheirKafka, tmp_path: Path) -> None:
+    """Faults on their proxy and on a topic, over SASL_SSL: PASS, met, healed; no container engine is available."""
     before = theirs.state()
     fresh = ", {name: fresh, partitions: 2, replication: 1}"
     attach = theirs.attach("secure", theirs.security("secure"))[:-1] + ", create: [fresh], racks: {z: use1-az1}}"
@@ -201,7 +201,7 @@ def test_a_plan_runs_on_it_and_leaves_it_as_it_was(theirs: TheirKafka, tmp_path:
 
 @pytest.mark.parametrize("by", ["heal", pytest.param("watchdog", marks=pytest.mark.nightly)])
 def test_a_killed_runner_is_healed_from_outside(theirs: TheirKafka, tmp_path: Path, by: str) -> None:
-    """SIGKILL while their proxy is shut, which is the only way to their broker: it is opened, our topic deleted."""
+    """SIGKILL while their proxy is disabled, the only path to their broker: it is enabled, our topic deleted."""
     before = theirs.state()
     fresh = ", {name: fresh, partitions: 1, replication: 1}"
     attach = theirs.attach("open", theirs.security("open"))[:-1] + ", create: [fresh]}"
@@ -231,7 +231,7 @@ def test_a_killed_runner_is_healed_from_outside(theirs: TheirKafka, tmp_path: Pa
 def test_a_plan_runs_over_every_kind_of_security(
     theirs: TheirKafka, tmp_path: Path, listener: str, mechanism: str
 ) -> None:
-    """The same plan over each, with every client: PASS, and no secret anywhere."""
+    """The same plan over each, with every client: PASS, and no leaked secret."""
     before = theirs.state()
     run, said = performed(written(theirs, tmp_path, listener, mechanism, arms=FOUR_ARMS), tmp_path, "--allow-exec")
     assert [] == leaks(run, said)

@@ -1,4 +1,6 @@
-"""The launched cluster keeps the topology of the design: racks are real, links are counted, nothing is left behind."""
+"""The launched cluster has the documented topology: racks are isolated, links are counted, and the removal is
+complete.
+"""
 
 import re
 import uuid
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.engine
 
 
 def metadata_through(address: Address) -> set[str]:
-    """The broker addresses that a client sees who asks at ``address``."""
+    """Return the broker addresses in the metadata that a client gets at ``address``."""
     request = MetadataRequest(topics=(), include_topic_authorized_operations=False)
     with Connection(address, 5) as connection:
         response = connection.ask(request)
@@ -34,7 +36,7 @@ def metadata_through(address: Address) -> set[str]:
 
 
 def test_a_client_sees_its_own_racks_addresses(cluster: Cluster) -> None:
-    """Kafka answers for the listener that was asked: clients of rack b get rack b's proxies, and only those."""
+    """Kafka answers for the listener of the request: clients of rack b get rack b's proxies only."""
     for rack in "abc":
         bootstrap = cluster.bootstrap(rack)
         host, port = bootstrap.split(",")[0].split(":")
@@ -42,7 +44,7 @@ def test_a_client_sees_its_own_racks_addresses(cluster: Cluster) -> None:
 
 
 def test_a_node_reaches_other_racks_only_through_toxiproxy(cluster: Cluster) -> None:
-    """k2 is Toxiproxy's address in rack a, its own in rack b; and b2 is no name at all in rack a."""
+    """The name k2 resolves to Toxiproxy in rack a, and to the node in rack b; b2 doesn't resolve in rack a."""
     in_a = cluster.nodes[BrokerId(1)].container.exec_run(["getent", "hosts", "k2", "k1"]).output.decode().split()
     assert cluster.link_address("a", 0).host == in_a[0]
     assert cluster.link_address("a", 0).host not in in_a[2]
@@ -50,7 +52,7 @@ def test_a_node_reaches_other_racks_only_through_toxiproxy(cluster: Cluster) -> 
 
 
 def test_only_toxiproxy_publishes_ports_and_only_on_loopback(cluster: Cluster) -> None:
-    """No broker is reachable around its proxy, and nothing from outside the host."""
+    """No broker can be reached around its proxy, and no port from outside the host."""
     client = docker.from_env()
     for container in client.containers.list(filters={"label": f"{ownership.RUN}={cluster.run_id}"}):
         bound = [b for bindings in container.attrs["NetworkSettings"]["Ports"].values() for b in bindings or ()]
@@ -59,13 +61,13 @@ def test_only_toxiproxy_publishes_ports_and_only_on_loopback(cluster: Cluster) -
 
 
 def test_admin_round_trip(cluster: Cluster) -> None:
-    """Topics, configs, reassignment, election and quorum do what they say, read back from the cluster."""
+    """The effects of topics, configs, reassignment, election and quorum operations are read back from the cluster."""
     admin, topic = cluster.admin, f"t-{uuid.uuid4().hex[:6]}"
     admin.create_topic(topic, 3, 2, {"retention.ms": "60000"})
     cluster.await_in_sync(20, [topic])
     assert "60000" == admin.configs(TOPIC, topic)["retention.ms"]
     admin.alter_configs(TOPIC, topic, {"retention.ms": None, "segment.bytes": "1048576"})
-    # a broker answers from its own copy of the metadata, which follows the controller's by some milliseconds
+    # A broker answers from its own copy of the metadata, which lags the controller's by some milliseconds.
     eventually(lambda: admin.configs(TOPIC, topic)["segment.bytes"] == "1048576")
     assert "60000" != admin.configs(TOPIC, topic)["retention.ms"]
 
@@ -76,7 +78,7 @@ def test_admin_round_trip(cluster: Cluster) -> None:
     moved = [(key, (replicas, replicas[0])) for key, replicas in sorted(rotated.items())]
     eventually(lambda: moved == [((p.topic, p.partition), (p.replicas, p.leader)) for p in admin.partitions([topic])])
     assert frozenset() == admin.reassigning()
-    admin.reassign(dict.fromkeys(rotated))  # nothing to cancel is no error
+    admin.reassign(dict.fromkeys(rotated))  # Cancelling without a reassignment is no error.
 
     assert {1, 2, 3} == set(admin.quorum().voters)
     assert admin.quorum().leader in {1, 2, 3}
@@ -86,15 +88,15 @@ def test_admin_round_trip(cluster: Cluster) -> None:
 
 
 def test_automatic_leader_rebalance_is_off(cluster: Cluster) -> None:
-    """No election but those a plan asks for."""
+    """No election takes place unless a plan requests it."""
     assert "false" == cluster.admin.configs(BROKER, "1")["auto.leader.rebalance.enable"]
 
 
 def test_two_clusters_at_once_and_other_shapes(launch: Launch, cluster: Cluster, tmp_path: Path) -> None:
     """Beside the first cluster: two racks, three brokers, an isolated controller.
 
-    When the broker of rack b dies, its connections close and are counted: replication and controller traffic did cross
-    the proxies. Afterwards nothing of the second cluster is left.
+    When the broker of rack b dies, its connections close and their bytes are counted: replication and controller
+    traffic crossed the proxies. Afterwards the second cluster is removed completely.
     """
     plan = ClusterPlan(racks={"a": 2, "b": 1}, controllers=1)
     with launch(plan, tmp_path) as other:
@@ -102,7 +104,7 @@ def test_two_clusters_at_once_and_other_shapes(launch: Launch, cluster: Cluster,
         assert (11,) == other.admin.quorum().voters
         assert other.admin.cluster_id() != cluster.admin.cluster_id()
         run_id = other.run_id
-        # new replicas are in sync only once they have fetched, k3's from rack a and rack a's from k3
+        # A new replica is in sync only after a fetch: k3 fetches from rack a, and rack a from k3.
         other.admin.create_topic("moved", 3, 1, {})
         other.await_in_sync(20, ["moved"])
         other.admin.reassign({("moved", partition): (1, 2, 3) for partition in range(3)})
@@ -114,8 +116,8 @@ def test_two_clusters_at_once_and_other_shapes(launch: Launch, cluster: Cluster,
     assert left_of(cluster.run_id)
 
 
-def test_a_broker_that_dies_at_boot_is_named_with_its_last_words(launch: Launch, tmp_path: Path) -> None:
-    """A configuration Kafka refuses: the error names the node and shows Kafka's own reason, and nothing is left."""
+def test_a_broker_that_dies_at_boot_is_named_with_its_log(launch: Launch, tmp_path: Path) -> None:
+    """Kafka refuses a configuration: the error has the node and Kafka's reason, and no container remains."""
     plan = ClusterPlan(racks={"a": 1}, config={"num.io.threads": "none"})
     with pytest.raises(ClusterError) as raised, launch(plan, tmp_path):
         pass
@@ -124,7 +126,7 @@ def test_a_broker_that_dies_at_boot_is_named_with_its_last_words(launch: Launch,
 
 
 def counted(cluster: Cluster) -> set[str]:
-    """Channels and source racks with bytes counted: {"controller_b", …}."""
+    """Return channels and source racks with bytes counted: {"controller_b", …}."""
     return {proxy.rpartition("-")[0] for (proxy, _), n in cluster.toxiproxy.received_bytes().items() if n}
 
 
@@ -134,9 +136,9 @@ def eventually(true: Callable[[], bool], deadline_s: float = 20) -> None:
 
 
 def test_any_process_can_attach(launch: Launch, tmp_path: Path) -> None:
-    """A launched cluster is found again by its home alone: same addresses, same nodes, and its nodes obey.
+    """A process attaches to a launched cluster by its home: same addresses and nodes, and operations work.
 
-    Whatever is missing of it is named.
+    The error of an incomplete home names the missing part.
     """
     client = docker.from_env()
     with launch(ClusterPlan(racks={"b": 1, "a": 1}), tmp_path) as cluster:
@@ -154,8 +156,8 @@ def test_any_process_can_attach(launch: Launch, tmp_path: Path) -> None:
         attach(client, tmp_path)
 
 
-def test_logs_are_collected_as_far_as_there_are_any(cluster: Cluster, tmp_path: Path) -> None:
-    """Each node's output is in a file of its name, cut at a moment if one is given; nobody's cluster has no logs."""
+def test_logs_of_every_node_are_collected(cluster: Cluster, tmp_path: Path) -> None:
+    """One file for each node, from a given time if requested; an attached cluster has no logs."""
     client = docker.from_env()
     collect_logs(client, cluster.run_id, tmp_path / "all")
     assert {"k1.log", "k2.log", "k3.log"} == {path.name for path in (tmp_path / "all").iterdir()}

@@ -1,4 +1,4 @@
-"""A kind of somebody else's package: installed, listed, validated, run on a real cluster."""
+"""A fault kind of an external package: installed, listed, validated, run on a real cluster."""
 
 import json
 import os
@@ -37,7 +37,7 @@ py-modules = ["gremlin"]
 
 @dataclass(frozen=True)
 class Installed:
-    """A folder with packages in it, as somebody's environment has them beside ours."""
+    """A folder with packages, as in an environment with external packages beside ours."""
 
     site: Path
     home: Path
@@ -66,7 +66,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     broken.mkdir()
     (broken / "pyproject.toml").write_text(BROKEN)
     (broken / "gremlin.py").write_text("import a_module_that_is_not_there\n")
-    shutil.copytree(PACKAGE, folder / "example")  # setuptools leaves its work beside the sources
+    shutil.copytree(PACKAGE, folder / "example")  # setuptools writes its build files beside the sources.
     site = folder / "site"
     for package in (folder / "example", broken):
         _pip("install", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site), str(package))
@@ -82,8 +82,8 @@ def _pip(*arguments: str) -> None:
     assert 0 == done.returncode, done.stdout
 
 
-def test_it_is_listed(installed: Installed) -> None:
-    """`plan faults` has it in its family with its parameters and its package, and names the one that is broken."""
+def test_an_external_kind_is_listed(installed: Installed) -> None:
+    """`plan faults` has it in its family with its parameters and its package, and names the broken package."""
     listed = installed.aftershock("plan", "faults").stdout
     (entry,) = [block for block in listed.split("\n\n") if block.startswith("doze: ")]
     assert "doze: Pause a node for a moment, repeatedly." == entry.splitlines()[0]
@@ -96,13 +96,13 @@ def test_it_is_listed(installed: Installed) -> None:
     assert "No module named 'a_module_that_is_not_there'" in " ".join(broken.split())
 
 
-def test_it_stays_out_of_our_page(installed: Installed) -> None:
-    """The page of our docs has our own kinds, whatever is installed where it is made."""
+def test_an_external_kind_is_not_in_our_documentation(installed: Installed) -> None:
+    """Whatever is installed where the page is generated."""
     assert "doze" not in installed.aftershock("plan", "faults", "--markdown").stdout
 
 
-def test_it_is_validated(installed: Installed) -> None:
-    """Its words are checked like ours, and the broken package troubles nobody but a plan that uses it."""
+def test_an_external_kind_is_validated(installed: Installed) -> None:
+    """Its parameters are checked like ours, and the broken package affects only a plan that uses it."""
     done = installed.aftershock("plan", "check", "plan.yaml")
     assert (0, "plan.yaml: dozing is a valid plan\n") == (done.returncode, done.stdout)
     (installed.home / "wrong.yaml").write_text(PLAN.replace("nap: 400ms", "nap: 3s, snore: 1"))
@@ -115,10 +115,10 @@ def test_it_is_validated(installed: Installed) -> None:
 
 
 @pytest.mark.engine
-def test_it_runs(installed: Installed) -> None:
-    """On a real cluster: witnessed in each nap, healed, and nothing that can be judged on a busy host but PASSes."""
+def test_an_external_kind_runs(installed: Installed) -> None:
+    """On a real cluster: witnessed in each pause, healed, and every check that a busy host can decide is a PASS."""
     done = installed.aftershock("run", "plan.yaml", "--json")
-    assert done.returncode in (PASS, INCONCLUSIVE)  # a starved host leaves its latency undecided
+    assert done.returncode in (PASS, INCONCLUSIVE)  # On a starved host latency checks are undecided.
     judged = [check for check in json.loads(done.stdout)["checks"] if check["kind"] in ("slo", "integrity", "witness")]
     assert [] == [(check["id"], check["why"]) for check in judged if check["status"] != "PASS"]
     assert "witness" in {check["kind"] for check in judged}

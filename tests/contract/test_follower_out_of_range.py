@@ -1,6 +1,6 @@
 """KIP-392's four cases of an offset that a follower can't serve, by Fetch to the follower itself (docs/KIPS.md).
 
-A consumer with a lease never asks ahead of its position, so no run of a plan meets cases 1, 2 and 4.
+A consumer with a lease never fetches ahead of its position, so no run of a plan meets cases 1, 2 and 4.
 """
 
 from collections.abc import Iterator
@@ -34,14 +34,14 @@ EARLIEST = -2
 
 @pytest.fixture(scope="module")
 def brokers(launch: Launch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three racks, where retention is looked at twice a second."""
+    """Three racks, with retention checks twice a second."""
     with launch(ClusterPlan(config=CONFIG), tmp_path_factory.mktemp("followers")) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def topic(brokers: Cluster, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, led from rack a."""
+    """A topic of the test, led from rack a."""
     name = str(request.node.name)
     create_topic_on(brokers.admin, name, {0: (LEADER, NEAR, FAR)}, {})
     brokers.await_in_sync(30.0, [name])
@@ -59,7 +59,7 @@ def write(cluster: Cluster, topic: str, records: int, acks: str = "all") -> None
 
 
 def answered(cluster: Cluster, topic: str, broker: BrokerId, at: int) -> str:
-    """What a broker answers to a Fetch from there: ``records``, ``nothing``, or its error."""
+    """Return a broker's response to a Fetch at an offset: ``records``, ``nothing``, or the error."""
     try:
         answer: Any = fetch_from(cluster.admin, broker, (topic, 0), at, no_wait=True)
     except AdminError as error:
@@ -68,7 +68,7 @@ def answered(cluster: Cluster, topic: str, broker: BrokerId, at: int) -> str:
 
 
 def becomes(cluster: Cluster, topic: str, broker: BrokerId, at: int, what: str, deadline_s: float) -> None:
-    """Wait until that is what it answers."""
+    """Wait until that is the response."""
 
     def lacking() -> str:
         said = answered(cluster, topic, broker, at)
@@ -79,7 +79,7 @@ def becomes(cluster: Cluster, topic: str, broker: BrokerId, at: int, what: str, 
 
 @contextmanager
 def far_hears_later(cluster: Cluster, delay_ms: int) -> Iterator[None]:
-    """The far follower hears of the leader so much later."""
+    """Delay the far follower's replication."""
     cluster.toxiproxy.add_toxic(FAR_LINK, Toxic(SLOW, "latency", "downstream", {"latency": delay_ms}))
     try:
         yield
@@ -93,7 +93,7 @@ def in_sync(cluster: Cluster, topic: str) -> set[int]:
 
 
 def earliest_from(cluster: Cluster, topic: str, broker: BrokerId) -> ErrorCode:
-    """What a broker answers to whoever asks it where the log begins."""
+    """Return the log start that a broker reports."""
     partition = offsets.ListOffsetsPartition(partition_index=cast("Any", 0), timestamp=cast("Any", EARLIEST))
     asked = offsets.ListOffsetsTopic(name=cast("Any", topic), partitions=(partition,))
     request = offsets.ListOffsetsRequest(replica_id=cast("Any", -1), isolation_level=cast("Any", 0), topics=(asked,))
@@ -101,24 +101,24 @@ def earliest_from(cluster: Cluster, topic: str, broker: BrokerId) -> ErrorCode:
     return error
 
 
-def test_in_the_log_and_uncommitted(brokers: Cluster, topic: str) -> None:
+def test_uncommitted_records_are_not_served(brokers: Cluster, topic: str) -> None:
     """Case 1: the near follower has the records, the far one of the ISR doesn't yet: no error, and no records."""
     last = WRITTEN + 1
     with far_hears_later(brokers, 3_000):
         write(brokers, topic, 2, acks="1")
-        # its last record is out of range as long as the follower lacks it
+        # The last record's offset is out of range until the follower has it.
         becomes(brokers, topic, NEAR, last, "nothing", 2.0)
         assert {LEADER, NEAR, FAR} == in_sync(brokers, topic)
     becomes(brokers, topic, NEAR, last, "records", 10.0)
 
 
-def test_committed_and_not_there_yet(brokers: Cluster, topic: str) -> None:
-    """Case 2: a follower out of the ISR is behind what is committed, and says out of range; the leader has it.
+def test_committed_records_that_the_follower_lacks(brokers: Cluster, topic: str) -> None:
+    """Case 2: a follower out of the ISR lags committed records, and answers out of range; the leader has them.
 
-    Case 4, an offset that nobody has, looks the same from the follower: the leader has to be asked.
+    Case 4, an offset that no broker has, looks the same at the follower: the client must use the leader.
     """
     with far_hears_later(brokers, 20_000):
-        write(brokers, topic, 2, acks="1")  # who has all that there is is never behind
+        write(brokers, topic, 2, acks="1")  # A follower that has every record never lags.
         assert "" == still_lacking(lambda: "" if FAR not in in_sync(brokers, topic) else "in sync", 15.0)
         committed, nobodys = WRITTEN + 1, 1000
         assert ("records", OUT_OF_RANGE) == tuple(answered(brokers, topic, k, committed) for k in (LEADER, FAR))
@@ -126,8 +126,8 @@ def test_committed_and_not_there_yet(brokers: Cluster, topic: str) -> None:
     brokers.await_in_sync(40.0)
 
 
-def test_before_the_start_of_its_log(brokers: Cluster, topic: str) -> None:
-    """Case 3: retention is each broker's own: what a follower has deleted the leader has, and only it says where."""
+def test_an_offset_before_the_followers_log_start(brokers: Cluster, topic: str) -> None:
+    """Case 3: each broker applies retention itself: the leader has records that a follower has deleted."""
     brokers.admin.alter_configs(BROKER, str(NEAR), {"log.retention.ms": "1"})
     try:
         becomes(brokers, topic, NEAR, 0, OUT_OF_RANGE, 20.0)

@@ -1,4 +1,4 @@
-"""The plugin in somebody else's project: a wheel in a fresh environment, a suite with its own `results/`."""
+"""The plugin in a foreign project: a wheel in a fresh environment, a suite with its own `results/`."""
 
 import os
 import shutil
@@ -43,14 +43,14 @@ slo: ["lost == 0"]
 
 @dataclass(frozen=True)
 class Project:
-    """Somebody's project, and the interpreter of their environment."""
+    """A foreign project, and the interpreter of its environment."""
 
     folder: Path
     python: Path
 
     def pytest(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = [str(self.python), "-m", "pytest", *options]
-        # coverage, import paths and options of this session are none of theirs
+        # The project must not inherit coverage, import paths and options of this session.
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
         done = subprocess.run(
             command, cwd=self.folder, env=clean, capture_output=True, text=True, timeout=300, check=False
@@ -61,7 +61,9 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Aftershock's wheel in an environment of its own; what it depends on is lent by ours, which can't be fetched."""
+    """Aftershock's wheel in a separate environment; our environment provides its dependencies, which can't be
+    downloaded.
+    """
     folder = tmp_path_factory.mktemp("foreign")
     fresh = folder / "venv"
     venv.create(fresh, with_pip=False)
@@ -80,7 +82,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def _wheel(folder: Path) -> Path:
-    """Built from a copy: setuptools leaves its work beside the sources."""
+    """Build the wheel from a copy: setuptools writes its build files beside the sources."""
     shutil.copytree(ROOT, folder / "copy", ignore=NOT_OURS)
     _pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(folder / "copy"))
     (wheel,) = folder.glob("*.whl")
@@ -93,20 +95,19 @@ def _pip(*arguments: str) -> None:
     assert 0 == done.returncode, done.stdout
 
 
-def test_a_plain_suite_runs_beside_us(project: Project) -> None:
-    """Their `results` and `tests` are theirs, ours is found within our own package, and nothing of ours is left."""
+def test_a_suite_with_our_package_names_runs(project: Project) -> None:
+    """Their `results` and `tests` are theirs, ours are in our package, and no file of ours remains."""
     done = project.pytest("-k", "not chaos")
     assert (0, True) == (done.returncode, "2 passed" in done.stdout)
     assert not (project.folder / "runs").exists()
 
 
-def test_the_options_are_there(project: Project) -> None:
-    """The wheel brings the entry point: nobody has to name the plugin."""
+def test_the_plugin_is_registered_by_an_entry_point(project: Project) -> None:
     assert "--aftershock-keep={failed}" in project.pytest("--help").stdout
 
 
 def test_collecting_starts_nothing(project: Project) -> None:
-    """Chaos tests are listed without an engine, without a session."""
+    """Chaos tests are listed without an engine and without a session."""
     done = project.pytest("--collect-only", "-q", "-p", "no:xdist")
     assert (0, True) == (done.returncode, "tests/test_theirs.py::test_chaos" in done.stdout)
     assert not (project.folder / "runs").exists()

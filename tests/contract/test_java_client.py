@@ -1,4 +1,6 @@
-"""Kafka's own Java client behind our protocol, on a real cluster: it keeps it, and it leaves nothing behind."""
+"""Kafka's own Java client behind the exec protocol, on a real cluster: it conforms, and its container is always
+removed.
+"""
 
 import asyncio
 import os
@@ -90,13 +92,13 @@ def bench(command: tuple[str, ...], cluster: Cluster) -> Bench:
 
 
 @pytest.mark.parametrize("check", EVERY_CHECK.values(), ids=EVERY_CHECK.keys())
-def test_it_keeps_the_protocol(bench: Bench, check: Check) -> None:
-    """Every check that any client must pass, producing, consuming and committing, with outages that cut every link."""
+def test_the_java_client_conforms(bench: Bench, check: Check) -> None:
+    """Every conformance check, producing, consuming and committing, with outages that cut every link."""
     assert judge(check, bench) == ("ok", "")
 
 
 def containers(client: docker.DockerClient, run_id: str) -> list[str]:
-    """The ids of the run's containers that are running."""
+    """Return the ids of the run's running containers."""
     return [found.id for found in client.containers.list(filters={"label": f"{RUN}={run_id}"}, ignore_removed=True)]
 
 
@@ -105,7 +107,7 @@ def wait_for(lacking: Callable[[], str]) -> None:
 
 
 def test_no_container_outlives_a_worker_that_is_killed(client: docker.DockerClient, tmp_path: Path) -> None:
-    """kill -9 whoever started it: the program goes with it, and so does its container."""
+    """SIGKILL of the worker: the program and its container end as well."""
     run_id = f"contract-{tmp_path.name.lower().replace('_', '-')}"
     image = engine.java_client_image(client, engine.DEFAULT_KAFKA, print).name
     words = java_command(image, labels_of(run_id, tmp_path, keep=False))
@@ -118,8 +120,8 @@ def test_no_container_outlives_a_worker_that_is_killed(client: docker.DockerClie
         remove_run(client, run_id)
 
 
-def test_its_traffic_is_told_by_broker(bench: Bench) -> None:
-    """Once it has sent to every partition, bytes are told for each broker, so that exposure to its links is known."""
+def test_traffic_is_reported_by_broker(bench: Bench) -> None:
+    """After records to every partition, bytes are reported for each broker, which exposure needs."""
     with bench.session() as talk:
         talk.start(bench.producing(bench.topic()))
         for seq in range(200):
@@ -131,20 +133,20 @@ def test_its_traffic_is_told_by_broker(bench: Bench) -> None:
 
 
 def busy(talk: ClientSession) -> set[int]:
-    """The brokers that bytes were last told for, sent and received."""
+    """Return the brokers with bytes sent and received in the last report."""
     return {number for report in talk.reports_of(Traffic)[-1:] for number, both in report.brokers.items() if all(both)}
 
 
 def test_a_setting_that_kafka_does_not_have_is_refused(bench: Bench) -> None:
-    """A typing error is an end with a reason; what is only another client's of Kafka's is passed over."""
+    """A misspelt setting ends the client with a reason; settings of another kind of Kafka client are ignored."""
     with bench.session() as talk:
         talk.start(bench.producing(bench.topic(), settings={"max.poll.records": 5, "batch.size": 1000}))
     with bench.session() as talk, pytest.raises(Violation, match=r"no setting linger\.mss"):
         talk.start(bench.producing(bench.topic(), settings={"linger.mss": 5}))
 
 
-def test_it_reads_whatever_it_waits_for(bench: Bench) -> None:
-    """Waiting for a Kafka that isn't there it fails orders that it has no room for, and ends with its worker."""
+def test_orders_are_read_while_kafka_is_unreachable(bench: Bench) -> None:
+    """Without Kafka the client fails orders beyond its buffer, and ends with its worker."""
     nowhere = bench.producing("nowhere").model_copy(update={"bootstrap": "127.0.0.1:1"})
     with bench.session() as talk:
         talk.order(start_order(nowhere))
@@ -160,15 +162,15 @@ GROUPS = 4
 
 
 def sharing(load: Load, command: tuple[str, ...], rate_per_s: float) -> tuple[Assignment, ...]:
-    """Share groups, and a topic that is written a good deal faster than each of them acknowledges."""
+    """Run share groups, and a topic that is written faster than each group acknowledges."""
     shares = load.commit("shares", "java", command=command, settings=SHARE, rate_per_s=rate_per_s, groups=GROUPS)
     return load.produce("feed", "confluent", rate_per_s=20 + 2 * rate_per_s / GROUPS), shares
 
 
-def test_share_groups_acknowledge_what_they_are_ordered_to(
+def test_share_groups_acknowledge_each_order(
     command: tuple[str, ...], cluster: Cluster, client: docker.DockerClient, tmp_path: Path
 ) -> None:
-    """Every order is acked; and for Kafka's own share consumer just as many records of a group are gone."""
+    """Every order is acked; and Kafka's own share consumer misses exactly as many records of a group."""
     load = Load(cluster, tmp_path, new_topic(cluster, "shared", 6))
     load.run(sharing(load, command, rate_per_s=40), seconds=6)
     assert 40 * 5 < len(load.of("shares"))
@@ -178,7 +180,7 @@ def test_share_groups_acknowledge_what_they_are_ordered_to(
 
 
 def left_to(client: docker.DockerClient, load: Load, group: str) -> list[str]:
-    """What Kafka's own share consumer reads on as a member of that group: a line a record."""
+    """Return what Kafka's own share consumer reads as a member of that group: one line for each record."""
     command = ["/opt/kafka/bin/kafka-console-share-consumer.sh", "--bootstrap-server", load.cluster.bootstrap(RACK)]
     command += ["--topic", load.topic.name, "--group", group, "--timeout-ms", "8000"]
     command += ["--property", "print.value=false", "--property", "print.offset=true"]
@@ -193,10 +195,10 @@ def left_to(client: docker.DockerClient, load: Load, group: str) -> list[str]:
     return [line for line in said.decode().splitlines() if line.startswith("Offset:")]
 
 
-def test_share_groups_go_on_after_an_outage(
+def test_share_groups_continue_after_an_outage(
     bench: Bench, command: tuple[str, ...], cluster: Cluster, tmp_path: Path
 ) -> None:
-    """What meets an outage of every link is left in doubt; what is ordered once they are back is acked."""
+    """Orders during an outage of every link are in doubt; later orders are acked."""
     load = Load(cluster, tmp_path, new_topic(cluster, "shared-on", 6))
     now_us = run_clock(load.origin_ns)
     cut_us = back_us = 0
@@ -217,12 +219,12 @@ def test_share_groups_go_on_after_an_outage(
 
 
 def statuses(load: Load, since_us: int, until_us: int) -> set[str]:
-    """What became of the commits that were due in that time."""
+    """Return the outcomes of the commits that were due in that time."""
     return {row["status"] for row in load.of("shares") if since_us <= row["intended_us"] < until_us}
 
 
 def test_an_order_without_a_record_fails_and_is_not_in_doubt(bench: Bench) -> None:
-    """Nothing was there to acknowledge until the deadline, so nothing was sent."""
+    """No record arrived before the deadline, so no acknowledgement was sent."""
     with bench.session() as talk:
         talk.start(bench.committing(bench.topic(), settings=SHARE, deadline_ms=500))
         talk.order(commit_order(0, "conformance-conformance-0", 0, 0))
@@ -231,6 +233,6 @@ def test_an_order_without_a_record_fails_and_is_not_in_doubt(bench: Bench) -> No
 
 
 def test_more_share_groups_than_it_has_room_for_are_refused(bench: Bench) -> None:
-    """Each is a consumer with threads of its own, in a small process; so the number is bounded, and told."""
+    """Each group is a consumer with its own threads in a small process, so the number is bounded."""
     with bench.session() as talk, pytest.raises(Violation, match="at most 32 groups"):
         talk.start(bench.committing(bench.topic(), settings=SHARE, groups=33))

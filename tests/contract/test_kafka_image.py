@@ -1,4 +1,4 @@
-"""What the harness relies on in a Kafka image, asserted on whichever one is here: the official one, or ours."""
+"""Properties of a Kafka image that the harness relies on, tested on the present image: the official one, or ours."""
 
 import io
 import tarfile
@@ -72,7 +72,7 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One running node that has been told something in every way there is."""
+    """One running node with configuration from every source."""
     told = {
         "KAFKA_LOG_RETENTION_MINUTES": "77",
         "KAFKA_NUM_IO_THREADS": "4",
@@ -99,7 +99,7 @@ def tar_of(name: str, text: str) -> bytes:
 
 
 def wait_until_started(container: Any, times: int = 1) -> None:
-    """Wait until the node has said that often that it started; a node that ends before is reported with its log."""
+    """Wait until the node has logged that many starts; a node that ends earlier is reported with its log."""
     deadline = time.monotonic() + STARTED_WITHIN_S
     while container.logs().count(b"Kafka Server started") < times:
         container.reload()
@@ -120,7 +120,7 @@ def tool(container: Any, name: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def described(node: Any) -> dict[str, str]:
-    """The node's configuration as Kafka itself describes it (DescribeConfigs)."""
+    """Return the node's configuration from DescribeConfigs."""
     lines = tool(node, "configs", "--describe", "--all", "--entity-type", "brokers", "--entity-name", "1").splitlines()
     return dict(line.split()[0].split("=", 1) for line in lines if "=" in line and "sensitive=" in line)
 
@@ -136,12 +136,12 @@ def described(node: Any) -> dict[str, str]:
     ],
 )
 def test_configuration_reaches_the_node(described: dict[str, str], key: str, expected: str, source: str) -> None:
-    """What is given in the environment, a mounted file or an argument is what DescribeConfigs says."""
+    """From the environment, a mounted file or an argument to DescribeConfigs."""
     assert described[key] == expected, f"{key} should have come from {source}"
 
 
 def test_names_are_mapped_and_jvm_settings_are_not_properties(node: Any) -> None:
-    """`__` is an underscore, `___` a dash; variables that are meant for the JVM or the log don't become properties."""
+    """`__` is an underscore, `___` a dash; variables for the JVM or the log don't become properties."""
     written = output(node, "cat", "/opt/kafka/config/server.properties")
 
     assert "aftershock.snake_case.dashed-key=kept" in written
@@ -149,7 +149,7 @@ def test_names_are_mapped_and_jvm_settings_are_not_properties(node: Any) -> None
 
 
 def test_the_jvm_is_process_1_with_the_flags_it_was_given(node: Any) -> None:
-    """KAFKA_HEAP_OPTS, KAFKA_JVM_PERFORMANCE_OPTS and KAFKA_OPTS arrive, and signals reach the JVM itself."""
+    """KAFKA_HEAP_OPTS, KAFKA_JVM_PERFORMANCE_OPTS and KAFKA_OPTS are applied, and signals reach the JVM itself."""
     words = output(node, "cat", "/proc/1/cmdline").split("\0")
 
     assert words[0].endswith("java")
@@ -157,8 +157,8 @@ def test_the_jvm_is_process_1_with_the_flags_it_was_given(node: Any) -> None:
 
 
 def test_log_levels_come_from_the_environment(node: Any) -> None:
-    """KAFKA_LOG4J_LOGGERS turns a chatty logger off, and no other. (A *root* level set this way silences the node:
-    Kafka's own setup drops the root logger's appenders with it, in 4.3.1. The harness never sets one.)
+    """KAFKA_LOG4J_LOGGERS sets the level of one logger, and of no other. (A *root* level set this way silences the
+    node: Kafka's own setup drops the root logger's appenders with it, in 4.3.1. The harness never sets one.)
     """
     log = node.logs()
 
@@ -167,15 +167,15 @@ def test_log_levels_come_from_the_environment(node: Any) -> None:
     assert "kafka.cluster" in output(node, "cat", "/opt/kafka/config/log4j2.yaml")
 
 
-def test_it_runs_as_a_user_that_may_write_where_it_must(node: Any) -> None:
-    """The node is not root, and every directory of the contract is its own to write."""
+def test_the_user_is_not_root_and_can_write_its_directories(node: Any) -> None:
+    """Every directory of the contract belongs to the user."""
     assert output(node, "id", "-u").strip() == "1000"
     for folder in ("/var/lib/kafka/data", "/etc/kafka/secrets", "/mnt/shared/config", "/opt/kafka/config"):
         output(node, "test", "-w", folder)
 
 
 def test_the_tools_are_there_and_can_be_run(node: Any) -> None:
-    """Each tool the harness or its user may call has its script, executable."""
+    """Each tool that the harness or its user may call has an executable script."""
     scripts = output(node, "ls", "/opt/kafka/bin").split()
 
     assert {f"kafka-{name}.sh" for name in TOOLS} <= set(scripts)
@@ -184,14 +184,14 @@ def test_the_tools_are_there_and_can_be_run(node: Any) -> None:
 
 
 def test_the_scripts_of_our_table_find_their_classes(node: Any) -> None:
-    """A tool that needs no broker prints its own help: script, class path and class fit together."""
+    """A tool that needs no broker prints its help: script, class path and class fit together."""
     for name in ("get-offsets", "reassign-partitions", "topics", "verifiable-producer", "share-groups"):
         _, text = node.exec_run([f"/opt/kafka/bin/kafka-{name}.sh", "--help"])
         assert b"--bootstrap-server" in text, text.decode()
 
 
 def test_jmx_answers(node: Any) -> None:
-    """With KAFKA_JMX_PORT set, Kafka's own JMX tool reads an MBean from that port."""
+    """With KAFKA_JMX_PORT set, Kafka's JMX tool reads an MBean from that port."""
     text = output(
         node,
         "/opt/kafka/bin/kafka-jmx.sh",
@@ -206,7 +206,7 @@ def test_jmx_answers(node: Any) -> None:
 
 
 def test_sigterm_is_a_controlled_shutdown_and_a_restart_keeps_the_data(boot: Boot) -> None:
-    """Stopped by SIGTERM the node leaves in good order; started again it has its formatted log and the topic."""
+    """SIGTERM stops the node in a controlled way; after a restart it has its formatted log and the topic."""
     container = boot(NODE)
     wait_until_started(container)
     tool(container, "topics", "--create", "--topic", "kept", "--partitions", "2")
@@ -220,8 +220,8 @@ def test_sigterm_is_a_controlled_shutdown_and_a_restart_keeps_the_data(boot: Boo
     assert "kept" in tool(container, "topics", "--list").split()
 
 
-def test_without_a_property_it_is_a_node_of_its_own_with_the_default_cluster_id(boot: Boot) -> None:
-    """No KAFKA_ property at all: the image's defaults make one combined node, under the well-known cluster id."""
+def test_without_properties_it_is_a_combined_node(boot: Boot) -> None:
+    """Without any KAFKA_ property the image's defaults make one combined node with the well-known cluster id."""
     container = boot({"KAFKA_HEAP_OPTS": "-Xmx256m"})
     wait_until_started(container)
 
@@ -230,7 +230,7 @@ def test_without_a_property_it_is_a_node_of_its_own_with_the_default_cluster_id(
 
 
 def test_a_contradiction_ends_the_container_with_a_message(boot: Boot) -> None:
-    """A controller that advertises listeners is refused before any JVM runs, and the log says why."""
+    """A controller with advertised listeners is refused before the JVM starts, and the log has the reason."""
     container = boot(NODE | {"KAFKA_PROCESS_ROLES": "controller"})
 
     assert container.wait(timeout=60)["StatusCode"] != 0

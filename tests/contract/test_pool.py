@@ -1,4 +1,4 @@
-"""Leases of real clusters: whatever a lessee leaves behind, the next one finds a cluster as new, or a new one."""
+"""Leases of real clusters: whatever a lessee leaves behind, the next lessee gets a clean cluster or a new one."""
 
 import time
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool(folder: Path) -> Iterator[Pool]:
-    """A pool of one; when it is closed, nothing of it is left on the engine."""
+    """A pool of one; after its close no container of it is on the engine."""
     pool = Pool(folder, ownership.owner(), 1)
     yield pool
     pool.close(print)
@@ -74,7 +74,7 @@ def pool(folder: Path) -> Iterator[Pool]:
 
 
 def break_everything(cluster: Cluster) -> None:
-    """A toxic, a closed proxy, a frozen node, a killed node, and so no quorum either."""
+    """Add a toxic, disable a proxy, freeze a node, kill a node, and so break the quorum."""
     cluster.toxiproxy.add_toxic("client_a-k1", Toxic("t", "latency", "upstream", {"latency": 500}))
     cluster.toxiproxy.enable("replication_a-k2", enabled=False)
     cluster.nodes[K1].pause()
@@ -92,10 +92,10 @@ def as_new(cluster: Cluster) -> None:
         assert set(partition.isr) == set(partition.replicas)
 
 
-def test_the_next_lease_gets_the_same_cluster_as_new(pool: Pool) -> None:
-    """Nodes, links, topics, and groups of both protocols whose members were killed a moment ago: all mended at the end.
+def test_the_next_lease_gets_the_same_cluster_restored(pool: Pool) -> None:
+    """Nodes, links, topics, and groups of both protocols whose members were killed a moment ago are restored.
 
-    The lines tell what was still broken. Unchanged, the cluster serves again: a topic of the same name is a new one.
+    The log names what was still broken. The same cluster serves again: a topic of the same name is a new topic.
     """
     said: list[str] = []
     with pool.lease(SPEC, "breaks", said.append) as leased:
@@ -114,10 +114,12 @@ def test_the_next_lease_gets_the_same_cluster_as_new(pool: Pool) -> None:
         again.cluster.admin.create_topic("orders", 1, 1, {})
 
 
-def test_leaders_go_home_and_a_move_is_called_off(pool: Pool) -> None:
-    """Internal topics outlive a lease: a move of their replicas that can't end is cancelled, and they are well led.
+def test_leaders_are_restored_and_a_reassignment_is_cancelled(pool: Pool) -> None:
+    """Internal topics outlive a lease: a reassignment that can't finish is cancelled, and preferred leaders are
+    elected.
 
-    The move waits for a dead broker, so the step that cancels is asked by itself; the rest is the lease's end.
+    The reassignment waits for a dead broker, so the test calls the cancelling step itself; the end of the lease does
+    the rest.
     """
     with pool.lease(SPEC, "moves", print) as leased:
         admin, nodes = leased.cluster.admin, leased.cluster.nodes
@@ -135,7 +137,7 @@ def test_leaders_go_home_and_a_move_is_called_off(pool: Pool) -> None:
 
 
 def test_a_killed_lessees_faults_are_healed_by_the_next(pool: Pool, folder: Path, tmp_path: Path) -> None:
-    """kill -9 with a fault in force: the same cluster, as new, and the dead run's journal says that it was healed."""
+    """SIGKILL with a fault in force: the same cluster is restored, and the dead run's journal has the heal."""
     run = RunDir.create(tmp_path, "test", 7, "pytest")
     with Child(LESSEE, str(folder), ownership.owner(), str(run.path)) as victim:
         cluster = victim.line()
@@ -148,8 +150,8 @@ def test_a_killed_lessees_faults_are_healed_by_the_next(pool: Pool, folder: Path
     assert [] == open_faults(lines)
 
 
-def test_what_is_clean_is_proven_so_in_a_moment(pool: Pool) -> None:
-    """An untouched cluster is leased twice; how long that took is printed, for whoever wonders about a slow suite."""
+def test_an_untouched_cluster_is_leased_again_quickly(pool: Pool) -> None:
+    """The duration is printed, as a help for the analysis of slow suites."""
     with pool.lease(SPEC, "first", print) as leased:
         cluster, started_s = leased.cluster.run_id, time.monotonic()
     restored_s = time.monotonic()
@@ -158,8 +160,8 @@ def test_what_is_clean_is_proven_so_in_a_moment(pool: Pool) -> None:
         assert cluster == leased.cluster.run_id
 
 
-def test_a_cluster_past_healing_is_replaced(pool: Pool) -> None:
-    """Without its Toxiproxy no cluster can be proven healthy: destroyed at the end of the lease, and launched anew."""
+def test_a_cluster_without_toxiproxy_is_replaced(pool: Pool) -> None:
+    """It can't be proven healthy: it is destroyed at the end of the lease, and a new one is launched."""
     said: list[str] = []
     client = engine.connect()
     with pool.lease(SPEC, "removes", said.append) as leased:
@@ -173,14 +175,16 @@ def test_a_cluster_past_healing_is_replaced(pool: Pool) -> None:
 
 
 def test_a_kept_cluster_outlives_its_owner(tmp_path: Path) -> None:
-    """Kept for a person to look at: the pool's end, its owner's end and a sweep leave it as the run did."""
+    """Kept for inspection: the end of the pool, the end of its owner and a sweep leave the cluster as the run did."""
     client, run = engine.connect(), RunDir.create(tmp_path, "test", 7, "pytest")
     with Child("input()") as owner:
         pool = Pool(tmp_path / "pool", ownership.owner(owner.pid), 1, keep_dirty=True)
         with pool.lease(SPEC, "failed", print) as leased:
             leased.run(run.path)
             leased.cluster.admin.create_topic("orders", 1, 1, {})
-            leased.cluster.await_in_sync(20, ["orders"])  # known to every broker, whichever is asked later
+            leased.cluster.await_in_sync(
+                20, ["orders"]
+            )  # Every broker must know the topic, since any of them may be read later.
         cluster = pool.keep(run.path)
         pool.close(print)
     assert cluster

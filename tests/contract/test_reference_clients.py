@@ -18,7 +18,7 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.run.assignments import java_command
-from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, turn, wait
+from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, rotate_leaders, wait
 from aftershock.workloads.load.fleet import Fleet
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
@@ -30,7 +30,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @pytest.fixture(scope="module")
 def written(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Load:
-    """Five reference producers, one a codec, and two of confluent-kafka, read by a consumer of each kind."""
+    """Five reference producers, one for each codec, and two of confluent-kafka, read by a consumer of each kind."""
     load = Load(cluster, tmp_path_factory.mktemp("load"), new_topic(cluster, "written", 6))
     ours = [
         load.produce(f"reference-{codec}", "reference", linger_ms=30, settings={"compression.type": codec})
@@ -45,7 +45,7 @@ def written(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Load:
     return load
 
 
-def test_each_reads_what_the_other_wrote(written: Load) -> None:
+def test_both_consumers_read_every_producers_records(written: Load) -> None:
     """Every record of every producer and codec reaches both consumers once, in its partition's order."""
     sent = Counter(records([row for row in written.rows if row["op"] == "produce"]))
     assert 7 * 150 < len(sent)
@@ -55,8 +55,8 @@ def test_each_reads_what_the_other_wrote(written: Load) -> None:
         assert [] == out_of_order(written.of(reader))
 
 
-def test_the_reference_producer_knows_who_took_a_record(written: Load) -> None:
-    """Broker, leader epoch, attempts and offset are those the log has: the confluent consumer read the same places."""
+def test_the_reference_producers_outcomes_match_the_log(written: Load) -> None:
+    """Broker, leader epoch, attempts and offset: the confluent consumer read the records at the same offsets."""
     read = {
         (row["producer_id"], row["seq"]): (row["partition"], row["offset"]) for row in written.of("reads-confluent")
     }
@@ -66,8 +66,8 @@ def test_the_reference_producer_knows_who_took_a_record(written: Load) -> None:
         assert (leaders[row["partition"]], 1) == (row["broker_id"], row["attempts"])
 
 
-def test_offsets_committed_by_one_are_read_by_the_other(written: Load, tmp_path: Path) -> None:
-    """Both groups have committed the end of every partition, as each client left; a second of each begins there."""
+def test_offsets_are_exchanged_between_clients(written: Load, tmp_path: Path) -> None:
+    """Both groups have committed the end of every partition; a second consumer of the other kind starts there."""
     for client in ("reference", "confluent"):
         assert written.read_to == committed(written, f"of-{client}")
     again = Load(written.cluster, tmp_path, written.topic)
@@ -88,7 +88,7 @@ def committed(load: Load, group: str) -> dict[int, int]:
         consumer.close()
 
 
-def test_kafkas_own_tools_read_it(written: Load) -> None:
+def test_kafkas_own_tools_read_the_records(written: Load) -> None:
     """The console consumer prints as many values as were sent; the dump of a log finds every batch valid."""
     total = sum(written.read_to.values())
     command = ["/opt/kafka/bin/kafka-console-consumer.sh", "--topic", "written", "--from-beginning"]
@@ -107,7 +107,7 @@ def test_kafkas_own_tools_read_it(written: Load) -> None:
 
 
 def on_the_host(cluster: Cluster, command: list[str]) -> str:
-    """What a tool of the cluster's own image prints, run where the host's ports are."""
+    """Return the output of a tool of the cluster's image, run in the host's network."""
     client = docker.from_env()
     image = cluster.nodes[BrokerId(1)].container.image
     output: bytes = client.containers.run(
@@ -122,7 +122,7 @@ def on_the_host(cluster: Cluster, command: list[str]) -> str:
 
 
 def test_commits_of_every_client_are_in_the_group(cluster: Cluster, tmp_path: Path) -> None:
-    """What a committer was told is committed can be read back, and is the last it sent: offsets never went back."""
+    """The group has each committer's last acknowledged commit: offsets never went back."""
     load = Load(cluster, tmp_path, new_topic(cluster, "positions", 2))
     crew = {client: load.commit(client, client) for client in ("reference", "confluent")}
     load.run([*crew.values()], seconds=4)
@@ -137,19 +137,19 @@ def test_commits_of_every_client_are_in_the_group(cluster: Cluster, tmp_path: Pa
 
 
 def traffic_of(load: Load, rack: str) -> dict[int, int]:
-    """Broker → bytes that clients of a rack have got from it, by Toxiproxy's counters of closed connections."""
+    """Return broker → bytes that clients of a rack received, by Toxiproxy's counters of closed connections."""
     counted = load.cluster.toxiproxy.received_bytes()
     return {broker: counted.get((f"client_{rack}-k{broker}", "downstream"), 0) for broker in sorted(load.cluster.nodes)}
 
 
 def received_from(fleet: Fleet, broker: int) -> int:
-    """Bytes that the consumer has got from that broker, as of its last report."""
+    """Return the bytes that the consumer has received from that broker, as of its last report."""
     told = fleet.progress().get("near")
     return told.traffic.get(broker, (0, 0))[1] if told else 0
 
 
 def test_a_consumer_reads_in_its_own_rack_and_fails_back(launch: Launch, tmp_path: Path) -> None:
-    """KIP-392: bytes come from rack b's replica alone; when that is killed the leader serves, and nothing is lost."""
+    """KIP-392: bytes come from rack b's replica only; when that is killed the leader serves, and no record is lost."""
     with launch(ClusterPlan(), tmp_path) as cluster:
         topic = new_topic(cluster, "near", 3, led_by=1, **{"min.insync.replicas": "1"})
         calm = Load(cluster, tmp_path / "calm", topic)
@@ -191,14 +191,15 @@ ROTATIONS = 200
 
 
 @pytest.mark.nightly
-def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
-    """An hour's worth of moved leaders: what a reference producer was told is written is there once, in order, read.
+def test_two_hundred_leader_rotations(launch: Launch, tmp_path: Path) -> None:
+    """As many leader moves as in an hour: each acknowledged record of a reference producer is written once, in
+    order, and read.
 
-    Nothing that it called failed is in the log. The next move comes when all that was sent before the last one is done.
-    Not quite every record is acknowledged: where a producer's first batches to a partition meet a leader that goes, the
-    next leader may take a later one for the first (it has no state to compare with), and those before it are refused
-    until their deadline. Moved four times a second, librdkafka doubled 30 of 3,177 records, the reference producer 9 of
-    9,533, and Kafka's own left 157 of 3,177 in doubt.
+    No failed record is in the log. The next move comes when all records sent before the last move are done. Not
+    every record is acknowledged: if a producer's first batches to a partition meet a leader that moves, the next
+    leader may take a later batch for the first (it has no state to compare with), and the batches before it are
+    refused until their deadline. With four moves a second, librdkafka doubled 30 of 3,177 records, the reference
+    producer 9 of 9,533, and Kafka's own left 157 of 3,177 in doubt.
     """
     with launch(ClusterPlan(), tmp_path) as cluster:
         topic = new_topic(cluster, "turning", 12, **{"min.insync.replicas": "2"})
@@ -214,7 +215,7 @@ def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
 
         async def rotate(fleet: Fleet) -> None:
             for _ in range(ROTATIONS):
-                await asyncio.to_thread(turn, cluster, topic.name)
+                await asyncio.to_thread(rotate_leaders, cluster, topic.name)
                 await asyncio.to_thread(wait, caught_up(fleet), 30)
 
         load.run([*crew, *others, *readers], seconds=0, during=rotate)
@@ -233,7 +234,7 @@ def test_two_hundred_rotations(launch: Launch, tmp_path: Path) -> None:
 
 
 def caught_up(fleet: Fleet) -> Callable[[], bool]:
-    """Whether every producer has its answer to all that it had sent when this was called."""
+    """Return a condition: every producer has its answer to all records that it had sent at the time of this call."""
     sent = {worker: told.sent for worker, told in fleet.progress().items() if told.op == "produce"}
 
     def reached() -> bool:
@@ -244,6 +245,6 @@ def caught_up(fleet: Fleet) -> Callable[[], bool]:
 
 
 def java(cluster: Cluster, home: Path) -> tuple[str, ...]:
-    """The command of Kafka's own client."""
+    """Return the command of Kafka's own client."""
     image = engine.java_client_image(engine.connect(), cluster.spec.kafka, print)
     return java_command(image.name, ownership.labels_of(cluster.run_id, home, keep=False))

@@ -1,4 +1,4 @@
-"""A container replaced on a real engine: everything about it but the image, and never nobody in its place."""
+"""Replacement of a container on a real engine: only the image changes, and the node is never without a container."""
 
 import secrets
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def client() -> Iterator[docker.DockerClient]:
 
 @pytest.fixture
 def image(client: docker.DockerClient) -> str:
-    """Any image with a version and a process that waits."""
+    """Return an image with a version and a process that waits."""
     return engine.toxiproxy_image(client, print).name
 
 
@@ -39,7 +39,7 @@ def run_id(client: docker.DockerClient) -> Iterator[str]:
 
 @pytest.fixture
 def node(client: docker.DockerClient, image: str, run_id: str) -> KafkaNode:
-    """A container with all that a node's has: a name, names on a network, a volume, labels, variables, a limit."""
+    """A container with every property of a node's: a name, names on a network, a volume, labels, variables, a limit."""
     marks = {ownership.RUN: run_id, ownership.NODE: "2"}
     name = f"aftershock-{run_id}-k2"
     client.networks.create(name, labels=marks)
@@ -61,10 +61,10 @@ def node(client: docker.DockerClient, image: str, run_id: str) -> KafkaNode:
 
 
 def about(node: KafkaNode) -> dict[str, object]:
-    """What must be the same of both."""
+    """Return the properties that both containers must share."""
     node.container.reload()
     told = node.container.attrs
-    own = node.container.short_id  # the engine names a container by its id as well
+    own = node.container.short_id  # The engine adds the container's id to its names.
     nets = {name: {*net["Aliases"]} - {own} for name, net in told["NetworkSettings"]["Networks"].items()}
     return {
         "name": node.container.name,
@@ -77,8 +77,8 @@ def about(node: KafkaNode) -> dict[str, object]:
     }
 
 
-def test_all_but_the_image_is_as_it_was(node: KafkaNode, image: str) -> None:
-    """Name, labels, environment, names on its networks, volumes, limits, rights: copied; the container is another."""
+def test_everything_but_the_image_is_copied(node: KafkaNode, image: str) -> None:
+    """Name, labels, environment, names on its networks, volumes, limits, rights; the container is another."""
     before, old = about(node), node.container.id
     replace(node, image)
     assert before == about(node)
@@ -86,23 +86,23 @@ def test_all_but_the_image_is_as_it_was(node: KafkaNode, image: str) -> None:
     assert "running" == node.state()
 
 
-def test_a_limit_that_was_put_on_later_stays(node: KafkaNode, image: str) -> None:
-    """The engine's own account is copied, not what was launched."""
+def test_a_limit_that_was_set_later_is_copied(node: KafkaNode, image: str) -> None:
+    """The engine's current settings are copied, not the launch settings."""
     node.container.update(mem_limit="48m", memswap_limit="48m")
     replace(node, image)
     assert 48 * 1_048_576 == about(node)["host"]["Memory"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("how", ["pause", "kill"])
-def test_whatever_state_it_is_in(node: KafkaNode, image: str, how: str) -> None:
-    """A frozen node and a dead one are replaced as well: an undo must not depend on what it finds."""
+def test_a_container_is_replaced_in_any_state(node: KafkaNode, image: str, how: str) -> None:
+    """A frozen node and a dead one are replaced as well: an undo must not depend on the state."""
     getattr(node, how)()
     replace(node, image)
     assert "running" == node.state()
 
 
-def test_whoever_held_the_old_one_sees_the_new(client: docker.DockerClient, node: KafkaNode, image: str) -> None:
-    """Another process that attached before goes on with the one in its place, and may stop and start it."""
+def test_an_attached_process_uses_the_new_container(client: docker.DockerClient, node: KafkaNode, image: str) -> None:
+    """A process that attached before the replacement can stop and start the new container."""
     other = KafkaNode(NODE, client.containers.get(node.container.id))
     replace(node, image)
     assert "running" == other.state()
@@ -112,8 +112,8 @@ def test_whoever_held_the_old_one_sees_the_new(client: docker.DockerClient, node
     assert "running" == node.state()
 
 
-def test_broken_off_half_way(client: docker.DockerClient, node: KafkaNode, image: str) -> None:
-    """Between two containers the old one stands for the node: found by another process, and replaced by it."""
+def test_an_interrupted_replacement_is_completed(client: docker.DockerClient, node: KafkaNode, image: str) -> None:
+    """Between two containers the old one represents the node: another process finds and replaces it."""
     name = str(node.container.name)
     node.container.stop(timeout=5)
     node.container.rename(f"{name}-was-1")
@@ -126,8 +126,8 @@ def test_broken_off_half_way(client: docker.DockerClient, node: KafkaNode, image
     assert (name, "running") == (left.container.name, left.state())
 
 
-def test_an_image_that_is_not_here(node: KafkaNode) -> None:
-    """The engine refuses: said, and the node still stands, to be replaced by what it was."""
+def test_a_missing_image_leaves_the_old_container(node: KafkaNode) -> None:
+    """The engine refuses: an error, and the node still exists and can be replaced by its old image."""
     with pytest.raises(ClusterError, match="can't replace"):
         replace(node, "aftershock/nothing:9.9.9")
     assert "exited" == node.state()
@@ -135,10 +135,10 @@ def test_an_image_that_is_not_here(node: KafkaNode) -> None:
     assert "running" == node.state()
 
 
-def test_the_output_of_both_is_kept(
+def test_the_log_has_the_output_of_both_containers(
     client: docker.DockerClient, node: KafkaNode, image: str, run_id: str, tmp_path: Path
 ) -> None:
-    """One log for the node, what the old one said first."""
+    """The old container's output comes first."""
     replace(node, image)
     replace(node, image)
     collect_logs(client, run_id, tmp_path)

@@ -1,4 +1,4 @@
-"""Replicas of a real cluster, read one by one: equal, until one byte on one broker's disk is another."""
+"""Replicas of a real cluster, compared one by one: equal, until one byte on one broker's disk changes."""
 
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,10 @@ def prints(rows: list[dict[str, Any]], partition: int) -> dict[int, int]:
     return {row["broker_id"]: row["fingerprint"] for row in rows if row["partition"] == partition}
 
 
-def test_equal_until_one_is_not(cluster: Cluster, topic: Topic, tmp_path: Path) -> None:
-    """Three equal replicas a partition, leader and followers alike; the spoilt one differs, and only there."""
+def test_a_changed_byte_makes_one_replica_differ(cluster: Cluster, topic: Topic, tmp_path: Path) -> None:
+    """Three equal replicas for each partition, leader and followers alike; the damaged one differs in its range
+    only.
+    """
     before = read(cluster, topic, tmp_path / "before")
     assert [None] * 6 == [row["error"] for row in before]
     assert {RECORDS // 2} == {row["records"] for row in before}

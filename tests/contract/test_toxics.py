@@ -1,7 +1,8 @@
-"""What each kind of fault on links relies on in Toxiproxy, measured on a real one between us and an echo.
+"""Properties of Toxiproxy that each kind of fault on links relies on, measured on a real one between client and echo
+server.
 
-The echo listens on the engine's bridge, where the container reaches it. Lower bounds of time are the toxics' own; upper
-bounds are only there to tell two behaviours apart that are seconds from each other.
+The echo server listens on the engine's bridge, where the container reaches it. Lower bounds of time are the toxics'
+own; upper bounds only distinguish two behaviours that are seconds apart.
 """
 
 import socket
@@ -28,11 +29,11 @@ RUN_ID = "contract-toxics"
 LISTEN = 9000
 NAME = "echo"
 BOTH_STREAMS = pytest.mark.parametrize("stream", ["upstream", "downstream"])
-EARLY = 0.98  # timers of two clocks agree that well
+EARLY = 0.98  # Timers of two clocks agree within this time.
 
 
 class Echo:
-    """Sends back what it gets, prefixed by ``mark``; closes when the other side does."""
+    """Sends received data back, prefixed by ``mark``; closes when the peer does."""
 
     def __init__(self, host: str, mark: bytes = b"") -> None:
         self.mark = mark
@@ -60,7 +61,7 @@ class Echo:
 
 
 class Line:
-    """Toxiproxy between us and an echo: ``dial`` as hosts do, over a published port, or ``direct`` to the container."""
+    """Toxiproxy between client and echo server: ``dial`` over a published port, or ``direct`` to the container."""
 
     def __init__(self, api: Toxiproxy, port: int, container: str, bridge: str) -> None:
         self.api = api
@@ -76,13 +77,13 @@ class Line:
         return connection
 
     def clear(self) -> None:
-        """Nothing is on the line and nobody."""
+        """Remove all toxics and connections."""
         self.api.reset()
         while self._dialled:
             self._dialled.pop().close()
 
     def used(self) -> socket.socket:
-        """A connection over which something has gone already."""
+        """Return a connection that has carried data already."""
         connection = self.dial()
         assert b"x" == asked(connection, b"x")
         return connection
@@ -95,7 +96,7 @@ class Line:
 
 
 def asked(connection: socket.socket, data: bytes) -> bytes:
-    """What comes back of it until it is complete or the connection ends."""
+    """Send data; return the response when it is complete or the connection ends."""
     connection.sendall(data)
     return received(connection, len(data))
 
@@ -108,7 +109,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 def silent(connection: socket.socket, for_s: float = 0.5) -> bool:
-    """Whether the connection is open and nothing comes for a while."""
+    """Return whether the connection is open and no data arrives for a while."""
     connection.settimeout(for_s)
     try:
         return connection.recv(1) == b"never"
@@ -157,7 +158,7 @@ def _unanswered(api: Toxiproxy) -> str:
 
 @pytest.fixture
 def line(server: Line) -> Iterator[Line]:
-    """With nothing on it."""
+    """A line without toxics."""
     yield server
     server.clear()
 
@@ -170,13 +171,13 @@ def test_latency_is_pipelined(line: Line, stream: Stream) -> None:
     began_s = time.perf_counter()
     for _ in range(5):
         connection.sendall(b"x")
-        assert silent(connection, 0.02)  # so that each is a piece of its own
+        assert silent(connection, 0.02)  # The pause makes each write a separate piece.
     assert b"xxxxx" == received(connection, 5)
     assert EARLY <= time.perf_counter() - began_s < 4
 
 
-def test_updating_a_toxic_lets_what_it_holds_go_early(line: Line) -> None:
-    """A piece held for a minute is here at once when the delay becomes another minute; the next one is held."""
+def test_updating_a_toxic_releases_held_data(line: Line) -> None:
+    """A piece held for a minute arrives at once when the delay is changed to another minute; the next one is held."""
     line.toxic("latency", "upstream", latency=60_000, jitter=0)
     connection = line.dial()
     connection.sendall(b"x")
@@ -188,8 +189,8 @@ def test_updating_a_toxic_lets_what_it_holds_go_early(line: Line) -> None:
 
 
 @BOTH_STREAMS
-def test_bandwidth_counts_a_connection(line: Line, stream: Stream) -> None:
-    """100 kB over each of two connections take a second at 100 kB/s, both together no longer: the rate isn't shared."""
+def test_bandwidth_is_limited_per_connection(line: Line, stream: Stream) -> None:
+    """100 kB over each of two connections take a second at 100 kB/s, both together no longer."""
     data, both = bytes(100_000), [line.used(), line.used()]
     line.toxic("bandwidth", stream, rate=100)
     threads = [threading.Thread(target=asked, args=(connection, data)) for connection in both]
@@ -197,8 +198,8 @@ def test_bandwidth_counts_a_connection(line: Line, stream: Stream) -> None:
 
 
 @BOTH_STREAMS
-def test_rate_0_stalls_and_the_heal_lets_it_go_on(line: Line, stream: Stream) -> None:
-    """More than any buffer holds: nothing comes of it, and after the heal all of it, in order, over that connection."""
+def test_rate_0_stalls_until_the_heal(line: Line, stream: Stream) -> None:
+    """More data than any buffer holds: none arrives, and after the heal all of it, in order, over that connection."""
     connection, numbers = line.used(), count()
     line.toxic("bandwidth", stream, rate=0)
     data = b"".join(b"%08d" % next(numbers) for _ in range(500_000))
@@ -212,8 +213,8 @@ def test_rate_0_stalls_and_the_heal_lets_it_go_on(line: Line, stream: Stream) ->
 
 
 @BOTH_STREAMS
-def test_rate_0_stalls_connections_made_meanwhile(line: Line, stream: Stream) -> None:
-    """They are accepted, keep silent, and go on after the heal like the others."""
+def test_rate_0_stalls_new_connections(line: Line, stream: Stream) -> None:
+    """They are accepted, stay silent, and continue after the heal like the others."""
     line.toxic("bandwidth", stream, rate=0)
     connection = line.dial()
     connection.sendall(b"held")
@@ -234,8 +235,8 @@ def test_healing_a_timeout_closes_the_connection(line: Line, stream: Stream) -> 
     assert b"new" == asked(line.dial(), b"new")
 
 
-def test_a_timeout_counts_from_what_was_swallowed_last(line: Line) -> None:
-    """Silence for so long closes a connection; data that vanishes starts the clock again."""
+def test_a_timeout_restarts_with_each_dropped_byte(line: Line) -> None:
+    """Silence for that time closes a connection; dropped data restarts the timer."""
     idle, busy = line.used(), line.used()
     line.toxic("timeout", "upstream", timeout=1000)
     began_s = time.perf_counter()
@@ -249,7 +250,7 @@ def test_a_timeout_counts_from_what_was_swallowed_last(line: Line) -> None:
 
 @BOTH_STREAMS
 def test_reset_peer_resets_new_connections_and_closes_old_ones(line: Line, stream: Stream) -> None:
-    """Both when something is sent, not before. A port that Docker forwards on loopback makes of the reset a close."""
+    """Both at the next data, not before. A port that Docker forwards on loopback turns the reset into a close."""
     old = line.used()
     line.toxic("reset_peer", stream, timeout=0)
     new, forwarded = line.dial(direct=True), line.dial()
@@ -262,10 +263,10 @@ def test_reset_peer_resets_new_connections_and_closes_old_ones(line: Line, strea
 
 
 @BOTH_STREAMS
-def test_limit_data_counts_each_connection_from_when_it_met_the_toxic(line: Line, stream: Stream) -> None:
-    """What went before doesn't count; the message that crosses the limit is cut there; the heal ends the counting.
+def test_limit_data_counts_from_the_toxics_start(line: Line, stream: Stream) -> None:
+    """Earlier data doesn't count; the message that crosses the limit is cut there; the heal ends the counting.
 
-    Upstream, whether the echo of what got through comes back before the connection is closed is a race.
+    Upstream, it is a race whether the echo of the passed data arrives before the connection is closed.
     """
     old = line.used()
     line.toxic("limit_data", stream, bytes=1000)
@@ -281,7 +282,7 @@ def test_limit_data_counts_each_connection_from_when_it_met_the_toxic(line: Line
 
 @BOTH_STREAMS
 def test_slow_close_delays_the_end_and_the_heal_ends_the_delay(line: Line, stream: Stream) -> None:
-    """We close our half, the echo then its own, and one of the two ends is passed on late."""
+    """The client closes its half, the echo server then its own, and one of the two closes is passed on late."""
     line.toxic("slow_close", stream, delay=500)
     connection = line.used()
     connection.shutdown(socket.SHUT_WR)
@@ -311,8 +312,8 @@ def test_slicer_halves_until_the_size_is_met(line: Line, stream: Stream) -> None
     assert len(parts) > 4
 
 
-def test_a_redirected_proxy_closes_what_goes_through_it(line: Line) -> None:
-    """New connections find the other end, the toxics stay; told the same again, it keeps its connections."""
+def test_redirecting_a_proxy_closes_its_connections(line: Line) -> None:
+    """New connections reach the other upstream, the toxics stay; a repeated redirect keeps connections."""
     (before,) = line.api.upstreams().values()
     old = line.used()
     line.toxic("latency", "upstream", latency=1, jitter=0)
@@ -331,7 +332,7 @@ def test_a_redirected_proxy_closes_what_goes_through_it(line: Line) -> None:
 
 
 def test_redirecting_a_disabled_proxy_leaves_it_disabled(line: Line) -> None:
-    """So the heal of a misroute doesn't open a door that another fault has shut."""
+    """So the heal of a misroute doesn't enable a proxy that another fault has disabled."""
     (before,) = line.api.upstreams().values()
     line.api.enable(NAME, enabled=False)
     line.api.redirect(NAME, "127.0.0.1:9")

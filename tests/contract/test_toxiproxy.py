@@ -1,4 +1,4 @@
-"""The adapter against a real Toxiproxy: what it sets is read back, and what the server refuses is a sentence."""
+"""The adapter against a real Toxiproxy: settings are read back, and refusals of the server are clear errors."""
 
 import pytest
 
@@ -12,7 +12,7 @@ SLOW = Toxic("slow", "latency", "upstream", {"latency": 5, "jitter": 0})
 
 
 def test_a_toxic_is_added_changed_and_removed(cluster: Cluster) -> None:
-    """Each step is read back; removing what is gone already is no error, so that heals can be repeated."""
+    """Each step is read back; removing a missing toxic is no error, so that heals can be repeated."""
     api = cluster.toxiproxy
     api.add_toxic("client_a-k1", SLOW)
     assert (SLOW,) == api.toxics()["client_a-k1"]
@@ -24,8 +24,8 @@ def test_a_toxic_is_added_changed_and_removed(cluster: Cluster) -> None:
     assert () == api.toxics()["client_a-k1"]
 
 
-def test_refusals_are_sentences(cluster: Cluster) -> None:
-    """An unknown proxy, a toxic that is there already, an update of one that is gone, a server that isn't there."""
+def test_refusals_are_clear_errors(cluster: Cluster) -> None:
+    """An unknown proxy, a duplicate toxic, an update of a missing toxic, an unreachable server."""
     api = cluster.toxiproxy
     with pytest.raises(FaultError, match="client_a-k9"):
         api.add_toxic("client_a-k9", SLOW)
@@ -40,7 +40,7 @@ def test_refusals_are_sentences(cluster: Cluster) -> None:
 
 
 def test_a_proxy_is_disabled_and_enabled(cluster: Cluster) -> None:
-    """Both can be repeated, both are read back, and the toxics on it are there after it all."""
+    """Both can be repeated, both are read back, and its toxics persist."""
     api = cluster.toxiproxy
     api.add_toxic("client_c-k1", SLOW)
     for enabled, shut in ((False, {"client_c-k1"}), (True, set[str]())):
@@ -53,8 +53,8 @@ def test_a_proxy_is_disabled_and_enabled(cluster: Cluster) -> None:
         api.enable("client_a-k9", enabled=False)
 
 
-def test_two_servers_in_one_process_keep_apart(cluster: Cluster) -> None:
-    """The library keeps one address for the whole process; the adapter must not."""
+def test_two_servers_in_one_process_are_independent(cluster: Cluster) -> None:
+    """The library has one address for the whole process; the adapter must not."""
     other = Toxiproxy("127.0.0.1", 9)
     assert "client_a-k1" in cluster.toxiproxy.toxics()
     with pytest.raises(FaultError):

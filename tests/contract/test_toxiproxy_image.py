@@ -1,4 +1,6 @@
-"""What the harness relies on in a Toxiproxy image, asserted on whichever one is here: the official one, or ours."""
+"""Properties of a Toxiproxy image that the harness relies on, tested on the present image: the official one, or
+ours.
+"""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ RECEIVED = r'^toxiproxy_proxy_received_bytes_total\{direction="(\w+)",.*proxy="i
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
-    """A running server; the host's port for each of the container's."""
+    """A running server; the host's port for each of the container's ports."""
     client = engine.connect()
     image = engine.toxiproxy_image(client, print).name
     try:
@@ -40,19 +42,19 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
 
 @pytest.fixture
 def http() -> Iterator[requests.Session]:
-    # the published port is open before the server behind it listens
+    # The published port is open before the server behind it listens.
     with requests.Session() as session:
         session.mount("http://", HTTPAdapter(max_retries=Retry(8, backoff_factor=0.05, allowed_methods=None)))
         yield session
 
 
-def test_it_says_which_version_it_is(ports: dict[str, int], http: requests.Session) -> None:
-    """The server is the version we pin: an unpinned build would be 2.5.0, or call itself "git"."""
+def test_the_server_reports_the_pinned_version(ports: dict[str, int], http: requests.Session) -> None:
+    """An unpinned build would report 2.5.0 or "git"."""
     assert http.get(f"http://127.0.0.1:{ports['8474/tcp']}/version", timeout=5).json() == {"version": engine.TOXIPROXY}
 
 
 def test_bytes_are_counted_by_proxy_and_direction(ports: dict[str, int], http: requests.Session) -> None:
-    """A request through a proxy shows in `-proxy-metrics`, both ways: the witness of exposure rests on it."""
+    """A request through a proxy shows in `-proxy-metrics`, both ways; exposure is measured by them."""
     api = f"http://127.0.0.1:{ports['8474/tcp']}"
     proxy = {"name": "itself", "listen": "0.0.0.0:9000", "upstream": "127.0.0.1:8474"}
     http.post(f"{api}/proxies", json=proxy, timeout=5).raise_for_status()
@@ -61,7 +63,7 @@ def test_bytes_are_counted_by_proxy_and_direction(ports: dict[str, int], http: r
     ).raise_for_status()
 
     def uncounted() -> str:
-        # bytes are counted when the copy of a direction has ended, which is after the answer has reached us
+        # Toxiproxy counts bytes when the copy of a direction has ended, which is after the response has arrived.
         metrics = http.get(f"{api}/metrics", timeout=5).text
         counted = re.findall(RECEIVED, metrics, re.MULTILINE)
         return ", ".join({"upstream", "downstream"} - {direction for direction, count in counted if float(count) > 0})
@@ -69,8 +71,8 @@ def test_bytes_are_counted_by_proxy_and_direction(ports: dict[str, int], http: r
     assert not still_lacking(uncounted, 10)
 
 
-def test_it_serves_all_addresses_by_itself() -> None:
-    """The image's own command is the server on all addresses: `docker run` alone gives a usable Toxiproxy."""
+def test_the_image_listens_on_all_addresses() -> None:
+    """The image's command is the server on all addresses: `docker run` alone gives a usable Toxiproxy."""
     client = engine.connect()
     try:
         config = client.images.get(engine.toxiproxy_image(client, print).name).attrs["Config"]

@@ -1,4 +1,6 @@
-"""Clients of a run for faults to hit, each kind an arm of its own, and one that must not notice: ``spared``."""
+"""Clients of a run as targets of faults: an arm for each kind of client, and one arm, ``spared``, that must not be
+affected.
+"""
 
 import asyncio
 import json
@@ -33,19 +35,21 @@ _FLOWING = 30
 
 @dataclass
 class Work:
-    """What the clients did: their outcome rows by worker, and the events of the run. Filled when they have ended."""
+    """Outcome rows of the clients by worker, and the events of the run; complete when the clients have ended."""
 
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
 
-    def told(self, worker: str, event: str) -> list[dict[str, Any]]:
-        """A worker's events of one sort, in order."""
+    def events_of(self, worker: str, event: str) -> list[dict[str, Any]]:
+        """Return a worker's events with one name, in order."""
         return [line for line in self.events if (line.get("worker"), line["event"]) == (worker, event)]
 
 
 @asynccontextmanager
 async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]:
-    """An arm for each of these clients, sending and reading, from when all flows till the block is left."""
+    """Run an arm for each of these clients, sending and reading, until the block ends; enter it when all records
+    flow.
+    """
     work = Work()
     if not clients:
         yield work
@@ -53,7 +57,7 @@ async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]
     spool = spool_for(stand.cluster.run_id, stand.home)
     (stand.home / "events.jsonl").write_text("")
     crew = [
-        *(told for client in clients for told in _arm(stand, spool.path, client, client)),
+        *(assignment for client in clients for assignment in _arm(stand, spool.path, client, client)),
         _spared(stand, spool.path),
     ]
     try:
@@ -73,7 +77,7 @@ async def at_work(stand: "Stand", clients: Sequence[str]) -> AsyncIterator[Work]
 
 
 def _arm(stand: "Stand", spool: Path, client: str, arm: str) -> list[Assignment]:
-    """What produces and what consumes, in a group of its own whose sessions are short."""
+    """Return producer and consumer; the consumer has its own group with a short session timeout."""
     common = _common(stand, spool, client, arm)
     return [
         ProduceAssignment.model_validate(_of(common, client, f"crew-{arm}-produce") | _LOAD | {"producer_id": 0}),
@@ -122,8 +126,8 @@ def _java(run_id: str, worker: str) -> tuple[str, ...]:
 
 def _await_flow(fleet: Fleet) -> None:
     def lacking() -> str:
-        told = fleet.progress()
-        flowing = [name for name, progress in told.items() if progress.ok >= _FLOWING]
+        progress_by_worker = fleet.progress()
+        flowing = [name for name, progress in progress_by_worker.items() if progress.ok >= _FLOWING]
         return "" if len(flowing) == len(fleet.pids()) else f"{len(flowing)} of {len(fleet.pids())} clients flow"
 
     assert not still_lacking(lacking, _READY_S)

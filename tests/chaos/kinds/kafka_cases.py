@@ -1,4 +1,4 @@
-"""How kinds on Kafka itself are shown: topics, leaders, controllers, settings, records and sessions."""
+"""Cases of faults on Kafka itself: topics, leaders, controllers, settings, records and sessions."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from kio.static.primitive import i32Timedelta
 from aftershock.errors import AdminError
 from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.tests.chaos.kinds.case import Case, Seen
+from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC
 from aftershock.tests.chaos.kinds.process_cases import balanced
 from aftershock.tests.chaos.kinds.stand import Stand
@@ -21,17 +21,17 @@ from aftershock.workloads.kafka.rules.fetch_session import FETCH_SESSION_ID_NOT_
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 
 RECORDS, RECORD_BYTES = 4_000, 1_000
-Effect = Callable[[Seen], None]
+Effect = Callable[[Observation], None]
 
 
-def topic_of(seen: Seen, name: str) -> TopicMetadata:
-    """A topic as a client of rack a is told of it."""
+def topic_of(seen: Observation, name: str) -> TopicMetadata:
+    """Return a topic's metadata as a client of rack a gets it."""
     admin = AdminClient({"bootstrap.servers": seen.stand.cluster.bootstrap("a")})
     return admin.list_topics(name, timeout=10).topics[name]
 
 
-def readable(seen: Seen, name: str) -> int:
-    """How many records a client of rack a can read of a topic's partition 0, from its beginning to its end."""
+def readable(seen: Observation, name: str) -> int:
+    """Return the number of records that a client of rack a can read from partition 0, from its beginning to its end."""
     consumer = Consumer({"bootstrap.servers": seen.stand.cluster.bootstrap("a"), "group.id": "cases"})
     try:
         start, end = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=10)
@@ -45,7 +45,7 @@ def readable(seen: Seen, name: str) -> int:
 
 
 async def put(stand: Stand, name: str, replicas: Mapping[int, tuple[int, ...]], records: int = 0) -> None:
-    """A topic of the case's own, new, with these replicas, and so many records in partition 0."""
+    """Create a topic of the case with these replicas, and so many records in partition 0."""
     await stand.world.delete_topic(name)
     wanted = {partition: tuple(map(BrokerId, ids)) for partition, ids in replicas.items()}
     await stand.world.create_topic(name, wanted, {})
@@ -58,73 +58,73 @@ async def put(stand: Stand, name: str, replicas: Mapping[int, tuple[int, ...]], 
     assert await asyncio.to_thread(producer.flush, 30) == 0
 
 
-async def heavy(stand: Stand) -> None:
-    """A topic with one replica and 4 MB, so that copying it takes its time."""
-    await put(stand, "heavy", {0: (1,)}, RECORDS)
+async def heavy_topic(stand: Stand) -> None:
+    """Create a topic with one replica and 4 MB, so that copying it takes time."""
+    await put(stand, "heavy_topic", {0: (1,)}, RECORDS)
 
 
-async def lone(stand: Stand) -> None:
-    """A topic that broker 1 alone holds."""
-    await put(stand, "lone", {0: (1,)}, 10)
+async def topic_on_broker_1(stand: Stand) -> None:
+    """Create a topic with its only replica on broker 1."""
+    await put(stand, "topic_on_broker_1", {0: (1,)}, 10)
 
 
-async def astray(stand: Stand) -> None:
-    """A topic whose leader isn't its preferred replica any more."""
-    await put(stand, "astray", {0: (1, 2, 3)})
-    await stand.world.reassign({("astray", 0): (BrokerId(2), BrokerId(3), BrokerId(1))})
-    await asyncio.to_thread(stand.cluster.await_in_sync, 30.0, ["astray"])
+async def topic_led_elsewhere(stand: Stand) -> None:
+    """Create a topic whose leader isn't its preferred replica."""
+    await put(stand, "topic_led_elsewhere", {0: (1, 2, 3)})
+    await stand.world.reassign({("topic_led_elsewhere", 0): (BrokerId(2), BrokerId(3), BrokerId(1))})
+    await asyncio.to_thread(stand.cluster.await_in_sync, 30.0, ["topic_led_elsewhere"])
 
 
-async def filled(stand: Stand) -> None:
+async def topic_with_records(stand: Stand) -> None:
     """A topic with some records."""
-    await put(stand, "filled", {0: (1, 2, 3)}, 100)
+    await put(stand, "topic_with_records", {0: (1, 2, 3)}, 100)
 
 
-def leaders_moved(seen: Seen) -> None:
-    """Whoever sent to a leader of before had to learn of another and send again."""
+def leaders_moved(seen: Observation) -> None:
+    """Assert that a client that sent to an old leader learned the new one and sent again."""
     assert seen.slowest_ms("during") > 2 * seen.median_ms("before") + 20
     assert seen.failures("during") == []
 
 
-def held_elsewhere(seen: Seen) -> None:
-    """A client is told of other replicas."""
-    assert {2} == set(topic_of(seen, "lone").partitions[0].replicas)
-    assert 10 == readable(seen, "lone")
+def replicas_changed(seen: Observation) -> None:
+    """Assert that metadata has other replicas."""
+    assert {2} == set(topic_of(seen, "topic_on_broker_1").partitions[0].replicas)
+    assert 10 == readable(seen, "topic_on_broker_1")
 
 
 def nothing_lost(topic: str) -> Effect:
-    """A client reads all that was there, and is told of one replica as before."""
+    """Return an assertion: a client reads all records, and metadata has one replica as before."""
 
-    def effect(seen: Seen) -> None:
+    def effect(seen: Observation) -> None:
         assert RECORDS == readable(seen, topic)
         assert 1 == len(topic_of(seen, topic).partitions[0].replicas)
 
     return effect
 
 
-def fewer_replicas(seen: Seen) -> None:
-    """A client is told of two replicas, and reads all of it."""
-    assert 2 == len(topic_of(seen, "filled").partitions[0].replicas)
-    assert 100 == readable(seen, "filled")
+def fewer_replicas(seen: Observation) -> None:
+    """Assert that metadata has two replicas, and that a client reads all records."""
+    assert 2 == len(topic_of(seen, "topic_with_records").partitions[0].replicas)
+    assert 100 == readable(seen, "topic_with_records")
 
 
 def led_by(topic: str, leader: int) -> Effect:
-    """A client is told of that leader."""
+    """Return an assertion: metadata has that leader."""
 
-    def effect(seen: Seen) -> None:
+    def effect(seen: Observation) -> None:
         assert leader == topic_of(seen, topic).partitions[0].leader
 
     return effect
 
 
-async def orphan(stand: Stand) -> None:
-    """A partition whose only replica in sync, broker 1, is dead; broker 2 lives and lacks what came last."""
-    await put(stand, "orphan", {0: (1, 2)})
+async def partition_without_leader(stand: Stand) -> None:
+    """Create a partition whose only in-sync replica, broker 1, is dead; broker 2 lives and lacks the newest records."""
+    await put(stand, "partition_without_leader", {0: (1, 2)})
     await stand.world.kill(BrokerId(2))
     await _until(stand, lambda state: state.isr == (1,))
     producer = Producer({"bootstrap.servers": stand.cluster.bootstrap("a")})
     for _ in range(10):
-        producer.produce("orphan", b"x", partition=0)
+        producer.produce("partition_without_leader", b"x", partition=0)
     assert await asyncio.to_thread(producer.flush, 30) == 0
     await stand.world.kill(BrokerId(1))
     await _until(stand, lambda state: state.leader is None)
@@ -139,7 +139,7 @@ def _registered(stand: Stand) -> set[int]:
 async def _until(stand: Stand, so: Callable[[PartitionState], bool]) -> None:
     def lacking() -> str:
         try:
-            (state,) = stand.cluster.admin.partitions(["orphan"])
+            (state,) = stand.cluster.admin.partitions(["partition_without_leader"])
         except AdminError as error:
             return str(error)
         return "" if so(state) else str(state)
@@ -147,65 +147,65 @@ async def _until(stand: Stand, so: Callable[[PartitionState], bool]) -> None:
     assert "" == await asyncio.to_thread(still_lacking, lacking, 30.0)
 
 
-async def revived(stand: Stand) -> None:
-    """Broker 1 is back."""
+async def revive_broker_1(stand: Stand) -> None:
+    """Start broker 1."""
     await stand.world.start(BrokerId(1))
 
 
-def records_lost(seen: Seen) -> None:
-    """A client is served by the replica that lacked them, and reads none of the records that were acknowledged."""
-    led_by("orphan", 2)(seen)
-    assert 0 == readable(seen, "orphan")
+def records_lost(seen: Observation) -> None:
+    """Assert that a client reads from the lagging replica, without the acknowledged records that it lacked."""
+    led_by("partition_without_leader", 2)(seen)
+    assert 0 == readable(seen, "partition_without_leader")
 
 
-def half_is_gone(seen: Seen) -> None:
-    """A client reads the newer half alone."""
-    assert 50 == readable(seen, "filled")
+def half_is_gone(seen: Observation) -> None:
+    """Assert that a client reads the newer half only."""
+    assert 50 == readable(seen, "topic_with_records")
 
 
-def all_is_gone(seen: Seen) -> None:
-    """A client finds nothing."""
-    assert 0 == readable(seen, "filled")
+def all_is_gone(seen: Observation) -> None:
+    """Assert that a client reads no record."""
+    assert 0 == readable(seen, "topic_with_records")
 
 
-async def grown(stand: Stand) -> None:
+async def topic_of_two_partitions(stand: Stand) -> None:
     """A topic of two partitions."""
-    await put(stand, "grown", {0: (1, 2, 3), 1: (2, 3, 1)})
+    await put(stand, "topic_of_two_partitions", {0: (1, 2, 3), 1: (2, 3, 1)})
 
 
-def more_partitions(seen: Seen) -> None:
-    """A client is told of all of them."""
-    assert 4 == len(topic_of(seen, "grown").partitions)
+def more_partitions(seen: Observation) -> None:
+    """Assert that metadata has all partitions."""
+    assert 4 == len(topic_of(seen, "topic_of_two_partitions").partitions)
 
 
-def created_anew(seen: Seen) -> None:
-    """Who sends to it was disturbed, and sends to the new one; of all that it sent, the old one's records are gone."""
+def created_anew(seen: Observation) -> None:
+    """Assert that the producer was disturbed and sends to the new topic; the old topic's records are gone."""
     assert seen.failures("during") or seen.slowest_ms("during") > 2 * seen.median_ms("before")
     acked = sum(ack.latency_ms is not None for ack in seen.acks)
     assert seen.latencies_ms("after")
     assert readable(seen, TOPIC) < acked / PARTITIONS
 
 
-def too_large(seen: Seen) -> None:
-    """What was well before is refused meanwhile, and is well afterwards."""
+def too_large(seen: Observation) -> None:
+    """Assert that records are refused during the fault, and accepted before and after it."""
     assert {"MSG_SIZE_TOO_LARGE"} == set(seen.failures("during"))
     assert seen.failures("before") == []
     assert seen.latencies_ms("after")
 
 
-def throttled(seen: Seen) -> None:
-    """Acknowledgements are held back by the quota."""
+def throttled(seen: Observation) -> None:
+    """Assert that the quota delays acknowledgements."""
     assert seen.slowest_ms("during") > seen.slowest_ms("before") + 200
 
 
-def undisturbed(seen: Seen) -> None:
-    """Nobody who only sends and receives notices: that is why plans that ship use isolated controllers."""
+def undisturbed(seen: Observation) -> None:
+    """Assert that producers and consumers are not affected: shipped plans use isolated controllers for that reason."""
     assert seen.failures("during") == []
     assert len(seen.latencies_ms("during")) == len(seen.records("during"))
 
 
-def waited(seen: Seen) -> None:
-    """The broker that went with the controller was missed."""
+def broker_was_missed(seen: Observation) -> None:
+    """Assert that records waited for the broker that was stopped with its controller."""
     assert seen.slowest_ms("during") > 3 * seen.slowest_ms("before")
 
 
@@ -220,7 +220,7 @@ class Session:
         self.id = self.fetch(0, 0)[1]
 
     def fetch(self, session: int, epoch: int) -> tuple[int, int]:
-        """The error and the session id of the answer; a full request names probe/0."""
+        """Return the error and the session id of the response; a full request names probe/0."""
         whole = FetchPartition(partition=_i(0), fetch_offset=_i(0), partition_max_bytes=_i(1000))
         request = FetchRequest(
             max_wait=i32Timedelta.parse(timedelta(0)),
@@ -241,22 +241,22 @@ def _i(value: Any) -> Any:
 OPENED: list[Session] = []
 
 
-async def session_opened(stand: Stand) -> None:
-    """A client that fetches incrementally."""
+async def open_session(stand: Stand) -> None:
+    """Open a client with incremental fetches."""
     OPENED[:] = [Session(stand)]
     assert (0, OPENED[0].id) == OPENED[0].fetch(OPENED[0].id, 1)
 
 
 class SessionCase(Case):
-    """Its id is known when it was opened."""
+    """The session's id is known once it is opened."""
 
     @property
     def _said(self) -> dict[str, Any]:
         return super()._said | ({"session": OPENED[0].id} if OPENED else {})
 
 
-def asked_anew(_: Seen) -> None:
-    """The client's next fetch is refused, and the one after, for everything, is granted another session."""
+def session_was_replaced(_: Observation) -> None:
+    """Assert that the client's next fetch is refused, and that the following full fetch gets another session."""
     assert FETCH_SESSION_ID_NOT_FOUND == OPENED[0].fetch(OPENED[0].id, 2)[0]
     error, again = OPENED[0].fetch(0, 0)
     assert 0 == error
@@ -267,28 +267,36 @@ CASES = {
     "reassign": [
         Case("{kind: reassign, topic: probe, rotate: 1, for: 3s}", leaders_moved, before=balanced),
         Case("{kind: reassign, topic: probe, swap: {from: 1, to: 2}, for: 3s}", leaders_moved, before=balanced),
-        Case("{kind: reassign, topic: lone, move: {from: 1, to: 2}}", held_elsewhere, before=lone),
-        Case("{kind: reassign, topic: lone, replace: {from: 1, to: 2}}", held_elsewhere, before=lone),
-        Case("{kind: reassign, topic: filled, replication: 2}", fewer_replicas, before=filled),
         Case(
-            "{kind: reassign, topic: heavy, replication: 3, throttle: 100kB/s, for: 4s}",
-            nothing_lost("heavy"),
-            before=heavy,
+            "{kind: reassign, topic: topic_on_broker_1, move: {from: 1, to: 2}}",
+            replicas_changed,
+            before=topic_on_broker_1,
         ),
         Case(
-            "{kind: reassign, topic: heavy, replication: 3, throttle: 100kB/s, cancel_after: 1s}",
-            nothing_lost("heavy"),
-            before=heavy,
+            "{kind: reassign, topic: topic_on_broker_1, replace: {from: 1, to: 2}}",
+            replicas_changed,
+            before=topic_on_broker_1,
+        ),
+        Case("{kind: reassign, topic: topic_with_records, replication: 2}", fewer_replicas, before=topic_with_records),
+        Case(
+            "{kind: reassign, topic: heavy_topic, replication: 3, throttle: 100kB/s, for: 4s}",
+            nothing_lost("heavy_topic"),
+            before=heavy_topic,
+        ),
+        Case(
+            "{kind: reassign, topic: heavy_topic, replication: 3, throttle: 100kB/s, cancel_after: 1s}",
+            nothing_lost("heavy_topic"),
+            before=heavy_topic,
         ),
     ],
     "elect": [
-        Case("{kind: elect, topic: astray}", led_by("astray", 2), before=astray),
+        Case("{kind: elect, topic: topic_led_elsewhere}", led_by("topic_led_elsewhere", 2), before=topic_led_elsewhere),
         Case(
-            "{kind: elect, topic: orphan, election: unclean}",
+            "{kind: elect, topic: partition_without_leader, election: unclean}",
             records_lost,
             on="isolated",
-            before=orphan,
-            after=revived,
+            before=partition_without_leader,
+            after=revive_broker_1,
         ),
     ],
     "move_controller": [
@@ -298,7 +306,7 @@ CASES = {
     ],
     "kill_controller": [
         Case("{kind: kill_controller, for: 5s}", undisturbed, on="isolated"),
-        Case("{kind: kill_controller, for: 5s}", waited),
+        Case("{kind: kill_controller, for: 5s}", broker_was_missed),
     ],
     "fence_broker": [Case("{kind: fence_broker, for: 8s}", leaders_moved, on="isolated", before=balanced)],
     "config": [
@@ -307,12 +315,20 @@ CASES = {
         Case("{kind: config, client_id: rdkafka, set: {producer_byte_rate: 200}, for: 4s}", throttled),
     ],
     "delete_records": [
-        Case("{kind: delete_records, topic: filled}", all_is_gone, before=filled),
-        Case("{kind: delete_records, topic: filled, share: 0.5}", half_is_gone, before=filled),
+        Case("{kind: delete_records, topic: topic_with_records}", all_is_gone, before=topic_with_records),
+        Case("{kind: delete_records, topic: topic_with_records, share: 0.5}", half_is_gone, before=topic_with_records),
     ],
     "close_session": [
-        SessionCase("{kind: close_session, broker: leader of probe/0, session: 1}", asked_anew, before=session_opened)
+        SessionCase(
+            "{kind: close_session, broker: leader of probe/0, session: 1}", session_was_replaced, before=open_session
+        )
     ],
     "recreate_topic": [Case("{kind: recreate_topic, topic: probe}", created_anew)],
-    "add_partitions": [Case("{kind: add_partitions, topic: grown, to: 4}", more_partitions, before=grown)],
+    "add_partitions": [
+        Case(
+            "{kind: add_partitions, topic: topic_of_two_partitions, to: 4}",
+            more_partitions,
+            before=topic_of_two_partitions,
+        )
+    ],
 }

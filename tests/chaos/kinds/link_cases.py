@@ -1,4 +1,4 @@
-"""How kinds on links are shown, and the slow rack, which is their like."""
+"""Cases of faults on links, and of the slow rack, which acts on links."""
 
 import socket
 import threading
@@ -6,16 +6,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from aftershock.faults.runtime.record import Clock
-from aftershock.tests.chaos.kinds.case import Case, Seen
+from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.process_cases import balanced
 from aftershock.tests.chaos.kinds.stand import Stand
 
-CLOSES_FOR_S = 60.0  # at most: `later_closes` ends it
+CLOSES_FOR_S = 60.0  # The longest duration; `later_closes` ends the fault earlier.
 CLOSE_EVERY_S = 0.1
 
 
 class Closer:
-    """A client that dials a broker over and over, says nothing, and closes: how late it hears of the broker's close."""
+    """A client that connects to a broker repeatedly, sends nothing, half-closes, and measures when the broker's
+    close arrives.
+    """
 
     def __init__(self, address: str, clock: Clock) -> None:
         host, _, port = address.partition(":")
@@ -27,7 +29,6 @@ class Closer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Have it close no more."""
         self._over.set()
         self._thread.join()
 
@@ -45,13 +46,13 @@ _closers: list[Closer] = []
 
 
 async def closing(stand: Stand) -> None:
-    """A client that closes connections to the first broker, from before the fault on."""
+    """Return a client that closes connections to the first broker, started before the fault."""
     await balanced(stand)
     _closers.append(Closer(stand.cluster.bootstrap("a").partition(",")[0], stand.clock))
 
 
-def later_closes(seen: Seen) -> None:
-    """The client heard of closes as late as asked for while the fault lasted, and at once before."""
+def later_closes(seen: Observation) -> None:
+    """Assert that closes arrived as late as the fault says, and at once before it."""
     closer = _closers.pop()
     closer.stop()
     begun_us, ended_us = seen.at_us("injected"), seen.at_us("healing")
@@ -62,45 +63,45 @@ def later_closes(seen: Seen) -> None:
 
 
 def quick(latencies_ms: Sequence[float]) -> float:
-    """What nine of ten took longer than: a busy host only adds."""
+    """Return the 10th percentile: a busy host only adds."""
     return sorted(latencies_ms)[len(latencies_ms) // 10]
 
 
-def late_by(ms: float) -> Callable[[Seen], None]:
-    """Hardly an acknowledgement came sooner than that, as many had before."""
+def late_by(ms: float) -> Callable[[Observation], None]:
+    """Return an assertion: hardly an acknowledgement came sooner than that, as many had before."""
 
-    def late(seen: Seen) -> None:
+    def late(seen: Observation) -> None:
         assert quick(seen.latencies_ms("during")) >= ms > quick(seen.latencies_ms("before"))
 
     return late
 
 
-def slowest_by(ms: float) -> Callable[[Seen], None]:
-    """Some acknowledgement came that late."""
+def slowest_by(ms: float) -> Callable[[Observation], None]:
+    """Return an assertion: some acknowledgement came that late."""
 
-    def slowest(seen: Seen) -> None:
+    def slowest(seen: Observation) -> None:
         assert seen.slowest_ms("during") > ms
 
     return slowest
 
 
-def gap_of(ms: float) -> Callable[[Seen], None]:
-    """For that long nothing that was sent was acknowledged."""
+def gap_of(ms: float) -> Callable[[Observation], None]:
+    """Return an assertion: for that long no record was acknowledged."""
 
-    def gap(seen: Seen) -> None:
+    def gap(seen: Observation) -> None:
         assert seen.longest_gap_ms("during") > ms
 
     return gap
 
 
-def held(seen: Seen) -> None:
-    """Nothing was acknowledged while it lasted, and all of it right after, none of it lost."""
+def held(seen: Observation) -> None:
+    """Assert that no record was acknowledged during the fault, and that all were right after it."""
     assert seen.longest_gap_ms("during") > 2_500
     assert seen.failures("during") == []
 
 
-def climbing(seen: Seen) -> None:
-    """What was sent in the second half of the ramp took longer than what was sent in the first."""
+def climbing(seen: Observation) -> None:
+    """Assert that records sent in the second half of the ramp took longer than records sent in the first."""
     late = [ack.latency_ms for ack in seen.records("during") if ack.latency_ms is not None]
     half = len(late) // 2
     assert quick(late[half:]) > quick(late[:half]) + 20

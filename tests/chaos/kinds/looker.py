@@ -1,6 +1,6 @@
-"""A small client that asks what is told about and told falsely: versions, hints, sessions, replicas; each as it was.
+"""A small client that requests versions, hints, sessions and replicas, which faults of the wire proxy falsify.
 
-It asks again and again over connections of its own, of a broker that leads a partition and of one that doesn't.
+It repeats its requests over its own connections to a broker that leads a partition and to a broker that doesn't.
 """
 
 import threading
@@ -21,8 +21,10 @@ TURN_S, TIMEOUT_S = 0.15, 5.0
 
 
 @dataclass(frozen=True)
-class Told:
-    """One turn. ``leader``, ``endpoints``: hints beside NOT_LEADER_OR_FOLLOWER; ``produce``: its highest version."""
+class Turn:
+    """Result of one turn. ``leader`` and ``endpoints`` are hints beside NOT_LEADER_OR_FOLLOWER; ``produce`` is the
+    highest version.
+    """
 
     t_us: int
     produce: int
@@ -33,17 +35,16 @@ class Told:
 
 
 class Looker:
-    """Looks at partition 0 of the probe's topic: who leads it, and who doesn't."""
+    """Sends its requests about partition 0 of the probe's topic to the leader and to another broker."""
 
     def __init__(self, leading: Address, other: Address, topic_id: UUID, clock: Clock) -> None:
         self._leading, self._other, self._topic_id, self._clock = leading, other, topic_id, clock
-        self.told: list[Told] = []
+        self.turns: list[Turn] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="looker", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """It has been told enough."""
         self._over.set()
         self._thread.join()
 
@@ -51,11 +52,11 @@ class Looker:
         while not self._over.wait(TURN_S):
             now_us = self._clock.now_us()
             try:
-                self.told.append(self._turn(now_us))
-            except OSError:  # a cap closes connections as it comes and goes
+                self.turns.append(self._turn(now_us))
+            except OSError:  # A version cap closes connections when it starts and when it ends.
                 time.sleep(TURN_S)
 
-    def _turn(self, now_us: int) -> Told:
+    def _turn(self, now_us: int) -> Turn:
         with Connection(self._leading, TIMEOUT_S) as leading, Connection(self._other, TIMEOUT_S) as other:
             versions = {each.api_key: each.max_version for each in _ask(leading, "ApiVersions", 0).api_keys}
             refused = _ask(other, "Produce", 12, acks=-1, topic_data=[_produced()], timeout=1000)
@@ -63,7 +64,7 @@ class Looker:
             fetched = _ask(leading, "Fetch", 16, topics=[self._fetched()], max_bytes=1, session_epoch=0, rack_id="a")
         replica = fetched.responses[0].partitions[0].preferred_read_replica
         endpoints = tuple((each.node_id, each.port) for each in refused.node_endpoints)
-        return Told(now_us, versions.get(0, -1), hint.leader_id, endpoints, fetched.session_id, replica)
+        return Turn(now_us, versions.get(0, -1), hint.leader_id, endpoints, fetched.session_id, replica)
 
     def _fetched(self) -> dict[str, Any]:
         return {"topic_id": self._topic_id, "partitions": [{"partition": 0, "partition_max_bytes": 1}]}

@@ -1,4 +1,6 @@
-"""A small client that sends at a steady rate and keeps what became of each record: the witness of effects."""
+"""A small client that sends at a steady rate and keeps the outcome of each record, which shows the effects of
+faults.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ DEADLINE_MS = 20_000
 
 @dataclass(frozen=True)
 class Ack:
-    """One record: when it was sent, how long its acknowledgement took (None: there was none), or its error."""
+    """One record: its send time, and the latency of its acknowledgement (None without one) or its error."""
 
     sent_us: int
     latency_ms: float | None
@@ -23,7 +25,7 @@ class Ack:
 
 
 class Probe:
-    """Sends to every partition in turn from a thread, for as long as its block lasts."""
+    """Sends to every partition in turn from a thread, until the block ends."""
 
     def __init__(self, bootstrap: str, clock: Clock, record_bytes: int) -> None:
         self.acks: list[Ack] = []
@@ -46,7 +48,7 @@ class Probe:
 
     @contextmanager
     def sending(self) -> Iterator["Probe"]:
-        """On leaving, every record has its end."""
+        """At the end of the block every record has an outcome."""
         thread = threading.Thread(target=self._send, name="probe")
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""How kinds in the protocol are shown: behind the wire proxy, to librdkafka and to a small client of our own."""
+"""Cases of faults in the protocol: behind the wire proxy, observed by librdkafka and by a small client."""
 
 import asyncio
 import base64
@@ -8,42 +8,42 @@ from uuid import UUID
 
 from confluent_kafka import Producer
 
-from aftershock.tests.chaos.kinds.case import Case, Seen
-from aftershock.tests.chaos.kinds.looker import Looker, Told
+from aftershock.tests.chaos.kinds.case import Case, Observation
+from aftershock.tests.chaos.kinds.looker import Looker, Turn
 from aftershock.tests.chaos.kinds.probe import TOPIC
 from aftershock.tests.chaos.kinds.stand import Stand
 
 DOUBLED, LOOKER, TWICE = "doubled", "aftershock", "twice"
-NOBODYS_SESSION = 1 << 30  # what is drawn is above it
+NOBODYS_SESSION = 1 << 30  # The drawn delay is above this value.
 running: dict[str, Any] = {}
 
 
 def later_by(ms: float) -> Any:
-    def effect(seen: Seen) -> None:
+    def effect(seen: Observation) -> None:
         assert seen.median_ms("during") > seen.median_ms("before") + ms
         assert hits(seen)
 
     return effect
 
 
-def disturbed(seen: Seen) -> None:
-    """Some records had to be sent again, and nobody was lost for it."""
+def disturbed(seen: Observation) -> None:
+    """Assert that some records were sent again, and that none was lost."""
     assert hits(seen)
     assert seen.slowest_ms("during") > seen.median_ms("before") + 50
     assert not seen.failures("during")
 
 
-def stalled(seen: Seen) -> None:
+def stalled(seen: Observation) -> None:
     assert hits(seen)
     assert seen.longest_gap_ms("during") > 1_500
 
 
-def hits(seen: Seen) -> float:
-    return max(told.observed for told in seen.witnesses if told.unit == "requests")
+def hits(seen: Observation) -> float:
+    return max(measurement.observed for measurement in seen.witnesses if measurement.unit == "requests")
 
 
 async def sending_twice(stand: Stand) -> None:
-    """A producer without idempotence, on a topic of its own."""
+    """Start a producer without idempotence on its own topic."""
     name = f"{DOUBLED}-{len(running)}"
     await asyncio.to_thread(stand.cluster.admin.create_topic, name, 1, 3, {"min.insync.replicas": "2"})
     await asyncio.to_thread(stand.cluster.await_in_sync, 30.0, [name])
@@ -54,7 +54,7 @@ async def stopped(_: Stand) -> None:
     await asyncio.to_thread(running.pop("last").stop)
 
 
-def twice_in_the_log(seen: Seen) -> None:
+def twice_in_the_log(seen: Observation) -> None:
     acknowledged = running[TWICE].acknowledged
     ends = asyncio.run(seen.stand.world.log_ends(running[TWICE].topic))
     _, end = ends[running[TWICE].topic, 0]
@@ -89,7 +89,9 @@ class Unsafe:
 
 
 async def looking(stand: Stand) -> None:
-    """Somebody asks the leader of a partition, which stands in another rack, and a broker that doesn't lead it."""
+    """Start a client that sends requests to the leader of a partition in another rack, and to a broker that doesn't
+    lead it.
+    """
     states = await stand.world.partitions([TOPIC])
     state = next(each for each in states if each.partition == 0)
     assert state.leader is not None
@@ -102,9 +104,9 @@ async def looking(stand: Stand) -> None:
     running["ports"] = {broker: addresses[f"client_c-k{broker}"].port for broker in state.replicas}
 
 
-def told(seen: Seen) -> tuple[list[Told], list[Told]]:
-    """While the fault was in force, and around it; what was asked in between is left out."""
-    everything = running[LOOKER].told
+def turns_during_and_around(seen: Observation) -> tuple[list[Turn], list[Turn]]:
+    """Return the turns while the fault was in force, and around it; turns in between are left out."""
+    everything = running[LOOKER].turns
     begin, end = seen.at_us("injected") + 300_000, seen.at_us("healing") - 300_000
     during = [each for each in everything if begin <= each.t_us <= end]
     around = [each for each in everything if not begin - 1_000_000 <= each.t_us <= end + 1_000_000]
@@ -113,8 +115,8 @@ def told(seen: Seen) -> tuple[list[Told], list[Told]]:
     return during, around
 
 
-def no_hints(seen: Seen) -> None:
-    during, around = told(seen)
+def no_hints(seen: Observation) -> None:
+    during, around = turns_during_and_around(seen)
     assert {(-1, (), 0)} == {(each.leader, each.endpoints, each.session) for each in during}
     leader, ports = running["leader"], running["ports"]
     assert {(leader, ((leader, ports[leader]),))} == {(each.leader, each.endpoints) for each in around}
@@ -122,8 +124,8 @@ def no_hints(seen: Seen) -> None:
     assert hits(seen)
 
 
-def false_hints(seen: Seen) -> None:
-    during, around = told(seen)
+def false_hints(seen: Observation) -> None:
+    during, around = turns_during_and_around(seen)
     leader, ports = running["leader"], running["ports"]
     false = seen.targets["roles"]["rule"]["broker"]
     assert {(false, ((leader, ports[false]),), false)} == {
@@ -134,8 +136,8 @@ def false_hints(seen: Seen) -> None:
     assert hits(seen)
 
 
-def old(seen: Seen) -> None:
-    during, around = told(seen)
+def old(seen: Observation) -> None:
+    during, around = turns_during_and_around(seen)
     assert {9} == {each.produce for each in during}
     assert all(each.produce > 9 for each in around)
     assert hits(seen)

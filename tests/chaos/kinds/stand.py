@@ -20,7 +20,7 @@ from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.rundir import RunClock
 from aftershock.harness.world.world import ClusterWorld
-from aftershock.tests.chaos.kinds.case import Case, Line, Seen
+from aftershock.tests.chaos.kinds.case import Case, Line, Observation
 from aftershock.tests.chaos.kinds.crew import at_work
 from aftershock.tests.chaos.kinds.probe import PARTITIONS, TOPIC, Probe
 
@@ -69,14 +69,14 @@ class Stand:
         if case.after is not None:
             await case.after(self)
 
-    async def rehearse(self, case: Case) -> Seen:
+    async def rehearse(self, case: Case) -> Observation:
         """Run the fault without inject."""
         fault = case.fault()
         short = {"for_": min(fault.for_, REHEARSED_MS)} if fault.for_ else {}
         async with at_work(self, case.crew):
-            return Seen(self, await self._played(fault.model_copy(update=short), rehearse=True), ())
+            return Observation(self, await self._played(fault.model_copy(update=short), rehearse=True), ())
 
-    async def play(self, case: Case) -> Seen:
+    async def play(self, case: Case) -> Observation:
         """Run the fault from inject to heal under the probe's load, with a moment before and after."""
         probe = Probe(self.cluster.bootstrap("a"), self.clock, case.record_bytes)
         with probe.sending():
@@ -84,7 +84,7 @@ class Stand:
                 await asyncio.to_thread(_await_flow, probe)
                 lines = await self._played(case.fault(), rehearse=False)
                 await asyncio.sleep(_SEEN_AFTER_S)
-        return Seen(self, lines, sorted(probe.acks, key=lambda ack: ack.sent_us), work)
+        return Observation(self, lines, sorted(probe.acks, key=lambda ack: ack.sent_us), work)
 
     async def broken(self) -> dict[str, Any]:
         """Return the current state of everything that a heal must restore."""

@@ -1,4 +1,4 @@
-"""Every kind on a real cluster: it bites, a client sees it, it heals; where it was not done, it proves nothing."""
+"""Every kind on a real cluster: it takes effect, a client observes it, and it heals; a rehearsal gives no proof."""
 
 import asyncio
 import importlib
@@ -13,23 +13,23 @@ import pytest
 
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.results.checks.witness import witness
-from aftershock.tests.chaos.kinds.case import Case, Seen
+from aftershock.tests.chaos.kinds.case import Case, Observation
 from aftershock.tests.chaos.kinds.stand import Stand, Stands
 
 HERE = Path(__file__).parent
 
 
-def found() -> dict[str, list[Case]]:
-    """The cases of all ``*_cases.py`` beside this file, by kind."""
+def cases_by_kind() -> dict[str, list[Case]]:
+    """Return the cases of all ``*_cases.py`` in this folder, by kind."""
     cases: dict[str, list[Case]] = {}
     for file in sorted(HERE.glob("*_cases.py")):
-        for kind, shown in importlib.import_module(f"aftershock.tests.chaos.kinds.{file.stem}").CASES.items():
-            cases.setdefault(kind, []).extend(shown)
+        for kind, kind_cases in importlib.import_module(f"aftershock.tests.chaos.kinds.{file.stem}").CASES.items():
+            cases.setdefault(kind, []).extend(kind_cases)
     return cases
 
 
-CASES = found()
-# one kind of each family; the nightly shows all kinds and cases, each on its own sort of cluster
+CASES = cases_by_kind()
+# One kind of each family; the nightly runs all kinds and cases, each on its own type of cluster.
 SMOKE = (
     "latency",
     "cut",
@@ -42,8 +42,8 @@ SMOKE = (
 )
 
 
-def shown() -> list[Any]:
-    """All cases, cluster by cluster; the first case of each kind of ``SMOKE`` also on the cluster of the smoke tier."""
+def cases_by_cluster() -> list[Any]:
+    """Return all cases, by cluster; the first case of each kind of ``SMOKE`` also on the cluster of the smoke tier."""
     params = [
         (case.on, pytest.param(case, id=f"{kind}-{number}" if number else kind, marks=pytest.mark.nightly))
         for kind, cases in CASES.items()
@@ -60,21 +60,23 @@ def stands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stands]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_shown(kind: str) -> None:
-    """A kind without a case that names it fails here, so nobody adds one that was never seen to bite and heal."""
+def test_every_kind_has_a_case(kind: str) -> None:
+    """A kind without a case fails here, so that every kind's effect and heal are tested."""
     assert kind in {case.kind for case in CASES.get(kind, ())}
 
 
 def test_every_family_is_in_the_smoke_tier() -> None:
-    """So that a change which breaks one is seen before it lands."""
+    """So that a change which breaks a family is detected before it is merged."""
     assert {kind.family for kind in KINDS.values()} == {KINDS[kind].family for kind in SMOKE}
 
 
 @pytest.mark.engine
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("case", shown())
-def test_it_bites_and_heals(stands: Stands, case: Case) -> None:
-    """Not done, its witness gives no proof. Done, it proves itself, a client sees it, and it leaves nothing broken."""
+@pytest.mark.parametrize("case", cases_by_cluster())
+def test_the_fault_takes_effect_and_heals(stands: Stands, case: Case) -> None:
+    """In a rehearsal the witness gives no proof. After inject the witness proves the fault, a client observes it,
+    and the heal restores everything.
+    """
     with stands.on(case.on) as stand:
         before = asyncio.run(stand.broken())
         asyncio.run(_prepared_and_rehearsed(stand, case))
@@ -97,12 +99,12 @@ async def _prepared_and_rehearsed(stand: Stand, case: Case) -> None:
     assert "INCONCLUSIVE" == _judged(sabotaged)
 
 
-def _is_undone(seen: Seen) -> bool:
+def _is_undone(seen: Observation) -> bool:
     return any(line.entry.state == "healing" for line in seen.lines)
 
 
-def _judged(seen: Seen) -> str:
-    """What the verdict would say of its witness."""
+def _judged(seen: Observation) -> str:
+    """Return what the verdict would say of the witness."""
     journal = [line.entry.as_json() for line in seen.lines]
     evidence: Any = SimpleNamespace(run={}, journal=journal)
     return witness(evidence, {"id": journal[0]["fault"]}).status

@@ -1,7 +1,8 @@
-"""`kill -9` of whoever injects, at a random moment, kind by kind on kept clusters: after a heal nothing of it remains.
+"""SIGKILL of the injector at a random moment, kind by kind on kept clusters: after the heal no trace of the fault
+remains.
 
-Half of them are healed by ``aftershock heal``, half by the watchdog alone. In the nightly every case of every kind;
-by default the kind that leaves the most to undo.
+Half of the faults are healed by ``aftershock heal``, half by the watchdog alone. The nightly runs every case of
+every kind; by default the kind with the most undos runs.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @contextmanager
 def keeping(name: str, folder: Path) -> Iterator[Stand]:
-    """A cluster that the command line keeps, gone when the block is left."""
+    """Run a cluster kept by the command line until the block ends."""
     spec = folder / "spec.yaml"
     topic = {"name": TOPIC, "partitions": PARTITIONS, "replication": 3, "config": {"min.insync.replicas": "2"}}
     with spec.open("w") as file:
@@ -72,8 +73,8 @@ def keeping(name: str, folder: Path) -> Iterator[Stand]:
 
 
 @pytest.mark.parametrize(("kept", "case", "number"), [*doomed()], indirect=["kept"])
-def test_nothing_remains(kept: Stand, case: Case, number: int) -> None:
-    """The injector dies at some moment of the fault; everything is as before, and nobody holds anything."""
+def test_no_trace_of_a_killed_injector_remains(kept: Stand, case: Case, number: int) -> None:
+    """The injector dies at some moment of the fault; the cluster is as before, and no fault has a holder."""
     asyncio.run(kept.prepare(case))
     try:
         _killed_and_healed(kept, case, number)
@@ -94,7 +95,7 @@ def _killed_and_healed(kept: Stand, case: Case, number: int) -> None:
 
 
 def kill_injector(kept: Stand, case: Case, number: int) -> None:
-    """Start `inject` and kill it -9 between its first word and a while after the fault's end."""
+    """Start `inject` and send SIGKILL between its first output and a while after the fault's end."""
     fault = case.fault()
     lasting = ["--for", f"{fault.for_}ms"] if fault.for_ else []
     pairs = [f"{key}={json.dumps(value)}" for key, value in fault.parameters().items()]

@@ -1,4 +1,4 @@
-"""Repeats a commit whose response was lost after newer commits.
+"""Repeats a commit with a lost response after newer commits were sent.
 
 Each commit is retried on its own, whatever was committed meanwhile (KAFKA-5731: commits that overtook each other).
 """
