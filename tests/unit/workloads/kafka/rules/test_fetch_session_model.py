@@ -1,8 +1,10 @@
-"""KIP-227 end to end without a network: our client's half against the model of the broker's, whatever befalls them.
+"""KIP-227 end to end without a network: our client's half against the model of the broker's, with every kind of
+failure.
 
-The world is a broker with short logs, its session cache of one slot a shard, and a client that fetches. Between fetches
-partitions are written, wanted, unwanted and created anew; sessions are closed by strangers, displaced by followers, and
-forgotten by a restart. Requests and answers get lost, requests are sent twice, brokers throttle.
+The world is a broker with short logs and a session cache of one slot for each shard, and a client that fetches.
+Between fetches partitions are written, wanted, dropped and recreated; sessions are closed by other clients,
+displaced by followers, and forgotten by a restart. Requests and responses get lost, requests are sent twice, brokers
+throttle.
 """
 
 from itertools import count
@@ -43,7 +45,7 @@ class Broker:
             self.create(topic)
 
     def create(self, topic: str) -> None:
-        """A topic, for the first time or again: a new id, and under it empty logs."""
+        """Create a topic, for the first time or again: a new id and empty logs."""
         mine = [tp for tp in PARTITIONS if tp.topic == topic]
         for tp in mine if topic in self.ids else []:
             del self.logs[self.key(tp)]
@@ -59,7 +61,7 @@ class Broker:
         return self.cache.begin(plan.session_id, plan.epoch, asked, forgotten, now_ms=self.now_ms)
 
     def serve(self, exchange: Exchange) -> tuple[Answer, dict[Key, list[int]]]:
-        """Read and answer; the records by partition."""
+        """Read and respond; return the records by partition."""
         records: dict[Key, list[int]] = {}
         reads = {}
         for key, asked in exchange.wanted.items():
@@ -74,7 +76,7 @@ class Broker:
 
 
 class Client:
-    """What it has read so far by topic id, and the session that it reads by."""
+    """The records read so far by topic id, and the session."""
 
     def __init__(self, ids: dict[str, UUID]) -> None:
         self.session = FetchSession()
@@ -137,7 +139,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["closed", "displaced", "restarted"]))
     def session_lost(self, how: str) -> None:
-        """A stranger closes it, followers take all slots, or the broker forgets everything."""
+        """Another client closes it, followers take all slots, or the broker restarts."""
         cache, now_ms = self.broker.cache, self.broker.now_ms
         if how == "closed":
             cache.begin(self.client.session.session_id, -1, {}, now_ms=now_ms)
@@ -151,7 +153,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(times=st.integers(1, 4))
     def fetched(self, times: int) -> None:
-        """All goes well: whatever is discarded, the request after it is full, and that one is taken."""
+        """Fetch without failure: after a discarded response the next request is full, and its response is accepted."""
         for _ in range(times):
             if not self._exchange(self.client.build()).accepted:
                 following = self.client.build()
@@ -161,7 +163,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(answered=st.booleans())
     def fetch_failed(self, *, answered: bool) -> None:
-        """The request is lost, or its answer is."""
+        """Lose the request or the response."""
         plan = self.client.build()
         if answered:
             self.broker.serve(self.broker.begin(plan))
@@ -169,7 +171,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def request_repeated_after_it(self) -> None:
-        """The broker takes the same request in twice, and the client has the first answer."""
+        """The broker gets the same request twice, and the client gets the first response."""
         plan = self.client.build()
         first = self.broker.serve(self.broker.begin(plan))
         again = self.broker.serve(self.broker.begin(plan))
@@ -178,7 +180,9 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def request_repeated_before_it(self) -> None:
-        """A stranger sends the client's request before it does: the epoch tells, and the client begins anew."""
+        """Another client sends the client's request first: the epoch reveals it, and the client starts a new
+        session.
+        """
         plan = self.client.build()
         self.broker.serve(self.broker.begin(plan))
         verdict = self._exchange(plan)
@@ -199,8 +203,8 @@ class Sessions(RuleBasedStateMachine):
         self._fails()
 
     @rule()
-    def left_alone_it_catches_up(self) -> None:
-        """Without further trouble everything wanted is read, with sessions or without."""
+    def every_wanted_record_is_read_without_failures(self) -> None:
+        """With sessions or without."""
         self.client.ids = dict(self.broker.ids)
         self.fetched(sum(map(len, self.broker.logs.values())) + 2)
         assert all(len(self.broker.logs[self.broker.key(tp)]) == self.client.position(tp) for tp in self.client.wanted)
@@ -223,7 +227,7 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def both_halves_agree(self) -> None:
-        """The broker either would refuse the next request, or asks of every partition what the client last did."""
+        """The broker either refuses the next request, or serves every partition with the client's last values."""
         session = self.client.session
         broker_has = self.broker.cache.get(session.session_id)
         if session.is_open and broker_has and broker_has.epoch == session.epoch:
@@ -232,7 +236,7 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def sessions_add_up(self) -> None:
-        """Every session that was established is open still, or counted as what became of it."""
+        """Every established session is still open, or counted by its end."""
         counts = self.client.session.counts
         ended = sum(counts[f"sessions_{event}"] for event in ("lost", "reset", "closed"))
         assert counts["sessions_established"] == ended + self.client.session.is_open

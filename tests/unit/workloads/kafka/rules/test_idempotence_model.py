@@ -1,12 +1,12 @@
-"""The whole promise, against a model of the broker: nothing twice, nothing missing, nothing out of order.
+"""Idempotence against a model of the broker: no record twice, none missing, none out of order.
 
-One producer and one partition. Batches are sent, connections lost with requests or answers on them, the leader moves,
-batches expire or are refused, in any order that hypothesis can think of. In the end everything is brought to its end,
-and the log is looked at.
+One producer and one partition. Batches are sent, connections are lost with requests or responses, the leader moves,
+batches expire or are refused, in any order that hypothesis draws. In the end every batch is completed, and the log
+is checked.
 
-Two holes in what Kafka ships are kept out: the first batch is acknowledged before anything happens, for a broker that
-has no state of a producer takes any sequence; and a batch that will be refused is sent when nothing before it is in
-flight, for the epoch bump that follows gives those new numbers as well, written or not (the last test shows it).
+Two defects of Kafka as shipped are excluded: the first batch is acknowledged before any failure, since a broker
+without producer state accepts any sequence; and a batch that will be refused is sent when no earlier batch is in
+flight, since the following epoch bump renumbers those as well, written or not (the last test shows it).
 """
 
 from collections import deque
@@ -46,7 +46,7 @@ class Request:
 
 
 class Producing:
-    """One client, one partition, two brokers that take its leadership in turns."""
+    """One client and one partition that two brokers lead in turn."""
 
     def __init__(self, start: int) -> None:
         self.idempotence = Idempotence()
@@ -60,7 +60,7 @@ class Producing:
         self.begin(start)
 
     def begin(self, start: int) -> None:
-        """The first batch is written and acknowledged."""
+        """Write and acknowledge the first batch."""
         self.idempotence.set_producer(1000, 0)
         partition = self.idempotence._partition(TP)
         partition.restart(self.idempotence.producer)
@@ -86,19 +86,19 @@ class Producing:
             self.on_the_way[self.believed].append(Request(batch))
 
     def deliver(self, broker: int) -> None:
-        """The oldest request reaches its broker."""
+        """Deliver the oldest request to its broker."""
         if self.on_the_way[broker]:
             request = self.on_the_way[broker].popleft()
             error = self.log.append(request.sent) if broker == self.leader else NOT_LEADER
             self.answers[broker].append((request.batch, error))
 
     def hear(self, broker: int) -> None:
-        """The oldest answer reaches the client."""
+        """Deliver the oldest response to the client."""
         if self.answers[broker]:
             self.on_response(*self.answers[broker].popleft())
 
     def cut(self, broker: int, delivered: int) -> None:
-        """The connection breaks: some requests were delivered, the rest wasn't, and no answer to any arrives."""
+        """Close the connection: some requests were delivered, the rest were not, and no response arrives."""
         for _ in range(min(delivered, len(self.on_the_way[broker]))):
             self.deliver(broker)
         lost = [batch for batch, _ in self.answers[broker]] + [request.batch for request in self.on_the_way[broker]]
@@ -108,11 +108,11 @@ class Producing:
             self.on_response(batch, NETWORK_EXCEPTION)
 
     def learn(self) -> None:
-        """Metadata: who leads."""
+        """Update the client's metadata."""
         self.believed = self.leader
 
     def expire(self) -> None:
-        """The oldest batch that was retried has had its time; a request of it may still be on the way."""
+        """Expire the oldest retried batch; its request may still be in flight."""
         for batch in [batch for batch in self.unfinished() if batch.retried][:1]:
             self.expire_one(batch)
 
@@ -148,7 +148,7 @@ class Producing:
             self.put_back(part)
 
     def put_back(self, batch: Batch) -> None:
-        """In the order of sequences, before what has none yet."""
+        """Requeue in the order of sequences, before batches without sequence."""
         place = sum(1 for other in self.queue if self.comes_before(other, batch))
         self.queue.insert(place, batch)
 
@@ -161,9 +161,9 @@ class Producing:
         return (batch for batch in self.batches if not batch.outcome)
 
     def finish(self) -> None:
-        """Everything to its end, with nothing going wrong any more.
+        """Complete every batch without further failures.
 
-        What comes after an expired batch may wait in vain for it, until it expires as well; nothing else may be stuck.
+        Batches behind an expired one may wait for it until they expire as well; no other batch may be stuck.
         """
         passes = 10 * len(self.batches) + 50
         while any(self.unfinished()):
@@ -183,7 +183,7 @@ class Producing:
             self.expire_one(batch)
 
     def check(self) -> None:
-        """The promise. An expired batch may have been written or not, a refused one must not have been."""
+        """Check the log: an expired batch may have been written or not, a refused one must not have been."""
         written = self.log.records
         told = {record: batch.outcome for batch in self.batches for record in batch.records if batch.outcome != "split"}
         assert written == sorted(set(written))
@@ -191,14 +191,14 @@ class Producing:
         assert {told[record] for record in written} <= {"acked", "expired"}
 
     def play(self, steps: Sequence[Step]) -> None:
-        """Step by step, and to the end."""
+        """Run all steps, then finish."""
         for name, arguments in steps:
             getattr(self, name)(*arguments)
         self.finish()
 
 
 class Moving(Producing):
-    """With a leader that moves: what was still on the way to the old one is answered so."""
+    """The leader moves: requests in flight to the old leader get its error."""
 
     def move(self) -> None:
         while self.on_the_way[self.leader]:
@@ -208,10 +208,10 @@ class Moving(Producing):
 
 
 class Refusing(Producing):
-    """With batches that the broker refuses: for a record in them, or for their size."""
+    """The broker refuses batches for one of their records, or for their size."""
 
     def send(self) -> None:
-        """A batch that will be refused waits until nothing is in flight before it."""
+        """Send a batch that will be refused only when no earlier batch is in flight."""
         head = self.queue[0] if self.queue else None
         first = self.idempotence._partition(TP).in_flight[:1]
         poisoned = head and self.log.poisoned.intersection(head.records)
@@ -224,7 +224,7 @@ class Refusing(Producing):
 
 
 def steps_to(*brokers: int, more: Sequence[Step]) -> list[Step]:
-    """What can happen, likelier things more than once."""
+    """Return the possible steps, likelier ones more than once."""
     always = [("produce", (1,)), ("produce", (2,)), *[("send", ())] * 4, ("learn", ()), ("expire", ())]
     by_broker = [
         ("deliver", ()),
@@ -248,8 +248,8 @@ REFUSING = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(STARTS), MOVING)
-def test_while_leaders_move(start: int, steps: list[Step]) -> None:
-    """Lost answers, lost requests, requests overtaken at another broker, expiry: no record twice or out of order."""
+def test_no_record_twice_or_out_of_order_while_leaders_move(start: int, steps: list[Step]) -> None:
+    """Lost responses, lost requests, requests overtaken at another broker, expiry."""
     moving = Moving(start)
     moving.play(steps)
     moving.check()
@@ -257,18 +257,19 @@ def test_while_leaders_move(start: int, steps: list[Step]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(STARTS), REFUSING)
-def test_while_batches_are_refused(start: int, steps: list[Step]) -> None:
-    """Refused records and sizes, lost answers and requests, expiry: as much, and what was refused isn't written."""
+def test_refused_batches_are_not_written(start: int, steps: list[Step]) -> None:
+    """Refused records and sizes, lost responses and requests, expiry; no other record twice or out of order."""
     refusing = Refusing(start)
     refusing.play(steps)
     refusing.check()
 
 
 def test_a_refusal_behind_a_batch_in_doubt_writes_that_one_twice() -> None:
-    """A hole of Kafka's own, built as shipped; here is what it takes, so that nobody takes it for ours.
+    """A defect of Kafka itself, implemented as shipped; this test documents its conditions.
 
-    1, 2, 3 are too large for one batch, 4 behind them is refused. Part 1 is sent and written while the refusal arrives.
-    The bump numbers all parts anew, the answer to part 1 is lost, and the broker can't know the repetition.
+    1, 2, 3 are too large for one batch, 4 behind them is refused. Part 1 is sent and written while the refusal
+    arrives. The bump renumbers all parts, the response to part 1 is lost, and the broker can't detect the
+    repetition.
     """
     producing = Producing(0)
     producing.log.poisoned.add(4)

@@ -1,4 +1,4 @@
-"""KIP-951 row by row; sequences of any kind against a model are in test_leader_discovery_model.py."""
+"""KIP-951, row by row; test_leader_discovery_model.py compares random histories with a model."""
 
 import pytest
 
@@ -49,12 +49,12 @@ def discovery(metadata: Metadata, **off: bool) -> LeaderDiscovery:
         pytest.param(T1, Leader(2, 0), None, id="any epoch where none is known"),
     ],
 )
-def test_acceptance(error: int, tp: TopicPartition, hint: Leader, verdict: Refusal | None) -> None:
+def test_acceptance_of_hints(error: int, tp: TopicPartition, hint: Leader, verdict: Refusal | None) -> None:
     """Rule 2, row by row: node 1 leads t/0 since epoch 5, and t/1 without epoch; t/2 had epoch 3 and is gone."""
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, UNKNOWN), T2: Leader(1, 3)})
     learn(metadata, answer({T0: Leader(1, 5), T1: Leader(1, UNKNOWN)}))
     rule, before = discovery(metadata), metadata.leader(tp)
-    assert {tp: verdict} == rule.offered({tp: (error, hint)}, [node(7)])
+    assert {tp: verdict} == rule.apply_hints({tp: (error, hint)}, [node(7)])
     assert (hint if verdict is None else before) == metadata.leader(tp)
     assert verdict is not None or hint.epoch == metadata.last_seen_epoch(tp)
     counter = f"hints_refused_{verdict}" if verdict else "hints_accepted"
@@ -64,28 +64,27 @@ def test_acceptance(error: int, tp: TopicPartition, hint: Leader, verdict: Refus
 
 
 @pytest.mark.parametrize("error", [3, 5, 9, NETWORK, 56, 75, 100, 103])
-def test_other_errors_offer_nothing(error: int) -> None:
-    """A leader beside any error but 6 and 74 isn't looked at, nor are the endpoints."""
+def test_hints_beside_other_errors_are_ignored(error: int) -> None:
+    """A leader beside any error but 6 and 74 is ignored, as are the endpoints."""
     metadata = knowing({T0: Leader(1, 5)})
     rule = discovery(metadata)
-    assert {} == rule.offered({T0: (error, Leader(2, 6))}, [node(7)])
+    assert {} == rule.apply_hints({T0: (error, Leader(2, 6))}, [node(7)])
     assert (0, Leader(1, 5), 3) == (rule.counts["hints_offered"], metadata.leader(T0), len(metadata.nodes))
 
 
 @pytest.mark.parametrize("hint", [Leader(), Leader(2, UNKNOWN), Leader(UNKNOWN, 6)])
-def test_half_a_hint_is_none(hint: Leader) -> None:
-    """Leader and epoch must both be told."""
+def test_a_hint_needs_leader_and_epoch(hint: Leader) -> None:
     metadata = knowing({T0: Leader(1, 5)})
     rule = discovery(metadata)
-    assert {} == rule.offered({T0: (NOT_LEADER, hint)}, [node(7)])
+    assert {} == rule.apply_hints({T0: (NOT_LEADER, hint)}, [node(7)])
     assert Leader(1, 5) == metadata.leader(T0)
 
 
 def test_a_newer_epoch_seen_elsewhere_refuses_a_hint() -> None:
-    """The last seen epoch decides, not the cached leader's: a hint between the two is no news."""
+    """The last seen epoch decides, not the cached leader's: a hint between the two is stale."""
     metadata = knowing({T0: Leader(1, 5)})
     metadata.update_epoch(T0, 7)
-    verdicts = discovery(metadata).offered({T0: (NOT_LEADER, Leader(2, 6))}, [])
+    verdicts = discovery(metadata).apply_hints({T0: (NOT_LEADER, Leader(2, 6))}, [])
     assert {T0: Refusal.NOT_NEWER} == verdicts
 
 
@@ -93,28 +92,28 @@ def test_a_newer_epoch_seen_elsewhere_refuses_a_hint() -> None:
 
 
 def test_one_accepted_hint_merges_every_endpoint() -> None:
-    """Endpoints replace what was known of a node, those of refused partitions too; unmentioned nodes stay."""
+    """Endpoints replace the known addresses of nodes, those of refused partitions too; other nodes stay."""
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
     rule = discovery(metadata)
     errors = {T0: (NOT_LEADER, Leader(7, 6)), T1: (NOT_LEADER, Leader(8, 5))}
-    assert {T0: None, T1: Refusal.NOT_NEWER} == rule.offered(errors, [node(7), node(8), node(2, port=19092)])
+    assert {T0: None, T1: Refusal.NOT_NEWER} == rule.apply_hints(errors, [node(7), node(8), node(2, port=19092)])
     known = {0: node(0), 1: node(1), 2: node(2, port=19092), 7: node(7), 8: node(8)}
     assert (known, 3) == (metadata.nodes, rule.counts["endpoints_merged"])
 
 
-def test_no_accepted_hint_merges_nothing() -> None:
-    """If every hint is refused the endpoints are left alone, new nodes and moved ones alike."""
+def test_refused_hints_merge_no_endpoint() -> None:
+    """New nodes and moved ones alike."""
     metadata = knowing({T0: Leader(1, 5)})
     rule, version = discovery(metadata), metadata.version
-    rule.offered({T0: (NOT_LEADER, Leader(7, 5))}, [node(7), node(2, port=19092)])
+    rule.apply_hints({T0: (NOT_LEADER, Leader(7, 5))}, [node(7), node(2, port=19092)])
     assert {0: node(0), 1: node(1), 2: node(2)} == metadata.nodes
     assert (version, 0) == (metadata.version, rule.counts["endpoints_merged"])
 
 
 def test_an_endpoint_brings_back_a_leader_whose_node_was_gone() -> None:
-    """The KIP's restart: the last answer came while the broker was down; the hint brings its address."""
+    """The KIP's restart: the last metadata is from the time when the broker was down; the hint has its address."""
     metadata = knowing({T0: Leader(1, 5)}, nodes=(0, 1))
-    discovery(metadata).offered({T0: (NOT_LEADER, Leader(2, 6))}, [node(2, port=19092)])
+    discovery(metadata).apply_hints({T0: (NOT_LEADER, Leader(2, 6))}, [node(2, port=19092)])
     assert (Leader(2, 6), node(2, port=19092)) == (metadata.leader(T0), metadata.nodes[2])
 
 
@@ -134,10 +133,10 @@ def test_an_endpoint_brings_back_a_leader_whose_node_was_gone() -> None:
         pytest.param(75, Leader(), False, id="unknown leader epoch"),
     ],
 )
-def test_the_refresh_is_requested_hint_or_not(error: int, hint: Leader, asks: bool) -> None:
-    """Every invalid-metadata error asks for metadata as soon as the back-off is over; other errors don't."""
+def test_invalid_metadata_errors_request_a_refresh(error: int, hint: Leader, asks: bool) -> None:
+    """With or without a hint, as soon as the back-off is over; other errors don't."""
     metadata = knowing({T0: Leader(1, 5)})
-    discovery(metadata).offered({T0: (error, hint)}, [])
+    discovery(metadata).apply_hints({T0: (error, hint)}, [])
     assert asks == (metadata.wait_ms(120) == 0)
 
 
@@ -146,7 +145,7 @@ def test_a_hint_keeps_the_back_off_of_equivalent_answers() -> None:
     metadata = knowing({T0: Leader(1, 5)})
     for _ in range(4):
         learn(metadata, answer({T0: Leader(1, 5)}))
-    discovery(metadata).offered({T0: (NOT_LEADER, Leader(2, 6))}, [])
+    discovery(metadata).apply_hints({T0: (NOT_LEADER, Leader(2, 6))}, [])
     assert 640 <= metadata.wait_ms(0) <= 960
 
 
@@ -164,12 +163,12 @@ def test_a_hint_keeps_the_back_off_of_equivalent_answers() -> None:
         pytest.param(19, Leader(), {T0: 5}, False, id="the leader is right, only its ISR is small"),
     ],
 )
-def test_a_request_is_critical_unless_the_response_told_where_to_go(
+def test_a_request_is_critical_without_a_newer_leader(
     error: int, hint: Leader, routed: dict[TopicPartition, int], critical: bool
 ) -> None:
-    """Work is held up where the client knows no newer leader than the one that refused."""
+    """Records wait as long as the client knows no newer leader than the one that refused."""
     metadata = knowing({T0: Leader(1, 5)})
-    discovery(metadata).offered({T0: (error, hint)}, [], routed)
+    discovery(metadata).apply_hints({T0: (error, hint)}, [], routed)
     assert critical == metadata.request_sent()
 
 
@@ -177,7 +176,7 @@ def test_a_request_is_critical_unless_the_response_told_where_to_go(
 
 
 def retried(rule: LeaderDiscovery, tries: int, tp: TopicPartition = T0) -> Attempts:
-    """A batch that was routed by the epoch known now and then failed ``tries`` times, the last time at 1000 ms."""
+    """Return a batch that was routed by the current epoch and failed ``tries`` times, the last time at 1000 ms."""
     attempts = Attempts()
     rule.wait_ms(attempts, tp, 0)
     for _ in range(tries):
@@ -186,9 +185,9 @@ def retried(rule: LeaderDiscovery, tries: int, tp: TopicPartition = T0) -> Attem
 
 
 def moved(metadata: Metadata, epoch: int, by: str) -> None:
-    """A newer leader, taught by a hint or by an ordinary answer."""
+    """Move the leader, by a hint or by a Metadata response."""
     if by == "hint":
-        discovery(metadata).offered({T0: (NOT_LEADER, Leader(2, epoch))}, [])
+        discovery(metadata).apply_hints({T0: (NOT_LEADER, Leader(2, epoch))}, [])
     else:
         learn(metadata, answer({T0: Leader(2, epoch)}))
 
@@ -201,7 +200,9 @@ def test_a_first_try_does_not_wait() -> None:
 
 @pytest.mark.parametrize("by", ["hint", "answer"])
 def test_one_immediate_retry_per_newer_epoch(by: str) -> None:
-    """Whatever taught the epoch: the first retry after it doesn't wait, the second does, the next epoch frees one."""
+    """Whatever the source of the epoch: the first retry after it doesn't wait, the second does, the next epoch
+    allows another.
+    """
     metadata = knowing({T0: Leader(1, 5)})
     rule = discovery(metadata)
     batch = retried(rule, 1)
@@ -217,7 +218,7 @@ def test_one_immediate_retry_per_newer_epoch(by: str) -> None:
 
 
 def test_an_epoch_learned_while_backing_off_ends_the_wait() -> None:
-    """The batch failed, waits, and then a newer leader is heard of: it leaves at once."""
+    """The batch failed and waits, and then the client learns a newer leader: the batch is sent at once."""
     metadata = knowing({T0: Leader(1, 5)})
     rule = discovery(metadata)
     batch = retried(rule, 1)
@@ -227,7 +228,7 @@ def test_an_epoch_learned_while_backing_off_ends_the_wait() -> None:
 
 
 def test_an_epoch_learned_before_the_first_try_frees_no_retry() -> None:
-    """The batch hadn't failed when the leader moved: its first retry is one on the same epoch."""
+    """The batch hadn't failed when the leader moved: its first retry is on the same epoch."""
     metadata = knowing({T0: Leader(1, 5)})
     rule = discovery(metadata)
     batch = retried(rule, 0)
@@ -242,7 +243,7 @@ def test_a_refused_hint_frees_no_retry() -> None:
     metadata = knowing({T0: Leader(2, 6)})
     rule = discovery(metadata)
     batch = retried(rule, 1)
-    rule.offered({T0: (NOT_LEADER, Leader(1, 5))}, [])
+    rule.apply_hints({T0: (NOT_LEADER, Leader(1, 5))}, [])
     assert rule.wait_ms(batch, T0, 1000) >= 80
 
 
@@ -256,7 +257,7 @@ def test_a_leader_moving_on_the_same_epoch_frees_no_retry() -> None:
 
 
 def test_epochs_that_start_again_free_no_retry() -> None:
-    """A topic made again has lower epochs; a batch remembers the highest it was examined with (as shipped)."""
+    """A recreated topic has lower epochs; a batch remembers its highest epoch (as shipped)."""
     metadata = knowing({T0: Leader(1, 5)})
     rule = discovery(metadata)
     batch = retried(rule, 1)
@@ -268,7 +269,7 @@ def test_epochs_that_start_again_free_no_retry() -> None:
     ("tries", "lowest", "highest"), [(1, 80, 120), (2, 160, 240), (3, 320, 480), (4, 640, 960), (5, 800, 1000)]
 )
 def test_back_off_doubles_from_the_last_failure(tries: int, lowest: float, highest: float) -> None:
-    """100 ms * 2^n within 20 %, at most 1 s, counted from the last failure, drawn anew at each look; then nothing."""
+    """100 ms * 2^n within 20 %, at most 1 s, counted from the last failure, drawn at each check."""
     rule = discovery(knowing({T0: Leader(1, 5)}))
     batch = retried(rule, tries)
     looks = [rule.wait_ms(batch, T0, 1000) for _ in range(30)]
@@ -279,7 +280,7 @@ def test_back_off_doubles_from_the_last_failure(tries: int, lowest: float, highe
 
 
 def test_a_first_try_is_no_retry() -> None:
-    """What leaves for the first time is counted as neither kind."""
+    """A first attempt is counted as neither kind of retry."""
     rule = discovery(knowing({T0: Leader(1, 5)}))
     assert not rule.drained(retried(rule, 0))
     assert 0 == rule.counts.total()
@@ -290,7 +291,7 @@ def test_a_first_try_is_no_retry() -> None:
 
 @pytest.mark.parametrize(("api", "capped"), [(0, 9), (1, 15), (3, None), (18, None)])
 def test_version_caps(api: int, capped: int | None) -> None:
-    """Off, Produce and Fetch stay below the versions with hints and no other API is capped; on, nothing is."""
+    """Off, Produce and Fetch stay below the versions with hints and no other API is capped; on, no API is."""
     metadata = knowing({})
     assert capped == discovery(metadata, highest_version=False).version_cap(api)
     assert discovery(metadata).version_cap(api) is None

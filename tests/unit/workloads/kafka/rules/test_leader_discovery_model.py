@@ -1,4 +1,4 @@
-"""Any sequence of answers, hints and epochs seen elsewhere, against a model written from the words of the KIP."""
+"""Any sequence of responses, hints and epochs from other sources, against a model written from the text of the KIP."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Hints:
-    """A Produce or Fetch response that failed; its endpoints have a port that tells them from Metadata's."""
+    """A failed Produce or Fetch response; its endpoints have ports that distinguish them from Metadata's."""
 
     errors: Mapping[TopicPartition, tuple[int, Leader]]
     endpoints: frozenset[int]
@@ -49,7 +49,7 @@ class Hints:
 
 @dataclass(frozen=True)
 class Seen:
-    """An epoch beside a committed offset."""
+    """An epoch of a committed offset."""
 
     tp: TopicPartition
     epoch: int
@@ -71,7 +71,7 @@ STEPS = st.lists(st.one_of(HINTS, ANSWERS, HINTS, EPOCHS_SEEN), max_size=14).map
 
 @dataclass
 class Model:
-    """What a client should know; -1 and None for nothing."""
+    """What a client should know; -1 and None for unknown."""
 
     epoch: dict[TopicPartition, int] = field(default_factory=lambda: {T0: -1, T1: -1})
     cached: dict[TopicPartition, Leader | None] = field(default_factory=lambda: {T0: None, T1: None})
@@ -121,7 +121,7 @@ def client() -> tuple[Metadata, LeaderDiscovery]:
 
 
 def take(metadata: Metadata, rule: LeaderDiscovery, step: Answer | Hints | Seen) -> set[TopicPartition]:
-    """Feed one step to the client; the partitions whose hint it accepted."""
+    """Apply one step to the client; return the partitions with accepted hints."""
     if isinstance(step, Seen):
         metadata.update_epoch(step.tp, step.epoch)
     elif isinstance(step, Answer):
@@ -129,7 +129,7 @@ def take(metadata: Metadata, rule: LeaderDiscovery, step: Answer | Hints | Seen)
         learn(metadata, response)
     else:
         endpoints = [node(number, 19092) for number in step.endpoints]
-        verdicts = rule.offered(step.errors, endpoints)
+        verdicts = rule.apply_hints(step.errors, endpoints)
         return {tp for tp, verdict in verdicts.items() if verdict is None}
     return set()
 
@@ -137,7 +137,7 @@ def take(metadata: Metadata, rule: LeaderDiscovery, step: Answer | Hints | Seen)
 @FEW
 @given(STEPS)
 def test_agrees_with_the_model(steps: list[Answer | Hints | Seen]) -> None:
-    """After each step: the same hints taken, the same leaders, epochs and nodes."""
+    """After each step: the same hints accepted, the same leaders, epochs and nodes."""
     (metadata, rule), model = client(), Model()
     for step in steps:
         taken = take(metadata, rule, step)
@@ -156,7 +156,7 @@ def test_agrees_with_the_model(steps: list[Answer | Hints | Seen]) -> None:
 @FEW
 @given(STEPS)
 def test_epochs_never_go_back(steps: list[Answer | Hints | Seen]) -> None:
-    """While the topic is the same one and every answer has epochs, no step makes an epoch older than it was."""
+    """While the topic id is the same and every response has epochs, no step lowers an epoch."""
     metadata, rule = client()
     for step in steps:
         before = {tp: metadata.last_seen_epoch(tp) for tp in (T0, T1)}
@@ -187,7 +187,7 @@ def test_endpoints_are_merged_with_the_first_accepted_hint(steps: list[Answer | 
 @FEW
 @given(STEPS)
 def test_every_hint_is_counted_once(steps: list[Answer | Hints | Seen]) -> None:
-    """What was offered is the sum of what was accepted and refused, whatever happened."""
+    """Offered hints are the sum of accepted and refused ones."""
     metadata, rule = client()
     for step in steps:
         take(metadata, rule, step)
@@ -201,8 +201,9 @@ TURNS = st.lists(st.tuples(st.sampled_from(["look", "look", "hint", "answer"]), 
 @FEW
 @given(TURNS, st.integers(0, 2**32))
 def test_retries_of_a_batch(turns: list[tuple[str, int]], seed: int) -> None:
-    """A batch that fails each time it leaves, while leaders move by hints and by answers. Each epoch gives at most one
-    immediate retry, and gives it at the next look; any other retry keeps its back-off, not shorter and not longer."""
+    """A batch that fails at each attempt, while leaders move by hints and by metadata. Each epoch gives at most one
+    immediate retry, at the next check; any other retry keeps its back-off, not shorter and not longer.
+    """
     metadata = knowing({T0: Leader(1, 0)})
     pause = Backoff(100, 1000, Random(seed))  # noqa: S311  # repeatable, not secret
     rule = LeaderDiscovery(metadata, LeaderDiscoverySwitches(), pause)
@@ -212,7 +213,7 @@ def test_retries_of_a_batch(turns: list[tuple[str, int]], seed: int) -> None:
         now_ms += passed_ms
         if kind == "hint":
             epoch += 1
-            rule.offered({T0: (6, Leader(epoch % 3, epoch))}, [])
+            rule.apply_hints({T0: (6, Leader(epoch % 3, epoch))}, [])
         elif kind == "answer":
             epoch += 1
             learn(metadata, answer({T0: Leader(epoch % 3, epoch)}))

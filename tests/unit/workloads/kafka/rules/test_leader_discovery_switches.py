@@ -1,4 +1,6 @@
-"""The switches of KIP-951: how they are set, and the ablation matrix: one history, one switch off, what changes."""
+"""The switches of KIP-951: parsing, and the ablation matrix: one history, one switch off, and the counters that
+change.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,8 +29,8 @@ SEEDS = range(5)
         (LeaderDiscoverySwitches(endpoint_merge=False), {"hints", "immediate_retry", "highest_version"}),
     ],
 )
-def test_settings(setting: object, on: set[str]) -> None:
-    """Both words and mappings; a switch that isn't named is on."""
+def test_switch_settings(setting: object, on: set[str]) -> None:
+    """Both words and mappings; an unnamed switch is on."""
     assert on == {name for name, value in vars(LeaderDiscoverySwitches.of(setting)).items() if value}
 
 
@@ -44,7 +46,7 @@ def test_settings(setting: object, on: set[str]) -> None:
         ({"hints": 0}, "hints must be true or false, got"),
     ],
 )
-def test_bad_settings(setting: object, message: str) -> None:
+def test_invalid_switch_settings(setting: object, message: str) -> None:
     """The message names the allowed values."""
     with pytest.raises(SettingError, match=message):
         LeaderDiscoverySwitches.of(setting)
@@ -54,9 +56,10 @@ Event = tuple[dict[TopicPartition, tuple[int, Leader]], list[Node], dict[TopicPa
 
 
 def history(seed: int, *, joiners: bool) -> Iterator[Event]:
-    """Forty failed produce requests: the errors, the endpoints, and the leaders that Metadata tells before the retry.
+    """Return forty failed Produce requests: errors, endpoints, and the leaders in Metadata before the retry.
 
-    Hints are newer, old, of an unknown node or missing. With ``joiners`` they name brokers that Metadata doesn't know.
+    Hints are newer, old, of an unknown node or missing. With ``joiners`` they name brokers that Metadata doesn't
+    know.
     """
     random = Random(seed)  # noqa: S311  # a script, not a secret
     epochs = dict.fromkeys(PARTITIONS, 5)
@@ -75,9 +78,9 @@ def history(seed: int, *, joiners: bool) -> Iterator[Event]:
 
 
 def play(switches: LeaderDiscoverySwitches, seed: int, *, joiners: bool) -> Counter[str]:
-    """What one client counts in a history. The broker hints only where the version allows it.
+    """Return one client's counters for a history. The broker sends hints only in versions that have them.
 
-    Metadata always catches up before a retry, so that a client that takes no hint goes the same way after all.
+    Metadata always catches up before a retry, so that a client that ignores hints gets the same leaders.
     """
     metadata = knowing(dict.fromkeys(PARTITIONS, Leader(1, 5)))
     rule = LeaderDiscovery(metadata, switches, backoff())
@@ -88,7 +91,9 @@ def play(switches: LeaderDiscoverySwitches, seed: int, *, joiners: bool) -> Coun
             rule.wait_ms(batch, tp, 0)
             rule.drained(batch)
         routed = {tp: batch.epoch for tp, batch in batches.items()}
-        rule.offered(errors if hinting else dict.fromkeys(errors, (NOT_LEADER, Leader())), endpoints * hinting, routed)
+        rule.apply_hints(
+            errors if hinting else dict.fromkeys(errors, (NOT_LEADER, Leader())), endpoints * hinting, routed
+        )
         metadata.request_sent()
         metadata.update(answer(leaders), 0)
         for tp, batch in batches.items():
@@ -117,14 +122,14 @@ OWN = {
 
 
 def changed(switch: str, seed: int, *, joiners: bool) -> tuple[set[str], Counter[str], Counter[str]]:
-    """Which counters differ when one switch is off, and what was counted on and off."""
+    """Return the counters that differ when one switch is off, with both values."""
     on = play(LeaderDiscoverySwitches(), seed, joiners=joiners)
     off = play(LeaderDiscoverySwitches.of({switch: False}), seed, joiners=joiners)
     return {name for name in on.keys() | off.keys() if on[name] != off[name]}, on, off
 
 
-def test_the_history_has_everything() -> None:
-    """The matrix proves nothing unless each kind of event occurs: all counters but two rare ones move."""
+def test_the_history_has_every_kind_of_event() -> None:
+    """Otherwise the matrix proves nothing: all counters but two rare ones change."""
     rare = {"hints_refused_unknown_partition", "hints_ignored_switched_off"}
     for seed in SEEDS:
         counts = play(LeaderDiscoverySwitches(), seed, joiners=False)
@@ -133,16 +138,16 @@ def test_the_history_has_everything() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("switch", OWN)
-def test_a_switch_changes_its_own_counters_alone(switch: str, seed: int) -> None:
-    """On the same history, with one switch off, no counter differs but the switch's own; and some of its own do."""
+def test_a_switch_changes_its_own_counters_only(switch: str, seed: int) -> None:
+    """On the same history, with one switch off, only the switch's own counters differ, and some of them do."""
     differing, _, _ = changed(switch, seed, joiners=False)
     assert differing
     assert differing <= OWN[switch]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hints_off_ignores_exactly_what_was_offered(seed: int) -> None:
-    """Every hint is still counted as offered, and then as ignored; none has an effect."""
+def test_hints_off_ignores_every_offered_hint(seed: int) -> None:
+    """Every hint is counted as offered and as ignored; none has an effect."""
     _, on, off = changed("hints", seed, joiners=False)
     assert on["hints_offered"] == off["hints_offered"] == off["hints_ignored_switched_off"]
     assert 0 == off["hints_accepted"] + off["endpoints_merged"] + on["hints_ignored_switched_off"]
@@ -151,7 +156,7 @@ def test_hints_off_ignores_exactly_what_was_offered(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_immediate_retry_off_backs_off_as_often(seed: int) -> None:
-    """The retries are the same number; those that left at once back off."""
+    """The number of retries is equal; the immediate ones back off."""
     _, on, off = changed("immediate_retry", seed, joiners=False)
     assert 0 == off["retries_immediate"]
     assert on["retries_immediate"] + on["retries_backed_off"] == off["retries_backed_off"]
@@ -159,7 +164,7 @@ def test_immediate_retry_off_backs_off_as_often(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_endpoint_merge_off_refuses_hints_to_newcomers(seed: int) -> None:
-    """Where hints name nodes that Metadata doesn't know, acceptance hangs on the endpoints: it becomes refusal."""
+    """If hints name nodes that Metadata doesn't know, acceptance depends on the endpoints: hints are refused."""
     differing, on, off = changed("endpoint_merge", seed, joiners=True)
     verdicts = {"hints_accepted", "hints_refused_unknown_leader"}
     assert differing <= {"endpoints_merged"} | verdicts | LEARNED_LATER
@@ -169,16 +174,16 @@ def test_endpoint_merge_off_refuses_hints_to_newcomers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_highest_version_off_is_offered_nothing(seed: int) -> None:
-    """Brokers don't send hints to the older version, and the client does what one without the KIP does."""
+def test_highest_version_off_offers_no_hint(seed: int) -> None:
+    """Brokers don't send hints in the older version, and the client behaves like one without the KIP."""
     _, _, off = changed("highest_version", seed, joiners=False)
     assert not [
         name for name, count in off.items() if count and (name.startswith("hints") or name == "endpoints_merged")
     ]
 
 
-def test_the_highest_version_off_is_all_hints_gone_and_nothing_else() -> None:
-    """Two ways to have no hints: they differ in whether any were offered."""
+def test_highest_version_off_equals_hints_off() -> None:
+    """Except for the number of offered hints."""
     without = play(LeaderDiscoverySwitches(highest_version=False), 1, joiners=False)
     ignored = play(LeaderDiscoverySwitches(hints=False), 1, joiners=False)
     for name in ("hints_offered", "hints_ignored_switched_off"):

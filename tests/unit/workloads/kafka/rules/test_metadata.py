@@ -1,4 +1,4 @@
-"""The rules of metadata.py one by one; its epochs against a model are in test_leader_discovery_model.py."""
+"""The rules of metadata.py; test_leader_discovery_model.py compares its epochs with a model."""
 
 from math import inf
 
@@ -19,8 +19,8 @@ from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, MetadataResponse
 
 
-def test_nothing_is_known_at_first() -> None:
-    """Before an answer every question has an answer that says so, and asking is due at once."""
+def test_initial_metadata_is_empty() -> None:
+    """Every query has a defined result before the first response, and a request is due at once."""
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
     assert Leader(UNKNOWN, UNKNOWN) == metadata.leader(T0)
@@ -33,8 +33,8 @@ def test_nothing_is_known_at_first() -> None:
     assert (0, 0) == (metadata.wait_ms(0), metadata.version)
 
 
-def test_an_answer_is_looked_up() -> None:
-    """Leaders, nodes, ids and partitions are those of the answer."""
+def test_a_response_is_applied() -> None:
+    """Leaders, nodes, ids and partitions are those of the response."""
     metadata = knowing({T0: Leader(1, 5), T1: Leader(2, 0)})
     assert (Leader(1, 5), Leader(2, 0)) == (metadata.leader(T0), metadata.leader(T1))
     assert {0: node(0), 1: node(1), 2: node(2)} == metadata.nodes
@@ -56,8 +56,8 @@ def test_an_answer_is_looked_up() -> None:
         pytest.param(Leader(2, 4), (0, 2), Leader(UNKNOWN, 5), id="refused, but the kept leader's node is gone"),
     ],
 )
-def test_stale_refusal(told: Leader, nodes: tuple[int, ...], expected: Leader) -> None:
-    """Row by row: what a client that knows leader 1 since epoch 5 makes of the next answer."""
+def test_stale_responses_are_refused(told: Leader, nodes: tuple[int, ...], expected: Leader) -> None:
+    """Row by row: the effect of the next response on a client that knows leader 1 since epoch 5."""
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({T0: told}, nodes=nodes))
     assert expected == metadata.leader(T0)
@@ -65,8 +65,8 @@ def test_stale_refusal(told: Leader, nodes: tuple[int, ...], expected: Leader) -
     assert int(told.epoch == 4) == metadata.counts["metadata_stale_refused"]
 
 
-def test_an_equal_epoch_brings_the_rest_up_to_date() -> None:
-    """Replicas come and go without the epoch: an equal epoch's replicas and offline lists are those of the answer."""
+def test_an_equal_epoch_updates_replicas() -> None:
+    """Replicas change without the epoch: replica and offline lists of an equal epoch are those of the response."""
     metadata = knowing({T0: Leader(1, 5)})
     response = answer({T0: Leader(1, 5)})
     topic = response.topics[0]
@@ -75,8 +75,8 @@ def test_an_equal_epoch_brings_the_rest_up_to_date() -> None:
     assert shrunk == metadata.partition(T0)
 
 
-def test_after_an_epochless_answer_any_epoch_is_taken() -> None:
-    """The memory is gone with it: an epoch far below the old one is news."""
+def test_after_a_response_without_epoch_any_epoch_is_accepted() -> None:
+    """The known epoch is dropped with it: a far lower epoch is accepted."""
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({T0: Leader(1, UNKNOWN)}))
     learn(metadata, answer({T0: Leader(2, 1)}))
@@ -84,7 +84,7 @@ def test_after_an_epochless_answer_any_epoch_is_taken() -> None:
 
 
 def test_another_topic_id_starts_the_epochs_again() -> None:
-    """A topic that was deleted and made again has epochs from 0: they are taken, and counted."""
+    """A recreated topic has epochs from 0: they are accepted, and counted."""
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
     learn(metadata, answer({T0: Leader(2, 0), T1: Leader(2, 9)}, topic_id=OTHER_ID))
     assert (Leader(2, 0), Leader(2, 9)) == (metadata.leader(T0), metadata.leader(T1))
@@ -94,14 +94,16 @@ def test_another_topic_id_starts_the_epochs_again() -> None:
 
 
 def test_an_answer_without_topic_id_keeps_the_epochs() -> None:
-    """No id says nothing about which topic it is: an older epoch is still stale."""
+    """Without an id the topic may be the same: an older epoch is still stale."""
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({T0: Leader(2, 0)}, topic_id=None))
     assert Leader(1, 5) == metadata.leader(T0)
 
 
-def test_a_topic_found_again_may_start_again() -> None:
-    """While a topic is gone its id is unknown: the next one, even the same, lets a lower epoch in (as shipped)."""
+def test_a_topic_that_returns_may_have_lower_epochs() -> None:
+    """While a topic is missing its id is unknown: afterwards a lower epoch is accepted, even of the same topic (as
+    shipped).
+    """
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({}, topic_id=None, error=3))
     learn(metadata, answer({T0: Leader(2, 1)}))
@@ -109,7 +111,7 @@ def test_a_topic_found_again_may_start_again() -> None:
 
 
 def test_a_topic_with_an_error_loses_its_partitions_and_keeps_its_epochs() -> None:
-    """Nobody leads any more, but the epoch seen before still refuses what is older, hints included."""
+    """No partition has a leader, but the last seen epoch still refuses older ones, hints included."""
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({}, error=29))
     topic = metadata.topic("t")
@@ -121,7 +123,7 @@ def test_a_topic_with_an_error_loses_its_partitions_and_keeps_its_epochs() -> No
 
 
 def test_a_partition_error_hides_no_epoch() -> None:
-    """LEADER_NOT_AVAILABLE beside an epoch: the epoch is learned, nobody leads."""
+    """LEADER_NOT_AVAILABLE beside an epoch: the epoch is learned, without leader."""
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({T0: Leader(UNKNOWN, 6)}, partition_error=5))
     assert Leader(UNKNOWN, 6) == metadata.leader(T0)
@@ -131,28 +133,28 @@ def test_a_partition_error_hides_no_epoch() -> None:
     ("error", "partition_error", "again"),
     [(3, 0, True), (100, 0, True), (0, 5, True), (0, 9, True), (29, 0, False), (17, 0, False), (0, 0, False)],
 )
-def test_errors_ask_again(error: int, partition_error: int, again: bool) -> None:
-    """Invalid-metadata errors request the next update, after the back-off; others wait for the answer to be old."""
+def test_invalid_metadata_errors_request_an_update(error: int, partition_error: int, again: bool) -> None:
+    """After the back-off; other errors wait until the response expires."""
     metadata = knowing({T0: Leader(1, 5)}, error=error, partition_error=partition_error)
     assert again == (metadata.wait_ms(120) == 0)
 
 
 def test_an_answer_replaces_nodes_and_topics() -> None:
-    """Nodes and topics that an answer leaves out are known no longer."""
+    """Nodes and topics that a response leaves out are removed."""
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, MetadataResponse((node(0),), ()))
     assert ({0: node(0)}, None, Leader(UNKNOWN, 5)) == (metadata.nodes, metadata.topic("t"), metadata.leader(T0))
 
 
-def test_topics_nobody_wants_are_left_out() -> None:
-    """A broker that answers more than was asked for doesn't fill the cache."""
+def test_unwanted_topics_are_left_out() -> None:
+    """A response with additional topics doesn't fill the cache."""
     metadata = Metadata(backoff=backoff())
     learn(metadata, answer({T0: Leader(1, 5)}))
     assert (None, None) == (metadata.topic("t"), metadata.last_seen_epoch(T0))
 
 
 def test_wanted_topics_keep_their_order_and_are_asked_for_once() -> None:
-    """Wanting a known topic again asks nothing; a new one is asked for at once in spite of the back-off."""
+    """A known topic needs no request; a new one is requested at once in spite of the back-off."""
     metadata = knowing({T0: Leader(1, 5)})
     metadata.want(["t"])
     assert 300_000 == metadata.wait_ms(0)
@@ -161,7 +163,7 @@ def test_wanted_topics_keep_their_order_and_are_asked_for_once() -> None:
 
 
 def test_a_topic_wanted_while_in_flight_is_asked_for_next() -> None:
-    """The answer under way doesn't name it, so it leaves the request standing."""
+    """The response in flight doesn't name it, so the request stays open."""
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
     metadata.request_sent()
@@ -182,7 +184,9 @@ def test_a_topic_wanted_while_in_flight_is_asked_for_next() -> None:
     ],
 )
 def test_equivalent_answers_back_off(told: Leader, equivalent: bool) -> None:
-    """Answers that teach no epoch count as equivalent, and their row doubles the wait; any other one ends it."""
+    """Responses without a new epoch count as equivalent, and consecutive ones double the wait; any other one resets
+    it.
+    """
     metadata = knowing({T0: Leader(1, 5)})
     for _ in range(2):
         learn(metadata, answer({T0: Leader(1, 5)}))
@@ -192,8 +196,8 @@ def test_equivalent_answers_back_off(told: Leader, equivalent: bool) -> None:
     assert 2 + equivalent == metadata.counts["metadata_equivalent"]
 
 
-def test_the_version_rises_with_every_lesson() -> None:
-    """Each answer and each accepted hint, and nothing else."""
+def test_the_version_rises_with_every_update() -> None:
+    """Each response and each accepted hint, and nothing else."""
     metadata = knowing({T0: Leader(1, 5)})
     metadata.request_update()
     metadata.request_sent()
@@ -218,7 +222,7 @@ def test_a_moved_leader_keeps_its_replicas() -> None:
 
 
 def test_a_moved_leader_refuses_a_stale_answer() -> None:
-    """What a hint taught isn't overridden by a broker that hasn't heard of it."""
+    """A broker with older metadata doesn't override a hint."""
     metadata = knowing({T0: Leader(1, 5)})
     metadata.move_leaders({T0: Leader(2, 6)}, [])
     learn(metadata, answer({T0: Leader(1, 5)}))
@@ -226,7 +230,7 @@ def test_a_moved_leader_refuses_a_stale_answer() -> None:
 
 
 def test_an_epoch_seen_elsewhere_hides_an_older_leader() -> None:
-    """A newer epoch in a committed offset: the cached leader isn't trusted, and no older answer helps."""
+    """A newer epoch in a committed offset: the cached leader isn't used, and no older response is accepted."""
     metadata = knowing({T0: Leader(1, 5)})
     assert metadata.update_epoch(T0, 7)
     assert (Leader(UNKNOWN, 7), 0) == (metadata.leader(T0), metadata.wait_ms(120))
@@ -237,8 +241,8 @@ def test_an_epoch_seen_elsewhere_hides_an_older_leader() -> None:
 
 
 @pytest.mark.parametrize(("tp", "epoch"), [(T0, 5), (T0, 4), (T1, 9)])
-def test_an_epoch_seen_elsewhere_that_is_no_news(tp: object, epoch: int) -> None:
-    """Not newer, or of a partition without a known epoch: nothing changes and nothing is asked."""
+def test_an_old_epoch_seen_elsewhere_changes_nothing(tp: object, epoch: int) -> None:
+    """Not newer, or of a partition without known epoch: no change and no request."""
     metadata = knowing({T0: Leader(1, 5)})
     assert not metadata.update_epoch(tp, epoch)  # type: ignore[arg-type]  # a TopicPartition out of a table
     assert (Leader(1, 5), None, 300_000) == (metadata.leader(T0), metadata.last_seen_epoch(T1), metadata.wait_ms(0))
@@ -248,8 +252,10 @@ def critical(metadata: Metadata) -> int:
     return metadata.counts["metadata_requests_critical"]
 
 
-def test_a_request_is_critical_if_work_is_held_up() -> None:
-    """Once a request while work waits, however many partitions; again after a failure, not after the answer."""
+def test_a_request_is_critical_if_records_wait() -> None:
+    """Once for each request while records wait, for any number of partitions; again after a failure, not after the
+    response.
+    """
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
     metadata.request_update()
     assert (False, 0) == (metadata.request_sent(), critical(metadata))
@@ -265,7 +271,7 @@ def test_a_request_is_critical_if_work_is_held_up() -> None:
 
 
 def test_a_request_is_not_critical_once_a_newer_leader_is_known() -> None:
-    """A hint of one partition frees that one alone; a request is critical while any other one is held up."""
+    """A hint for one partition releases that one only; a request is critical while another partition waits."""
     metadata = knowing({T0: Leader(1, 5), T1: Leader(1, 5)})
     metadata.request_update(held_up=[T0, T1])
     metadata.move_leaders({T0: Leader(2, 6)}, [])
@@ -275,8 +281,7 @@ def test_a_request_is_not_critical_once_a_newer_leader_is_known() -> None:
     assert not metadata.request_sent()
 
 
-def test_a_partition_never_seen_can_be_held_up() -> None:
-    """Records for a partition of which nothing is known make the first request critical."""
+def test_records_of_an_unknown_partition_make_a_request_critical() -> None:
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
     metadata.request_update(held_up=[T0])

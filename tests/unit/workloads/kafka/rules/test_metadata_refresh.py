@@ -1,4 +1,4 @@
-"""The timetable, row by row; jitter is within 20 %, so the bounds are those of ``Backoff``."""
+"""The timetable of metadata refreshes, row by row; jitter is within 20 %, so the bounds are those of ``Backoff``."""
 
 from collections.abc import Callable
 from math import inf
@@ -30,7 +30,6 @@ def failed(timetable: Refresh, times: int) -> Refresh:
 
 
 def test_the_first_request_is_due_at_once() -> None:
-    """Before any answer there is nothing to wait for."""
     assert 0 == refresh().wait_ms(0)
 
 
@@ -43,8 +42,8 @@ def test_nothing_is_due_while_a_request_is_in_flight() -> None:
     assert inf == timetable.wait_ms(DAY_MS)
 
 
-def test_an_answer_holds_until_it_is_old() -> None:
-    """Unrequested, the next one is due ``max_age_ms`` after the last answer, to the millisecond."""
+def test_a_response_is_valid_until_max_age() -> None:
+    """Without a request, the next one is due ``max_age_ms`` after the last response, to the millisecond."""
     timetable = answered(refresh(5000), 1, now_ms=70)
     assert (5000, 1, 0) == tuple(timetable.wait_ms(now) for now in (70, 5069, 5070))
 
@@ -63,38 +62,37 @@ def test_an_answer_holds_until_it_is_old() -> None:
         pytest.param(lambda: answered(failed(refresh(), 9), 1), 80, 120, id="an answer ends a row of failures"),
     ],
 )
-def test_backs_off(history: Callable[[], Refresh], lowest: float, highest: float) -> None:
-    """A requested update waits as long as the row of failures or of equivalent answers says; and is then due."""
+def test_requested_updates_back_off(history: Callable[[], Refresh], lowest: float, highest: float) -> None:
+    """As long as the number of consecutive failures or equivalent responses says."""
     timetable = history()
     timetable.request()
     assert all(lowest <= timetable.wait_ms(0) <= highest for _ in range(50))
     assert 0 == timetable.wait_ms(highest)
 
 
-def test_news_ends_a_row_of_equivalents() -> None:
-    """An answer that taught an epoch puts the back-off back to its first step."""
+def test_a_new_epoch_resets_the_back_off() -> None:
     timetable = answered(refresh(), 5)
     timetable.record_new_epoch()
     timetable.request()
     assert timetable.wait_ms(0) <= 120
 
 
-def test_age_ends_a_row_of_equivalents() -> None:
-    """The periodic update is no retry: the back-off after it starts from the first step again."""
+def test_a_periodic_update_resets_the_back_off() -> None:
+    """The periodic update is no retry."""
     timetable = answered(refresh(5000), 5)
     assert 0 == timetable.wait_ms(5000)
     assert 0 == timetable.equivalents
 
 
 def test_a_failure_keeps_the_request() -> None:
-    """What was requested is still wanted after a failure, however young the last answer is."""
+    """A requested update is still wanted after a failure, however young the last response is."""
     timetable = answered(refresh(), 1)
     timetable.request()
     assert 0 == failed(timetable, 1).wait_ms(120)
 
 
-def test_an_answer_satisfies_what_was_requested_meanwhile() -> None:
-    """As Kafka's full update does: a request that came while it was under way is not made a second time."""
+def test_a_response_satisfies_requests_made_meanwhile() -> None:
+    """As in Kafka's full update."""
     timetable = refresh()
     timetable.request_sent()
     timetable.request()
@@ -103,7 +101,7 @@ def test_an_answer_satisfies_what_was_requested_meanwhile() -> None:
 
 
 def test_an_incomplete_answer_leaves_the_request() -> None:
-    """A topic that was wanted after the request was sent is asked for next, when the back-off is over."""
+    """A topic that was wanted after the request was sent is requested next, when the back-off is over."""
     timetable = refresh()
     timetable.request_sent()
     timetable.request_at_once()
@@ -112,7 +110,7 @@ def test_an_incomplete_answer_leaves_the_request() -> None:
 
 
 def test_a_new_topic_does_not_wait() -> None:
-    """However long the row of equivalents or of failures is, what is wanted for the first time is asked for now."""
+    """A topic wanted for the first time is requested at once, after any number of equivalents or failures."""
     for timetable in (answered(refresh(), 9), failed(refresh(), 9)):
         timetable.request_at_once()
         assert 0 == timetable.wait_ms(0)

@@ -1,4 +1,6 @@
-"""The modes, what each switch changes, and why KIP-480 is a control: it runs away from a slow broker's cure."""
+"""The modes, the effect of each switch, the hash of keys, and KIP-480 as a control: it sends a slow broker most
+records.
+"""
 
 import warnings
 from collections import Counter, deque
@@ -44,7 +46,7 @@ def make(
 
 
 def draws_while_broker_3_is_late(partitioner: Partitioner, late_ms: float = 6) -> Counter[str]:
-    """The same hundred switches for everybody: queues differ, and broker 3 hasn't had room for ``late_ms``."""
+    """Run the same hundred switches: queues differ, and broker 3 hasn't accepted data for ``late_ms``."""
     sticky = partitioner.topic("orders")
     sticky.set_view(VIEW)
     sticky.choose(None)
@@ -58,14 +60,13 @@ def draws_while_broker_3_is_late(partitioner: Partitioner, late_ms: float = 6) -
     return +partitioner.counts
 
 
-def test_a_mode_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    """The message says what to use."""
+def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingError, match=r"roundrobin.*sticky, uniform, adaptive, availability"):
         make("roundrobin")
 
 
 def test_every_mode_draws_and_only_its_own_counters_move() -> None:
-    """``sticky`` and ``uniform`` only draw, ``adaptive`` weighs too, ``availability`` leaves out too."""
+    """``sticky`` and ``uniform`` only draw, ``adaptive`` also weighs, ``availability`` also excludes partitions."""
     counts = {mode: draws_while_broker_3_is_late(make(mode)) for mode in MODES}
     assert {"partition_draws"} == set(counts["sticky"]) == set(counts["uniform"])
     assert {"partition_draws", "partition_draws_weighted"} == set(counts["adaptive"])
@@ -73,14 +74,14 @@ def test_every_mode_draws_and_only_its_own_counters_move() -> None:
 
 
 def test_adaptive_off_changes_weighted_draws_and_nothing_else() -> None:
-    """As many draws either way."""
+    """The number of draws is equal."""
     off, on = draws_while_broker_3_is_late(make("uniform")), draws_while_broker_3_is_late(make("adaptive"))
     assert {"partition_draws_weighted": 100} == on - off
     assert not off - on
 
 
-def test_availability_off_changes_what_is_left_out_and_nothing_else() -> None:
-    """As many draws, as many of them weighed."""
+def test_availability_off_changes_exclusions_and_nothing_else() -> None:
+    """The numbers of draws and of weighted draws are equal."""
     off, on = draws_while_broker_3_is_late(make("adaptive")), draws_while_broker_3_is_late(make("availability"))
     assert {"partitions_left_out": 100} == on - off
     assert not off - on
@@ -88,15 +89,15 @@ def test_availability_off_changes_what_is_left_out_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("mode", ["uniform", "adaptive", "availability"])
 def test_rack_awareness_off_changes_draws_in_the_rack_and_nothing_else(mode: str) -> None:
-    """In every mode that has it."""
+    """In every mode with rack awareness."""
     off = draws_while_broker_3_is_late(make(mode))
     on = draws_while_broker_3_is_late(make(mode, rack_aware=True))
     assert {"partition_draws_in_rack"} == set(on - off)
     assert not off - on
 
 
-def test_the_control_knows_no_rack() -> None:
-    """KIP-480 is as it was."""
+def test_the_control_has_no_rack_awareness() -> None:
+    """KIP-480 as it was."""
     assert {"partition_draws"} == set(draws_while_broker_3_is_late(make("sticky", rack_aware=True)))
 
 
@@ -111,13 +112,13 @@ def test_the_control_knows_no_rack() -> None:
     ],
 )
 def test_the_availability_timeout(mode: str, timeout_ms: float, late_ms: float, *, left_out: bool) -> None:
-    """When a late broker's partitions are left out."""
+    """When a late broker's partitions are excluded."""
     counts = draws_while_broker_3_is_late(make(mode, timeout_ms=timeout_ms), late_ms)
     assert left_out == ("partitions_left_out" in counts)
 
 
 def test_a_topic_keeps_its_sticky_partition_and_topics_share_nothing() -> None:
-    """One object a topic, whose switches leave the other topic's alone."""
+    """Each topic has its own object, whose switches don't affect other topics."""
     partitioner = make("adaptive")
     orders, clicks = partitioner.topic("orders"), partitioner.topic("clicks")
     for sticky in (orders, clicks):
@@ -131,7 +132,7 @@ def test_a_topic_keeps_its_sticky_partition_and_topics_share_nothing() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_ignoring_keys_is_for_every_mode(mode: str) -> None:
-    """With it a key is as good as none; without it the hash decides."""
+    """With the setting a key is ignored; without it the hash decides."""
     for ignore_keys in (False, True):
         sticky = make(mode, ignore_keys=ignore_keys).topic("orders")
         sticky.set_view(VIEW)
@@ -145,9 +146,10 @@ BRIMFUL = BATCH_OVERHEAD + 32 * RECORD_BYTES
 
 
 class SlowBroker:
-    """Three brokers with a partition each, linger 0, one request in flight each; the first takes ``slow`` as long.
+    """Three brokers with a partition each, linger 0, one request in flight each; the first takes ``slow`` times as
+    long.
 
-    Every tick brings two records without a key.
+    Every tick adds two records without a key.
     """
 
     def __init__(self, mode: str, slow: int, batch_size: int = BATCH_SIZE) -> None:
@@ -161,7 +163,7 @@ class SlowBroker:
         self.records: Counter[int] = Counter()
 
     def share_of_the_slow_broker(self) -> float:
-        """Records that were given to the first partition, of all."""
+        """Return the share of records for the first partition."""
         for now in range(10_000):
             self.send(now)
             self.produce()
@@ -196,24 +198,26 @@ class SlowBroker:
 
 
 def test_the_control_runs_away_and_its_successors_do_not() -> None:
-    """KIP-794's experiment: KIP-480 gives a slow broker nearly everything, each mode after it less than the last."""
+    """KIP-794's experiment: KIP-480 sends a slow broker nearly all records, each later mode fewer than the one
+    before.
+    """
     share = {mode: SlowBroker(mode, slow=40).share_of_the_slow_broker() for mode in MODES}
     assert share["sticky"] > 0.9
     assert 0.6 > share["uniform"] > share["adaptive"] > share["availability"]
 
 
-def test_uniform_is_fair_where_records_fill_a_batch_to_the_brim() -> None:
-    """Then a switch that is due is made at once, and a slow broker gets its third, more or less a batch's header."""
+def test_uniform_is_fair_if_records_fill_batches_exactly() -> None:
+    """Then a due switch is made at once, and a slow broker gets its third, within a batch's header."""
     assert SlowBroker("uniform", 40, BRIMFUL).share_of_the_slow_broker() == pytest.approx(1 / 3, abs=0.03)
 
 
 def test_uniform_as_shipped_gives_a_backlog_twice_its_turn_otherwise() -> None:
-    """A last batch that isn't full to the byte puts the switch off (KAFKA-14156): two batches a turn, so 2:1:1."""
+    """A last batch that isn't full to the byte delays the switch (KAFKA-14156): two batches a turn, so 2:1:1."""
     assert SlowBroker("uniform", 40, BRIMFUL - 1).share_of_the_slow_broker() == pytest.approx(1 / 2, abs=0.03)
 
 
 def test_the_slower_the_broker_the_smaller_its_adaptive_share() -> None:
-    """The share falls with the delay, step by step, to below a fair one."""
+    """The share falls strictly with the delay, to below a third."""
     shares = [SlowBroker("adaptive", slow, BRIMFUL).share_of_the_slow_broker() for slow in (1, 40, 80, 160)]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == pytest.approx(1 / 3, abs=0.03)
@@ -242,18 +246,18 @@ def test_agrees_with_kafkas_own_vectors(key: bytes, hashed: int) -> None:
 
 @given(st.binary(max_size=70))
 def test_agrees_with_an_independent_implementation(key: bytes) -> None:
-    """Any key, of every length modulo four, hashes as kafka-python has it."""
+    """Any key, of every length modulo four, has kafka-python's hash."""
     assert kafka_python_murmur2(key) == murmur2(key) & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=20), st.integers(1, 1000))
 def test_a_key_finds_its_partition_by_the_hash_without_its_sign(key: bytes, count: int) -> None:
-    """``toPositive`` cuts the sign bit off; it is no absolute value, which differs for every negative hash."""
+    """``toPositive`` clears the sign bit; the absolute value differs for every negative hash."""
     assert (kafka_python_murmur2(key) & 0x7FFFFFFF) % count == partition_for_key(key, count)
 
 
 def test_a_node_is_late_when_its_data_waits_for_longer_than_the_timeout() -> None:
-    """The delay runs from the last time it could be sent to; exactly the timeout is not late yet."""
+    """The delay runs from the last time data could be sent; exactly the timeout is not late yet."""
     latency = NodeLatency()
     latency.ready(1, 100, can_drain=True)
     latency.ready(1, 105, can_drain=False)
@@ -263,7 +267,7 @@ def test_a_node_is_late_when_its_data_waits_for_longer_than_the_timeout() -> Non
 
 
 def test_a_node_that_takes_data_is_in_time_again() -> None:
-    """Draining sets the delay back to nothing."""
+    """Draining resets the delay."""
     latency = NodeLatency()
     latency.ready(1, 0, can_drain=False)
     latency.ready(1, 50, can_drain=False)
@@ -272,7 +276,7 @@ def test_a_node_that_takes_data_is_in_time_again() -> None:
 
 
 def test_a_node_without_data_is_not_late() -> None:
-    """Time alone makes nobody late: the delay is that of the last time it had data to send, as Kafka's stats are."""
+    """Time alone makes no node late: the delay is that of the last time with data to send, as in Kafka's stats."""
     latency = NodeLatency()
     latency.ready(1, 0, can_drain=True)
     latency.ready(2, 1000, can_drain=False)
@@ -280,8 +284,8 @@ def test_a_node_without_data_is_not_late() -> None:
     assert {2} == latency.later_than(5)
 
 
-def test_a_node_that_could_not_be_sent_to_at_first_sight_is_late_from_then_on() -> None:
-    """The first sight starts the clock, not the epoch."""
+def test_the_delay_starts_when_a_node_is_first_seen() -> None:
+    """Not at time 0."""
     latency = NodeLatency()
     latency.ready(7, 1_000_000, can_drain=False)
     assert not latency.later_than(5)
@@ -296,17 +300,17 @@ def topic(*leaders: int) -> TopicMetadata:
 
 
 def test_partitions_without_a_leader_are_counted_and_not_offered() -> None:
-    """Keys are hashed over all partitions, draws are among those with a leader, in order whatever the answer's."""
+    """Keys are hashed over all partitions, draws use those with a leader, in order of their numbers."""
     view = TopicView.of(topic(2, -1, 1), NODES, None)
     assert 3 == view.partitions
     assert [(0, 2), (2, 1)] == list(view.leaders.items())
 
 
 def test_in_rack_are_the_partitions_led_from_the_clients_rack() -> None:
-    """By the leader's rack; a leader that the client doesn't know the rack of is not near."""
+    """By the leader's rack; a leader without known rack is not in the rack."""
     assert (0, 3) == TopicView.of(topic(1, 2, 3, 1), NODES, "a").in_rack
 
 
-def test_without_a_rack_nothing_is_near() -> None:
-    """No rack is not the rack of brokers that have none."""
+def test_a_client_without_rack_has_no_partitions_in_its_rack() -> None:
+    """Brokers without a rack don't count."""
     assert () == TopicView.of(topic(1, 2, 3), NODES, None).in_rack

@@ -14,7 +14,7 @@ def make(*leaders: int, partitions: int = 3) -> RunawaySticky:
 
 
 def test_every_new_batch_in_the_sticky_partition_moves_it_elsewhere() -> None:
-    """Rules 1 and 2: never to where it was, and evenly to the others."""
+    """Rules 1 and 2: never to the same partition, and evenly to the others."""
     sticky = make(0, 1, 2)
     seen: Counter[tuple[int, int]] = Counter()
     for _ in range(3000):
@@ -26,7 +26,7 @@ def test_every_new_batch_in_the_sticky_partition_moves_it_elsewhere() -> None:
 
 
 def test_a_keyed_records_new_batch_moves_it_as_well() -> None:
-    """Rule 1: the record itself stays, it has its partition."""
+    """Rule 1: the record itself keeps its partition."""
     sticky = make(0, 1, 2)
     before = sticky.choose(None)
     assert not sticky.before_new_batch(before, drawn=False)
@@ -42,7 +42,7 @@ def test_a_new_batch_elsewhere_moves_nothing() -> None:
 
 
 def test_bytes_and_load_move_nothing() -> None:
-    """What KIP-794 goes by is nothing to it."""
+    """KIP-794's criteria have no effect."""
     sticky = make(0, 1, 2)
     before = sticky.choose(None)
     sticky.load({0: 9, 1: 0, 2: 4})
@@ -51,7 +51,7 @@ def test_bytes_and_load_move_nothing() -> None:
 
 
 def test_the_only_leader_stays_chosen() -> None:
-    """Rule 2: with one partition to go to it is that one again."""
+    """Rule 2: a single available partition is chosen again."""
     sticky = make(2)
     for _ in range(20):
         assert 2 == sticky.choose(None)

@@ -1,4 +1,4 @@
-"""KIP-794: when the sticky partition switches, and to which."""
+"""KIP-794: when the sticky partition switches, and to which partition."""
 
 from collections import Counter
 from random import Random
@@ -47,8 +47,8 @@ def chi_square(observed: Counter[int], weights: dict[int, int]) -> float:
     return sum((observed[number] - weight * share) ** 2 / (weight * share) for number, weight in weights.items())
 
 
-def test_it_stays_until_a_batchs_worth_of_bytes() -> None:
-    """Rule 1: not a byte before S."""
+def test_the_partition_stays_for_batch_size_bytes() -> None:
+    """Rule 1: not a byte less than S."""
     sticky = make()
     sticky.appended(999, enable_switch=True)
     assert 1 == draws_of(sticky)
@@ -65,8 +65,8 @@ def test_a_switch_waits_for_the_batch_to_be_full_and_no_longer_than_two() -> Non
     assert 2 == draws_of(sticky)
 
 
-def test_a_switch_put_off_is_made_good_before_a_new_batch() -> None:
-    """Rule 3: the record that would open the batch is told to choose again, once."""
+def test_a_delayed_switch_happens_before_a_new_batch() -> None:
+    """Rule 3: the record that would open the batch is partitioned again, once."""
     sticky = make()
     sticky.appended(1500, enable_switch=False)
     assert sticky.before_new_batch(sticky.choose(None), drawn=True)
@@ -74,24 +74,24 @@ def test_a_switch_put_off_is_made_good_before_a_new_batch() -> None:
     assert not sticky.before_new_batch(sticky.choose(None), drawn=True)
 
 
-def test_no_switch_is_owed_before_a_batchs_worth() -> None:
-    """Rule 3: batches sent early, as with linger 0, don't move it. That is what KIP-480 did."""
+def test_no_switch_before_batch_size_bytes() -> None:
+    """Rule 3: batches sent early, as with linger 0, don't move the partition, unlike in KIP-480."""
     sticky = make()
     sticky.appended(999, enable_switch=False)
     assert not sticky.before_new_batch(sticky.choose(None), drawn=True)
     assert 1 == draws_of(sticky)
 
 
-def test_records_with_their_own_partition_have_no_say() -> None:
-    """Rule 3: a keyed record that opens a batch leaves the sticky partition alone, also when a switch is owed."""
+def test_keyed_records_do_not_switch_the_partition() -> None:
+    """Rule 3: also when a switch is due."""
     sticky = make()
     sticky.appended(1500, enable_switch=False)
     assert not sticky.before_new_batch(sticky.choose(None), drawn=False)
     assert 1 == draws_of(sticky)
 
 
-def test_the_count_starts_again_for_the_partition_drawn() -> None:
-    """Rule 4: what was too much for one partition is not carried over to the next."""
+def test_the_byte_count_restarts_with_each_partition() -> None:
+    """Rule 4: the excess of one partition is not carried over to the next."""
     sticky = make()
     sticky.appended(1999, enable_switch=True)
     sticky.appended(999, enable_switch=True)
@@ -111,7 +111,7 @@ def test_the_draw_is_with_replacement() -> None:
 
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=200), st.lists(st.booleans(), min_size=1, max_size=20))
 def test_every_switch_falls_between_one_and_two_batches_and_a_record(sizes: list[int], sent: list[bool]) -> None:
-    """Whatever is sent when: between two switches at least S bytes, and less than 2 S and one record."""
+    """For any sizes and times: between two switches at least S bytes, and less than 2 S and one record."""
     sticky, limit, filled, produced, spans = make(), 1000, 0, 0, []
     for number, size in enumerate(sizes):
         full = filled >= limit or filled + size > limit
@@ -138,15 +138,15 @@ def test_a_uniform_draw_is_uniform() -> None:
     assert CHI_SQUARE_999[5] > chi_square(draw_many(sticky, 6000), dict.fromkeys(range(6), 1))
 
 
-def test_a_draw_passes_over_partitions_without_a_leader() -> None:
-    """Rule 5: the others share."""
+def test_a_draw_skips_partitions_without_leader() -> None:
+    """Rule 5."""
     sticky = make()
     sticky.set_view(TopicView(3, {0: 1, 2: 3}))
     assert {0, 2} == set(draw_many(sticky, 100))
 
 
 def test_without_any_leader_all_partitions_are_drawn() -> None:
-    """Rule 5: somewhere the record must wait."""
+    """Rule 5: the record has to wait in some partition."""
     sticky = make()
     sticky.set_view(TopicView(3, {}))
     assert {0, 1, 2} == set(draw_many(sticky, 100))
@@ -171,7 +171,7 @@ def test_the_longer_the_queue_the_smaller_the_share() -> None:
 
 
 def test_a_late_broker_is_not_drawn() -> None:
-    """Rule 5 with the availability timeout: no draw while its data waits, and each time it is counted."""
+    """Rule 5 with the availability timeout: no draw while its data waits, and each exclusion is counted."""
     sticky = make(adaptive=True, late=frozenset({3}))
     sticky.load({0: 1, 1: 1, 2: 1})
     assert {0, 1} == set(draw_many(sticky, 100))
@@ -179,7 +179,7 @@ def test_a_late_broker_is_not_drawn() -> None:
 
 
 def test_the_load_is_that_of_the_latest_pass() -> None:
-    """A queue that grows after the pass changes nothing before the next one, and a later pass replaces the earlier."""
+    """A queue that grows after the pass changes nothing before the next one; a later pass replaces an earlier."""
     sticky = make(adaptive=True)
     queued = {0: 0, 1: 1000, 2: 1000}
     sticky.load(queued)
@@ -189,7 +189,7 @@ def test_the_load_is_that_of_the_latest_pass() -> None:
     assert draw_many(sticky, 300)[0] < 200
 
 
-def test_rack_aware_draws_are_near() -> None:
+def test_rack_aware_draws_stay_in_the_rack() -> None:
     """Rule 6, both kinds of draw; each is counted."""
     sticky = make(adaptive=True, rack_aware=True)
     sticky.set_view(TopicView(3, LEADERS, in_rack=(1,)))
@@ -200,14 +200,14 @@ def test_rack_aware_draws_are_near() -> None:
 
 
 def test_rack_aware_draws_fall_back_to_all() -> None:
-    """Rule 6: no leader in the rack is no reason to wait."""
+    """Rule 6: if no leader is in the rack."""
     sticky = make(adaptive=True, rack_aware=True)
     assert {0, 1, 2} == set(draw_many(sticky, 100))
     assert 0 == sticky._counts["partition_draws_in_rack"]
 
 
 def test_keys_are_hashed_over_all_partitions_with_leaders_or_without() -> None:
-    """The order of choice: "abc" (479470107) stays on partition 0 of three when another one loses its leader."""
+    """ "abc" (479470107) stays on partition 0 of three when another one loses its leader."""
     sticky = make()
     assert 479470107 % 3 == sticky.choose(b"abc")
     sticky.set_view(TopicView(3, {0: 1, 2: 3}))
@@ -215,14 +215,14 @@ def test_keys_are_hashed_over_all_partitions_with_leaders_or_without() -> None:
 
 
 def test_an_empty_key_is_a_key() -> None:
-    """Only null is none."""
+    """Only null means no key."""
     sticky = make()
     assert not sticky.draws(b"")
     assert sticky.draws(None)
     assert {sticky.choose(b"")} == {sticky.choose(b"") for _ in draw_many(sticky, 50)}
 
 
-def test_ignored_keys_go_where_the_rest_goes() -> None:
+def test_ignored_keys_use_the_sticky_partition() -> None:
     """``partitioner.ignore.keys``."""
     sticky = make(ignore_keys=True)
     assert sticky.draws(b"abc")

@@ -1,4 +1,4 @@
-"""KIP-392, the client's half: leases, the way back to the leader, and what an error of a partition means."""
+"""KIP-392, the client's half: leases, fail-back to the leader, and the effect of partition errors."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,29 +21,31 @@ def where(replicas: ReadReplicas, now_ms: float = 0, partition: PartitionMetadat
 
 @pytest.fixture
 def leased() -> ReadReplicas:
-    """A is leased to the follower until 300 s."""
+    """Partition A has a lease on the follower until 300 s."""
     replicas = ReadReplicas(LEASE_MS)
     replicas.grant(A, FOLLOWER, 0)
     return replicas
 
 
 def test_without_a_lease_the_leader_is_read() -> None:
-    """Nobody named a replica: the leader, whoever that is by now."""
+    """The current leader."""
     assert ReadFrom(LEADER) == ReadReplicas(LEASE_MS).node_for(A, PARTITION, NODES, 0)
     moved = PARTITION._replace(leader=Leader(OTHER, 6))
     assert ReadFrom(OTHER) == ReadReplicas(LEASE_MS).node_for(A, moved, NODES, 0)
 
 
 def test_a_named_replica_is_read(leased: ReadReplicas) -> None:
-    """The lease is this partition's alone."""
+    """The lease is this partition's only."""
     assert FOLLOWER == where(leased)
     assert LEADER == leased.node_for(B, PARTITION, NODES, 0).node_id
     assert {"replica_switched": 1} == leased.counts
 
 
 @pytest.mark.parametrize(("now_ms", "node_id", "expired"), [(LEASE_MS, FOLLOWER, 0), (LEASE_MS + 1, LEADER, 1)])
-def test_a_lease_runs_out(leased: ReadReplicas, now_ms: float, node_id: int, expired: int) -> None:
-    """After ``metadata.max.age.ms``, and not at it, the leader is asked again; that is counted once."""
+def test_a_lease_expires_after_metadata_max_age(
+    leased: ReadReplicas, now_ms: float, node_id: int, expired: int
+) -> None:
+    """Not at that time but after it; the expiry is counted once."""
     assert [node_id, node_id] == [where(leased, now_ms), where(leased, now_ms)]
     assert {"replica_switched": 1} | ({"lease_expired": 1} if expired else {}) == leased.counts
 
@@ -57,8 +59,8 @@ def test_the_same_replica_again_does_not_extend_the_lease(leased: ReadReplicas) 
     assert {"replica_switched": 2, "lease_expired": 1} == leased.counts
 
 
-def test_another_replica_takes_over_with_a_lease_of_its_own(leased: ReadReplicas) -> None:
-    """The leader names another one: read there, for a whole lease from now."""
+def test_another_replica_gets_its_own_lease(leased: ReadReplicas) -> None:
+    """The leader names another replica: the whole lease starts now."""
     assert leased.grant(A, OTHER, 200_000)
     assert [OTHER, LEADER] == [where(leased, 500_000), where(leased, 500_001)]
 
@@ -71,28 +73,30 @@ GONE = {
 
 
 @pytest.mark.parametrize(("partition", "nodes"), GONE.values(), ids=GONE)
-def test_a_replica_that_is_gone(leased: ReadReplicas, partition: PartitionMetadata, nodes: set[int]) -> None:
-    """To the leader, with a metadata refresh; should the replica return, it has to be named anew."""
+def test_a_missing_replica_fails_back(leased: ReadReplicas, partition: PartitionMetadata, nodes: set[int]) -> None:
+    """To the leader, with a metadata refresh; if the replica returns, the leader has to name it again."""
     assert ReadFrom(LEADER, refresh_metadata=True) == leased.node_for(A, partition, nodes, 0)
     assert ReadFrom(LEADER) == leased.node_for(A, PARTITION, NODES, 0)
     assert {"replica_switched": 1, "replica_failed_back": 1} == leased.counts
 
 
 def test_an_expired_lease_on_a_replica_that_is_gone_has_expired(leased: ReadReplicas) -> None:
-    """Expiry is looked at first: no refresh, and no fail-back is counted."""
+    """Expiry is checked first: no refresh, and no fail-back is counted."""
     assert ReadFrom(LEADER) == leased.node_for(A, PARTITION, {LEADER}, LEASE_MS + 1)
     assert {"replica_switched": 1, "lease_expired": 1} == leased.counts
 
 
 def test_a_moved_leader_ends_the_lease(leased: ReadReplicas) -> None:
-    """``clear`` says which replica was left, so that the change can be told; the second time there is none."""
+    """``clear`` returns the replica for the event; the second call returns none."""
     assert [FOLLOWER, None] == [leased.clear(A), leased.clear(A)]
     assert LEADER == where(leased)
     assert {"replica_switched": 1, "replica_failed_back": 1} == leased.counts
 
 
-def test_what_is_taken_away_takes_its_lease_along() -> None:
-    """Which is no fail-back; should the partition come again, the leader is asked first, and may grant another."""
+def test_a_revoked_partition_loses_its_lease() -> None:
+    """This is no fail-back; if the partition is assigned again, the leader is read first, and may name another
+    replica.
+    """
     replicas = ReadReplicas(LEASE_MS)
     for tp in (A, B, C):
         replicas.grant(tp, FOLLOWER, 0)
@@ -127,8 +131,8 @@ OUT_OF_RANGE = [
 
 
 @pytest.mark.parametrize(("error", "leased", "current", "resets", "action"), ERRORS)
-def test_what_an_error_means(error: int, action: AfterError, *, leased: bool, current: bool, resets: bool) -> None:
-    """Every code that Kafka's consumer tells apart, with and without a lease."""
+def test_reaction_to_each_error(error: int, action: AfterError, *, leased: bool, current: bool, resets: bool) -> None:
+    """Every code that Kafka's consumer distinguishes, with and without a lease."""
     assert action == after_error(error, leased=leased, current=current, resets=resets)
 
 
@@ -136,7 +140,7 @@ def test_what_an_error_means(error: int, action: AfterError, *, leased: bool, cu
     ("leased", "current", "resets", "action"), [row[1:] for row in OUT_OF_RANGE], ids=[row[0] for row in OUT_OF_RANGE]
 )
 def test_out_of_range(action: AfterError, *, leased: bool, current: bool, resets: bool) -> None:
-    """A replica's word is never final: the leader is asked. The leader's is, for the position that we have now."""
+    """A replica's error is never final: the leader is read. The leader's is, for the current position."""
     assert action == after_error(1, leased=leased, current=current, resets=resets)
 
 
@@ -149,19 +153,19 @@ def test_an_error_ends_the_lease_or_leaves_it(leased: ReadReplicas, error: int) 
     assert int(ends) == leased.counts["replica_failed_back"]
 
 
-def test_out_of_range_twice_is_believed(leased: ReadReplicas) -> None:
-    """First from the replica, then from the leader at the same offset: only then is the position reset."""
+def test_out_of_range_twice_resets_the_position(leased: ReadReplicas) -> None:
+    """First from the replica, then from the leader at the same offset."""
     actions = [leased.on_error(A, 1, current=True, resets=True) for _ in range(2)]
     assert [AfterError.ASK_LEADER, AfterError.RESET] == actions
 
 
-def test_what_refreshes_metadata_is_kafkas_family() -> None:
-    """All of the fail-back list are of Kafka's invalid-metadata family, but for OFFSET_NOT_AVAILABLE."""
+def test_fail_back_errors_are_invalid_metadata_errors() -> None:
+    """All but OFFSET_NOT_AVAILABLE."""
     assert {78} == set(BACK) - INVALID_METADATA
 
 
 def test_switched_off_the_leader_is_always_read() -> None:
-    """A named replica is ignored; nothing is counted, and errors mean what they mean to one who reads the leader."""
+    """A named replica is ignored; no counter changes, and errors have the same effect as at the leader."""
     replicas = ReadReplicas(LEASE_MS, enabled=False)
     assert not replicas.grant(A, FOLLOWER, 0)
     assert LEADER == where(replicas)
@@ -182,7 +186,7 @@ steps = st.one_of(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(steps, min_size=10, max_size=40))
 def test_leases_equal_a_replay_of_the_history(history: list[tuple[str, object]]) -> None:
-    """Where we read is what the whole history says: the latest grant that nothing has ended since."""
+    """The replica is that of the latest grant that no later event has ended."""
     replicas, now_ms, partition = ReadReplicas(LEASE_MS), 0.0, PARTITION
     node: int | None = None
     since_ms = 0.0

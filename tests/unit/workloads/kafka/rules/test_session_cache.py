@@ -1,4 +1,4 @@
-"""The broker's half of KIP-227, as the model for tests has it: what Kafka's own broker is known to do."""
+"""The broker's half of KIP-227, as modelled for tests, against known behaviour of Kafka's broker."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -26,13 +26,13 @@ def partitions(count: int) -> list[Key]:
 
 
 def opened(cache: SessionCache, keys: Iterable[Key] = (A, B, C), *, now_ms: float = 0, follower: bool = False) -> int:
-    """The id of a new session, 0 if it was refused."""
+    """Return the id of a new session, 0 if it was refused."""
     exchange = cache.begin(0, 0, asking(*keys), now_ms=now_ms, follower=follower)
     return exchange.answer(dict.fromkeys(exchange.wanted, IDLE), now_ms).session_id
 
 
 def fetch(cache: SessionCache, session_id: int, epoch: int, **reads: Read) -> Answer:
-    """An incremental request that changes nothing; ``reads`` of the partitions A to D, idle by default."""
+    """Send an incremental request without changes; ``reads`` are the results of partitions A to D, idle by default."""
     exchange = cache.begin(session_id, epoch, {}, now_ms=0)
     given = dict(zip((A, B, C, D), (reads.get(name, IDLE) for name in "ABCD"), strict=True))
     return exchange.answer({key: given[key] for key in exchange.wanted}, 0)
@@ -44,7 +44,7 @@ def cache() -> SessionCache:
 
 
 def test_a_full_request_opens_a_session_and_names_everything(cache: SessionCache) -> None:
-    """Epoch 0: all partitions are in the response, in the order asked; the session's next epoch is 1."""
+    """Epoch 0: all partitions are in the response, in the order of the request; the session's next epoch is 1."""
     exchange = cache.begin(0, 0, asking(C, A, B), now_ms=0)
     answer = exchange.answer(dict.fromkeys(exchange.wanted, IDLE), 0)
     assert (0, (C, A, B)) == (answer.error, answer.partitions)
@@ -55,7 +55,7 @@ def test_a_full_request_opens_a_session_and_names_everything(cache: SessionCache
 
 @pytest.mark.parametrize(("epoch", "left"), [(0, 1), (-1, 0)])
 def test_a_full_request_closes_the_session_it_names(cache: SessionCache, epoch: int, left: int) -> None:
-    """Whoever names it: there is no check of ownership. Epoch -1 opens none in its place."""
+    """From any client: there is no check of ownership. Epoch -1 opens none in its place."""
     victim = opened(cache)
     exchange = cache.begin(victim, epoch, asking(D), now_ms=0)
     answer = exchange.answer({D: IDLE}, 0)
@@ -73,18 +73,18 @@ def test_a_full_request_closes_the_session_it_names(cache: SessionCache, epoch: 
         (False, 1, False, 106),
     ],
 )
-def test_what_an_incremental_request_is_refused_for(
+def test_refused_incremental_requests(
     cache: SessionCache, *, stranger: bool, epoch: int, by_id: bool, error: int
 ) -> None:
-    """An unknown id, an epoch out of turn, and names where the session has ids; the session itself stays."""
+    """An unknown id, a wrong epoch, and names where the session has ids; the session itself stays."""
     session_id = opened(cache)
     exchange = cache.begin(session_id + stranger, epoch, {}, now_ms=0, by_id=by_id)
     assert error == exchange.answer(dict.fromkeys(exchange.wanted, IDLE), 0).error
     assert cache.get(session_id) is not None
 
 
-def test_the_same_request_twice(cache: SessionCache) -> None:
-    """One that comes again after its answer has the wrong epoch, and leaves the session to go on."""
+def test_a_repeated_request_has_a_wrong_epoch(cache: SessionCache) -> None:
+    """The session stays usable."""
     session_id = opened(cache)
     assert [0, 71, 0] == [fetch(cache, session_id, epoch).error for epoch in (1, 1, 2)]
 
@@ -99,7 +99,7 @@ def test_the_epoch_is_checked_again_when_the_answer_is_made(cache: SessionCache)
 
 
 def test_epochs_wrap_to_one(cache: SessionCache) -> None:
-    """The broker's count of requests never comes to 0 either."""
+    """The broker's epoch never becomes 0 either."""
     session_id = opened(cache)
     session = cache.get(session_id)
     assert session is not None
@@ -118,13 +118,13 @@ NEWS = {
 
 
 @pytest.mark.parametrize(("read", "named"), NEWS.values(), ids=NEWS)
-def test_what_an_incremental_answer_holds(cache: SessionCache, read: Read, *, named: bool) -> None:
-    """Only what is news to the client; everything else means `unchanged` by being left out."""
+def test_an_incremental_response_has_changes_only(cache: SessionCache, read: Read, *, named: bool) -> None:
+    """A partition that is left out is unchanged."""
     assert ((B,) if named else ()) == fetch(cache, opened(cache), 1, B=read).partitions
 
 
-def test_what_was_told_once_is_not_told_again(cache: SessionCache) -> None:
-    """A new high watermark is news in one response; after an error has gone the partition is told once more."""
+def test_each_change_is_sent_once(cache: SessionCache) -> None:
+    """A new high watermark is in one response; after an error has ended the partition is sent once more."""
     session_id, moved = opened(cache), IDLE._replace(high_watermark=9)
     told = [fetch(cache, session_id, epoch, B=read).partitions for epoch, read in enumerate([moved, moved], 1)]
     assert [(B,), ()] == told
@@ -134,14 +134,14 @@ def test_what_was_told_once_is_not_told_again(cache: SessionCache) -> None:
 
 
 def test_partitions_take_turns(cache: SessionCache) -> None:
-    """What came with records is read last the next time; news without records keep their place."""
+    """A partition with records is read last the next time; a change without records keeps its place."""
     session_id = opened(cache)
     fetch(cache, session_id, 1, A=IDLE._replace(size=100), B=IDLE._replace(high_watermark=6))
     assert [B, C, A] == list(cache.begin(session_id, 2, {}, now_ms=0).wanted)
 
 
 def test_a_request_adds_changes_and_forgets(cache: SessionCache) -> None:
-    """A changed partition keeps its place, a new one goes last; what was never in the session is forgotten in vain."""
+    """A changed partition keeps its place, a new one goes last; forgetting an unknown partition has no effect."""
     session_id = opened(cache)
     exchange = cache.begin(session_id, 1, asking(D, B, offset=9), [A, (OTHER, 0)], now_ms=0)
     assert [(B, 9), (C, 0), (D, 9)] == [(key, asked.fetch_offset) for key, asked in exchange.wanted.items()]
@@ -165,15 +165,15 @@ def test_a_throttled_answer_is_empty(cache: SessionCache) -> None:
 
 @pytest.mark.parametrize(("slots", "granted"), [(0, 0), (7, 0), (8, 8), (15, 8), (16, 16), (1000, 100)])
 def test_slots_are_split_over_the_shards(slots: int, granted: int) -> None:
-    """Each of 8 shards has an eighth of the slots, rounded down: below 8 slots nobody gets a session."""
+    """Each of 8 shards has an eighth of the slots, rounded down: with fewer than 8 slots no session is granted."""
     cache = SessionCache(7, slots)
     ids = [opened(cache) for _ in range(100)]
     assert granted == sum(session_id != 0 for session_id in ids)
     assert all(session_id // ID_RANGE == index % SHARDS for index, session_id in enumerate(ids) if session_id)
 
 
-def test_an_idle_session_gives_way_to_anybody() -> None:
-    """Idle for more than 120 s, the one used longest ago goes, however large, even a follower's."""
+def test_an_idle_session_is_evicted_first() -> None:
+    """After 120 s without use the least recently used session is evicted, of any size, also for a follower."""
     cache = SessionCache(7, ONE_PER_SHARD)
     first = opened(cache, partitions(50), follower=True)
     others = [opened(cache) for _ in range(SHARDS - 1)]
@@ -200,8 +200,8 @@ EVICTIONS = {
 
 
 @pytest.mark.parametrize(("victim", "newcomer", "evicts"), EVICTIONS.values(), ids=EVICTIONS)
-def test_who_displaces_whom(victim: tuple[bool, int, bool], newcomer: tuple[bool, int], *, evicts: bool) -> None:
-    """In a full shard of sessions in use: (follower, partitions, old) gives way to (follower, partitions) or not."""
+def test_eviction_order(victim: tuple[bool, int, bool], newcomer: tuple[bool, int], *, evicts: bool) -> None:
+    """In a full shard of sessions in use: whether (follower, partitions, old) is evicted for (follower, partitions)."""
     cache = SessionCache(7, ONE_PER_SHARD)
     follower, size, old = victim
     sessions = [opened(cache, partitions(size), follower=follower) for _ in range(SHARDS)]
@@ -213,7 +213,7 @@ def test_who_displaces_whom(victim: tuple[bool, int, bool], newcomer: tuple[bool
 
 
 def test_the_smallest_is_displaced_first() -> None:
-    """Of the sessions that may be evicted, the one with the fewest partitions goes."""
+    """Of the sessions that may be evicted, the one with the fewest partitions."""
     cache = SessionCache(7, 3 * SHARDS)
     sizes = (5, 2, 4)
     in_first_shard = []

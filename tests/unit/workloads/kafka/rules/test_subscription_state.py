@@ -1,4 +1,4 @@
-"""All positions of a consumer: what there is to fetch, to look up and to validate."""
+"""All positions of a consumer: partitions to fetch, to look up and to validate."""
 
 from math import inf
 
@@ -20,7 +20,7 @@ OLD, NEW = Leader(1, 5), Leader(2, 6)
 
 
 def positions(policy: ResetPolicy = "latest", offset: int = 100) -> SubscriptionState:
-    """A, B and C are fetched at ``offset``, read from epoch 5."""
+    """Partitions A, B and C are fetched at ``offset``, read from epoch 5."""
     them = SubscriptionState(policy)
     them.assign([A, B, C])
     for tp in (A, B, C):
@@ -29,8 +29,8 @@ def positions(policy: ResetPolicy = "latest", offset: int = 100) -> Subscription
     return them
 
 
-def test_an_assignment_keeps_what_it_has() -> None:
-    """Partitions that stay keep their positions; those that come begin anew, those that go are forgotten."""
+def test_an_assignment_keeps_existing_positions() -> None:
+    """New partitions start anew, removed ones are forgotten."""
     them = positions()
     them.assign([STRANGER, A])
     assert [STRANGER, A] == list(them)
@@ -40,16 +40,18 @@ def test_an_assignment_keeps_what_it_has() -> None:
     assert [B] == them.initializing()
 
 
-def test_what_failed_goes_to_the_end() -> None:
-    """The others keep their order; one that isn't assigned is not added by it."""
+def test_a_failed_partition_goes_to_the_end() -> None:
+    """The others keep their order; a partition that isn't assigned is not added."""
     them = positions()
     them.move_to_end(A)
     them.move_to_end(STRANGER)
     assert [B, C, A] == them.fetchable()
 
 
-def test_nothing_more_is_done_with_what_is_about_to_be_revoked() -> None:
-    """Neither fetched nor handed over nor committed: what was handed over has been. Given anew it begins anew."""
+def test_a_partition_with_pending_revocation_is_idle() -> None:
+    """Neither fetched nor returned nor committed: its returned records are committed already. Assigned again it
+    starts anew.
+    """
     them = positions()
     them.revoking([B, STRANGER])
     assert [A, C] == them.fetchable()
@@ -60,8 +62,8 @@ def test_nothing_more_is_done_with_what_is_about_to_be_revoked() -> None:
     assert [B] == them.initializing()
 
 
-def test_of_strangers_nothing_is_known_and_nothing_done() -> None:
-    """A rebalance may take a partition while an answer for it is under way."""
+def test_unassigned_partitions_are_ignored() -> None:
+    """A rebalance may take a partition while its response is in flight."""
     them = positions()
     them.seek(STRANGER, FetchPosition(1))
     them.advance(STRANGER, 1, 1)
@@ -80,16 +82,16 @@ def test_of_strangers_nothing_is_known_and_nothing_done() -> None:
     ("offset", "state", "wanted"),
     [(100, State.FETCHING, True), (99, State.FETCHING, False), (100, State.AWAIT_VALIDATION, False)],
 )
-def test_which_fetch_answers_are_wanted(offset: int, state: State, *, wanted: bool) -> None:
-    """Those for the position that we have, while it is valid: any other answer is dropped, errors included."""
+def test_fetch_responses_for_the_current_position_are_used(offset: int, state: State, *, wanted: bool) -> None:
+    """While it is valid; any other response is dropped, errors included."""
     them = positions()
     if state is State.AWAIT_VALIDATION:
         them.follow_leader(A, NEW)
     assert wanted == them.is_current(A, offset)
 
 
-def test_the_next_hold_to_end_is_the_one_to_wait_for() -> None:
-    """Of several that end at different times; what is under way has no end, and what has ended is not waited for."""
+def test_the_wait_ends_with_the_next_retry() -> None:
+    """Requests in flight have no end, and past retries are not waited for."""
     them = positions()
     assert inf == them.held_ms(0)
     them.hold([A], inf)
@@ -103,7 +105,7 @@ def test_the_next_hold_to_end_is_the_one_to_wait_for() -> None:
 
 
 def test_without_committed_offsets_the_policy_decides() -> None:
-    """What is still INITIALIZING may be reset by the consumer's policy, and becomes known by its answer."""
+    """A partition that is still INITIALIZING may be reset by the policy, and the response gives its position."""
     them = SubscriptionState("earliest")
     them.assign([A, B])
     them.seek(A, FetchPosition(50, leader=OLD))
@@ -115,8 +117,8 @@ def test_without_committed_offsets_the_policy_decides() -> None:
     assert {"position_resets": 1} == them.counts
 
 
-def test_only_the_reset_that_was_asked_for_is_taken() -> None:
-    """An answer for the other end of the log, or after a seek, is dropped."""
+def test_only_the_response_to_the_current_reset_is_used() -> None:
+    """A response for the other end of the log, or after a seek, is dropped."""
     them = positions()
     them.reset(A, "earliest")
     assert not them.apply_lookup(A, "latest", 900, OLD)
@@ -126,7 +128,7 @@ def test_only_the_reset_that_was_asked_for_is_taken() -> None:
 
 
 def test_an_offset_from_the_leader_is_not_validated() -> None:
-    """ListOffsets gives no epoch to compare: fetching starts at once, though the leader is new."""
+    """ListOffsets gives no epoch to compare: fetching starts at once, although the leader is new."""
     them = positions()
     them.reset(A)
     assert them.apply_lookup(A, "latest", 900, NEW)
@@ -136,8 +138,8 @@ def test_an_offset_from_the_leader_is_not_validated() -> None:
 # ---- validation
 
 
-def test_new_metadata_unproves_what_moved() -> None:
-    """Only partitions whose leader or epoch changed are returned and to be validated; the others fetch on."""
+def test_new_metadata_requires_validation_of_moved_partitions() -> None:
+    """Only partitions with another leader or epoch; the others are still fetched."""
     them = positions()
     assert [B] == them.follow({A: OLD, B: NEW, C: Leader()}.__getitem__)
     assert [A, C] == them.fetchable()
@@ -146,7 +148,7 @@ def test_new_metadata_unproves_what_moved() -> None:
 
 
 def test_a_committed_offset_with_its_epoch_is_validated_first() -> None:
-    """The group may have read a log that has been cut since."""
+    """The group may have read a log that has been truncated since."""
     them = SubscriptionState("latest")
     them.assign([A])
     them.seek(A, FetchPosition(70, 4, OLD))
@@ -164,8 +166,10 @@ def test_a_committed_offset_with_its_epoch_is_validated_first() -> None:
         ("none", EndOffset(-1, -1), {"truncations_detected": 1}),
     ],
 )
-def test_a_truncation_is_told_and_counted(policy: ResetPolicy, end: EndOffset, counts: dict[str, int]) -> None:
-    """Held: nothing. Cut: what diverged, whether it is mended, and a reset only where the policy has to decide."""
+def test_a_truncation_is_returned_and_counted(policy: ResetPolicy, end: EndOffset, counts: dict[str, int]) -> None:
+    """Valid: nothing. Truncated: the divergence, whether the position is set back, and a reset only if the policy
+    has to decide.
+    """
     them = positions(policy)
     them.follow_leader(A, NEW)
     asked = FetchPosition(100, 5, NEW)
@@ -175,8 +179,8 @@ def test_a_truncation_is_told_and_counted(policy: ResetPolicy, end: EndOffset, c
     assert {"position_validations": 1} | counts == them.counts
 
 
-def test_a_broker_that_cannot_be_asked_is_believed() -> None:
-    """Without a usable OffsetsForLeaderEpoch the position is taken as it is."""
+def test_a_position_without_validation_api_is_accepted() -> None:
+    """If the broker has no usable OffsetsForLeaderEpoch."""
     them = positions()
     them.follow_leader(A, NEW)
     them.skip_validation([A])
@@ -186,8 +190,8 @@ def test_a_broker_that_cannot_be_asked_is_believed() -> None:
 # ---- waiting
 
 
-def test_what_is_under_way_is_not_asked_again() -> None:
-    """Held until then, and not a moment longer; a moved leader is asked at once, whatever the wait."""
+def test_a_request_in_flight_is_not_repeated() -> None:
+    """Until its retry time, and not a moment longer; a moved leader gets a request at once."""
     them = positions()
     them.reset(A)
     them.follow_leader(B, NEW)
@@ -201,10 +205,10 @@ def test_what_is_under_way_is_not_asked_again() -> None:
 
 @pytest.mark.parametrize("error", [6, 9, 56, 78, 5, 74, 75, 3, 999])
 def test_lookups_are_tried_again(error: int) -> None:
-    """Kafka's list, OFFSET_NOT_AVAILABLE of a fresh leader among them, and whatever nobody knows."""
+    """Kafka's list, OFFSET_NOT_AVAILABLE of a new leader among them, and unknown errors."""
     assert is_retried(error)
 
 
 def test_authorization_is_not_tried_again() -> None:
-    """TOPIC_AUTHORIZATION_FAILED is the application's to hear of."""
+    """TOPIC_AUTHORIZATION_FAILED is raised to the application."""
     assert not is_retried(29)

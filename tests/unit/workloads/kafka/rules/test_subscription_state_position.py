@@ -1,4 +1,4 @@
-"""One partition's position: its states, and what validation by OffsetsForLeaderEpoch decides."""
+"""One partition's position: its states, and the result of validation by OffsetsForLeaderEpoch."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ def initializing() -> Position:
 
 
 def fetching() -> Position:
-    """At offset 100, read from epoch 5, whose leader is still the same."""
+    """At offset 100, read from epoch 5, whose leader is unchanged."""
     position = Position()
     position.seek(FetchPosition(90, leader=OLD))
     position.advance(100, 5)
@@ -65,14 +65,14 @@ IN_STATE = {
     ],
 )
 def test_which_states_have_a_position(state: State, fetch: FetchPosition | None) -> None:
-    """And the fixtures of this file are in the states that they are named for."""
+    """And each fixture is in the state that it is named for."""
     position = IN_STATE[state]()
     assert (state, fetch) == (position.state, position.fetch)
 
 
 @pytest.mark.parametrize("state", State)
 def test_only_fetching_fetches(state: State) -> None:
-    """And that not while about to be revoked."""
+    """And not while a revocation is pending."""
     position = IN_STATE[state]()
     assert (state is State.FETCHING) == position.fetchable
     position.revoking = True
@@ -109,20 +109,20 @@ def test_every_event_in_every_state(
 
 
 def test_the_transitions_are_kafkas() -> None:
-    """Everything leads everywhere but back to INITIALIZING, and from a reset to a validation."""
+    """Every state leads to every other but INITIALIZING, and a reset does not lead to a validation."""
     forbidden = {(old, new) for old in State for new in State if new not in MAY_BECOME[old]}
     assert {(old, N) for old in State} | {(R, V)} == forbidden
 
 
-def test_a_moved_leader_is_news_once() -> None:
-    """The position takes the new leader on, offset and epoch stay: a second look at the same metadata is no news."""
+def test_a_moved_leader_is_noticed_once() -> None:
+    """The position gets the new leader, offset and epoch stay: the same metadata has no further effect."""
     position = fetching()
     assert [True, False] == [position.follow(NEW), position.follow(NEW)]
     assert UNPROVEN == position.fetch
 
 
-def test_without_a_position_a_leader_is_no_news() -> None:
-    """What has no position has nothing to prove, and no read replica to leave."""
+def test_without_a_position_a_moved_leader_is_ignored() -> None:
+    """There is no position to validate, and no read replica to leave."""
     assert [False, False] == [initializing().follow(NEW), awaiting_reset().follow(NEW)]
 
 
@@ -139,10 +139,10 @@ ANSWERS: dict[str, tuple[EndOffset, FetchPosition | None, EndOffset | None]] = {
 
 
 @pytest.mark.parametrize(("end", "fetch", "diverged"), ANSWERS.values(), ids=ANSWERS)
-def test_what_validation_decides_with_a_policy(
+def test_validation_with_a_reset_policy(
     end: EndOffset, fetch: FetchPosition | None, diverged: EndOffset | None
 ) -> None:
-    """It holds; or we go back to where the logs part; or, that being unknown, the policy decides."""
+    """The position is valid; or goes back to where the logs diverge; or, if that is unknown, the policy applies."""
     position = awaiting_validation()
     found = position.apply_validation(UNPROVEN, end, "earliest")
     assert (None if fetch == UNPROVEN else Truncation(UNPROVEN, diverged, repaired=True)) == found
@@ -151,10 +151,10 @@ def test_what_validation_decides_with_a_policy(
 
 
 @pytest.mark.parametrize(("end", "fetch", "diverged"), ANSWERS.values(), ids=ANSWERS)
-def test_what_validation_decides_without_a_policy(
+def test_validation_without_a_reset_policy(
     end: EndOffset, fetch: FetchPosition | None, diverged: EndOffset | None
 ) -> None:
-    """Where it doesn't hold, the application must hear of it: nothing is fetched, and nothing moved."""
+    """An invalid position is raised: no fetch, and the position stays."""
     position = awaiting_validation()
     found = position.apply_validation(UNPROVEN, end, "none")
     holds = fetch == UNPROVEN
@@ -171,8 +171,8 @@ MEANWHILE: dict[str, Callable[[Position], object]] = {
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)
-def test_an_answer_about_another_position_is_nothing(meanwhile: Callable[[Position], object]) -> None:
-    """The position is not what it was when the request was sent: even a truncation is ignored."""
+def test_a_response_about_another_position_is_ignored(meanwhile: Callable[[Position], object]) -> None:
+    """The position changed after the request was sent: even a truncation is ignored."""
     position = awaiting_validation()
     meanwhile(position)
     before = (position.state, position.fetch)
@@ -181,7 +181,7 @@ def test_an_answer_about_another_position_is_nothing(meanwhile: Callable[[Positi
 
 
 def test_only_a_fetching_position_advances() -> None:
-    """Records handed over late, after a reset or a move, don't change where we are."""
+    """Records returned late, after a reset or a move, don't change the position."""
     position = fetching()
     position.advance(120, 6)
     assert FetchPosition(120, 6, OLD) == position.fetch
@@ -192,7 +192,7 @@ def test_only_a_fetching_position_advances() -> None:
 
 
 def test_a_change_ends_the_wait() -> None:
-    """What was held back for a retry is free again as soon as there is something else to ask."""
+    """A pending retry is cancelled when another request is due."""
     changes: list[Callable[[Position], object]] = [
         lambda p: p.follow(Leader(3, 7)),
         lambda p: p.reset("latest"),
@@ -213,8 +213,8 @@ logs = st.lists(st.integers(0, 4), max_size=12).map(sorted)
 @settings(max_examples=200, deadline=None)
 @given(mine=logs.filter(bool), theirs=logs, policy=st.sampled_from(["earliest", "none"]))
 def test_after_validation_the_logs_agree(mine: list[int], theirs: list[int], policy: ResetPolicy) -> None:
-    """Two logs as the epochs of their records. Wherever we go on fetching without being told of a truncation, the
-    leader has at least as many records up to our epoch as we have read; told, it is true.
+    """Two logs as the epochs of their records. If a fetch continues without a reported truncation, the leader has at
+    least as many records up to our epoch as we have read; a reported truncation is real.
     """
     asked = FetchPosition(len(mine), mine[-1], NEW)
     position = Position()

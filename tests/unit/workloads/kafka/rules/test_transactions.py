@@ -1,4 +1,4 @@
-"""One transaction a commit: the steps, and what each error calls for in each of them."""
+"""One transaction for each commit: the steps, and the reaction to each error in each step."""
 
 import random
 from collections import Counter
@@ -21,7 +21,7 @@ def transaction(counts: Counter[str]) -> Transaction:
 
 
 def reach(transaction: Transaction, stage: Stage) -> None:
-    """Go on without an error until a stage; ABORTING by an error that calls for it."""
+    """Continue without error until a stage; ABORTING by an error that causes it."""
     transaction.begin()
     while transaction.stage is not stage:
         if transaction.stage is Stage.COMMITTING and stage is Stage.ABORTING:
@@ -31,7 +31,7 @@ def reach(transaction: Transaction, stage: Stage) -> None:
 
 
 def test_the_stages_of_two_commits(transaction: Transaction, counts: Counter[str]) -> None:
-    """The first asks for an id, the second has it; each ends committed."""
+    """The first requests an id, the second has it; each ends committed."""
     seen = []
     for _ in range(2):
         transaction.begin()
@@ -71,10 +71,10 @@ STAGES = (Stage.IDENTIFYING, Stage.ADDING, Stage.COMMITTING, Stage.ENDING)
     ("error", "stage", "expected"),
     [(error, stage, row[number]) for error, *row in TABLE for number, stage in enumerate(STAGES)],
 )
-def test_what_each_error_calls_for(
+def test_reaction_to_each_error_by_stage(
     transaction: Transaction, counts: Counter[str], error: ErrorCode, stage: Stage, expected: str
 ) -> None:
-    """Kafka's handlers, row by row: the same again, of another coordinator, an abort, or the end of the id."""
+    """Kafka's handlers, row by row: retry, coordinator look-up, abort, or end of the id."""
     reach(transaction, stage)
     is_lost = transaction.coordinator_lost(error)
     transaction.on_response(error)
@@ -89,7 +89,7 @@ def test_what_each_error_calls_for(
 
 
 def test_an_aborted_transaction_keeps_the_error_and_the_id(transaction: Transaction, counts: Counter[str]) -> None:
-    """When the abort is done the commit has failed for the first reason, and the next one needs no new id."""
+    """After the abort the commit has failed for the first reason, and the next one needs no new id."""
     reach(transaction, Stage.ABORTING)
     transaction.on_response(ErrorCode.concurrent_transactions)
     transaction.on_response(0)
@@ -100,7 +100,7 @@ def test_an_aborted_transaction_keeps_the_error_and_the_id(transaction: Transact
 
 
 def test_an_abort_that_fails_ends_the_id(transaction: Transaction) -> None:
-    """An error that would call for an abort can't while one is under way: the next transaction asks for a new id."""
+    """An error that would cause an abort can't during an abort: the next transaction requests a new id."""
     reach(transaction, Stage.ABORTING)
     transaction.on_response(ErrorCode.transaction_abortable)
     assert (Stage.NO_ID, ErrorCode.unknown_member_id) == (transaction.stage, transaction.error)
@@ -118,15 +118,17 @@ def test_an_abort_that_fails_ends_the_id(transaction: Transaction) -> None:
         (Stage.ABORTING, Stage.ABORTING),
     ],
 )
-def test_what_nobody_waits_for_is_aborted_while_it_can_be(transaction: Transaction, stage: Stage, then: Stage) -> None:
-    """Once its end was asked for it may be committed, and must not be aborted any more."""
+def test_an_expired_transaction_is_aborted_before_its_end_request(
+    transaction: Transaction, stage: Stage, then: Stage
+) -> None:
+    """Once its end was requested it may be committed, and must not be aborted any more."""
     reach(transaction, stage)
     transaction.abandon()
     assert then is transaction.stage
 
 
 def test_retries_of_a_step_back_off_and_a_new_step_does_not(transaction: Transaction) -> None:
-    """Doubling from 100 ms within 20 %; the next step goes at once."""
+    """Doubling from 100 ms within 20 %; the next step is sent at once."""
     reach(transaction, Stage.ADDING)
     for expected in (100, 200, 400):
         transaction.on_no_response()
