@@ -54,7 +54,7 @@ def table() -> list[Mutant]:
 
 
 def copy_of_the_tree(home: Path) -> Path:
-    """A copy that imports and tests as this tree does."""
+    """Create a copy that imports and tests like this tree."""
     copy = home / "aftershock"
     copy.mkdir(parents=True)
     for name in COPIED:
@@ -80,7 +80,7 @@ def status_of(tests: tuple[str, ...], copy: Path) -> tuple[int, str]:
 
 
 def caught(mutant: Mutant, copy: Path) -> str | None:
-    """The test that failed for the bug; None when none did."""
+    """Return the test that failed for the bug; None if none did."""
     path = copy / mutant.file
     sound = path.read_text()
     path.write_text(mutant.planted(sound))
@@ -95,7 +95,7 @@ def caught(mutant: Mutant, copy: Path) -> str | None:
 
 
 def main(word: str) -> int:
-    """Plant them all and print the table; 1 when one was not caught."""
+    """Plant all bugs and print the table; return 1 if one was not caught."""
     chosen = [mutant for mutant in table() if word in f"{mutant.name} {mutant.kip} {mutant.file}"]
     if not chosen:
         print(f"no planted bug has {word!r} in its name, KIP or file")

@@ -1,4 +1,4 @@
-"""One request being served: what its handler may look at."""
+"""One request in progress: everything that its handler may read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a cluster is: nodes, topics, who leads, and what each node has heard of that."""
+"""A cluster: nodes, topics, leaders, and each node's own view of them."""
 
 import asyncio
 from dataclasses import dataclass, field

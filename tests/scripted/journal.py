@@ -1,4 +1,4 @@
-"""Which requests came in, and which script each of them met."""
+"""The received requests, and the script that each of them met."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""What clients ask about the cluster and its logs."""
+"""Requests about the cluster and its logs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One broker's listener: requests come in, are written down, and are answered in order as the scripts say."""
+"""One broker's listener: requests are received, recorded, and answered in order as the scripts say."""
 
 import asyncio
 import contextlib

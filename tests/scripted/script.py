@@ -1,4 +1,4 @@
-"""What goes wrong: scripts, and which requests they meet."""
+"""Scripts: failures, and the requests that they apply to."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""A plain client for tests of the scripted broker: it says what it is told to, and judges nothing."""
+"""A plain client for tests of the scripted broker: it sends the given requests and validates nothing."""
 
 from collections.abc import Callable
 from typing import Any

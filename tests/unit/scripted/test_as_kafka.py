@@ -1,4 +1,4 @@
-"""Where nothing is scripted, the scripted broker does what Kafka does."""
+"""Without scripts, the scripted broker behaves like Kafka."""
 
 import asyncio
 import time

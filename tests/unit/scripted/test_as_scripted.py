@@ -1,4 +1,4 @@
-"""Where something is scripted, the scripted broker does what the script says, and tells of it."""
+"""With scripts, the scripted broker does what the script says, and reports it."""
 
 import socket
 import struct
@@ -11,8 +11,8 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.scripted.client import SHORT_S, TIMEOUT_S, Dial, bases, batch
 
 
-def test_the_nth_request_of_a_kind_and_so_many_more(broker: ScriptedBroker, dial: Dial) -> None:
-    """Counted by API, node and partition; the count begins with the script."""
+def test_a_script_meets_the_nth_request_and_following_ones(broker: ScriptedBroker, dial: Dial) -> None:
+    """Counted by API, node and partition; the count starts with the script."""
     broker.create("t", leaders=[1])
     client, other = dial(broker), dial(broker, 2)
     script = broker.script("Produce", nth=2, times=2, node=1, partition=("t", 0), error=19)
@@ -26,7 +26,7 @@ def test_the_nth_request_of_a_kind_and_so_many_more(broker: ScriptedBroker, dial
     assert 0 == client.produce("t", batch())[0].error_code
 
 
-def test_an_error_after_the_deed(broker: ScriptedBroker, dial: Dial) -> None:
+def test_an_error_after_the_append(broker: ScriptedBroker, dial: Dial) -> None:
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND: the batch is in the log."""
     broker.create("t")
     broker.script("Produce", error=20, applied=True)
@@ -60,8 +60,8 @@ def test_errors_at_the_top(broker: ScriptedBroker, dial: Dial) -> None:
     assert 0 == dial(broker).ask("InitProducerId", 4).error_code
 
 
-def test_codes_that_nobody_knows(broker: ScriptedBroker, dial: Dial) -> None:
-    """A broker newer than the client: the number goes out as it is."""
+def test_unknown_error_codes(broker: ScriptedBroker, dial: Dial) -> None:
+    """A broker newer than the client: the number is sent unchanged."""
     broker.create("t")
     broker.script("Metadata", error=999)
     (topic,) = dial(broker).ask("Metadata", 12, topics=[{"name": "t"}]).topics
@@ -161,8 +161,8 @@ def test_acks_0_has_no_answer_but_a_closed_connection_for_an_error(broker: Scrip
         dial(broker).ask("Produce", 12, acks=0, topic_data=data)
 
 
-def test_the_journal_says_what_was_asked(broker: ScriptedBroker, dial: Dial) -> None:
-    """API, version, node, client, connection, partitions by name, and the fields that tests look at."""
+def test_the_journal_has_every_request(broker: ScriptedBroker, dial: Dial) -> None:
+    """API, version, node, client, connection, partitions by name, and the fields that tests read."""
     topic = broker.create("t", leaders=[1])
     client = dial(broker)
     client.produce("t", batch(producer_id=7, producer_epoch=0, base_sequence=0), version=11)
@@ -203,16 +203,16 @@ def test_a_reset_leaves_nothing_behind(broker: ScriptedBroker, dial: Dial) -> No
     assert ([1, 2, 3], ()) == ([node.node_id for node in told.brokers], told.topics)
 
 
-async def test_until_waits_and_says_what_came_instead(broker: ScriptedBroker, dial: Dial) -> None:
-    """The requests when there are enough; else the ones that came."""
+async def test_until_waits_or_lists_the_requests(broker: ScriptedBroker, dial: Dial) -> None:
+    """The requests when there are enough; otherwise the error lists those that arrived."""
     dial(broker).ask("Metadata", 1)
     assert 1 == len(await broker.until("Metadata"))
     with pytest.raises(AssertionError, match="1 of 2 Metadata requests"):
         await broker.until("Metadata", 2, timeout_s=SHORT_S)
 
 
-def test_an_order_that_makes_no_sense_is_an_error(broker: ScriptedBroker) -> None:
-    """A test's mistake is seen where it is made, and the broker goes on."""
+def test_an_invalid_order_is_an_error(broker: ScriptedBroker) -> None:
+    """The error is raised in the test, and the broker continues."""
     with pytest.raises(ValueError, match="move_leader: KeyError: 'nowhere'"):
         broker.move_leader("nowhere", 0, to=1)
     assert broker.create("t")

@@ -1,4 +1,4 @@
-"""What a parsed batch gives to readers of columns."""
+"""Parsed batches as columns, and batches exchanged with librdkafka over a real socket."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ MIXED = Shape(
 
 @pytest.mark.parametrize("shape", [alike(16, 1000), alike(300, 40, ms_apart=1), unlike(30), MIXED, alike(1)])
 def test_marks_of_all_records_at_once(shape: Shape) -> None:
-    """The header's values, whether the records are one run, several, or none; and the other columns along with them."""
+    """The header's values, for records in one run, in several, or in none; with the other columns."""
     batch = parsed(shape, 1000)
     marks = batch.header_values(HEADER, 20)
     assert marks is not None
@@ -54,15 +54,15 @@ def other_headers(headers: list[tuple[str, bytes | None]], at: int) -> Shape:
     ],
     ids=["none", "another", "shorter", "null", "one more behind", "one more before"],
 )
-def test_one_foreign_record_makes_no_marks(headers: list[tuple[str, bytes | None]], at: int) -> None:
-    """Then the caller must look at each record: the batch doesn't claim what isn't there."""
+def test_a_foreign_record_disables_the_mark_column(headers: list[tuple[str, bytes | None]], at: int) -> None:
+    """The caller must then examine each record."""
     batch = parsed(other_headers(headers, at))
     assert batch.header_values(HEADER, 20) is None
     assert tuple(headers) == batch.records()[at].headers
 
 
 def test_a_mark_of_another_size_or_name_is_not_given() -> None:
-    """Asking for what no record has."""
+    """A mark that no record has."""
     batch = parsed(alike(16))
     assert batch.header_values(HEADER, 21) is None
     assert batch.header_values("a", 20) is None
@@ -78,7 +78,7 @@ def test_keys_and_values_are_views() -> None:
 
 
 def test_a_header_name_that_is_no_utf8() -> None:
-    """Kafka's Java client replaces what it can't decode, and so do we: a record isn't lost for its header's name."""
+    """Like Kafka's Java client, the parser replaces invalid bytes: a record isn't lost for its header's name."""
     shape = alike(1)._replace(headers=[[("abc", b"x")]])
     (batch,) = parse(shape.build().replace(b"abc", b"a\xffc"), check_crc=False)
     assert (("a�c", b"x"),) == batch.records()[0].headers
@@ -96,7 +96,7 @@ def broker() -> Iterator[ScriptedBroker]:
 @pytest.mark.parametrize("codec", compression.NAMES)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_librdkafka_reads_what_we_build(broker: ScriptedBroker, shape: Shape, codec: str) -> None:
-    """It checks the CRC, decompresses, and finds the same keys, values, headers and timestamps."""
+    """It validates the CRC, decompresses, and returns the same keys, values, headers and timestamps."""
     topic = f"ours-{codec}-{len(shape.values)}"
     broker.create(topic)
     broker.append(topic, 0, shape.build(compression=codec))

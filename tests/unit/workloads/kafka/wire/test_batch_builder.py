@@ -1,4 +1,4 @@
-"""Batches that we build, against kafka-python's builder and against our own slow way."""
+"""Built batches, compared with kafka-python's builder and with our own generic path."""
 
 from typing import Any
 
@@ -56,8 +56,8 @@ def test_gzip_equals_kafka_python_when_decompressed() -> None:
     assert theirs.header.attributes == ours.header.attributes
 
 
-def test_the_header_says_what_it_was_told() -> None:
-    """Producer, sequence, offsets, times and the transactional bit stand in their fields."""
+def test_the_header_has_the_given_fields() -> None:
+    """Producer, sequence, offsets, times and the transactional bit."""
     (batch,) = parse(
         alike(3, ms_apart=5).build(
             base_offset=70, producer_id=9, producer_epoch=2, base_sequence=40, compression="zstd", transactional=True
@@ -86,7 +86,7 @@ def test_the_largest_timestamp_need_not_be_the_last() -> None:
         {"values": [b""], "timestamps_ms": [0], "headers": [(), ()]},
     ],
 )
-def test_columns_must_be_as_long_as_one_another(told: dict[str, Any]) -> None:
-    """A caller's mistake is no batch with fewer records."""
+def test_columns_must_have_equal_lengths(told: dict[str, Any]) -> None:
+    """A caller's error must not give a batch with fewer records."""
     with pytest.raises(ValueError, match="records and columns of equal length"):
         build(**told)

@@ -1,4 +1,4 @@
-"""What is refused, what is left out, and what is believed."""
+"""Parsing of record batches: refused, skipped and accepted input."""
 
 import struct
 from typing import Any
@@ -28,16 +28,15 @@ def resealed(batch: bytes, records: bytes | None = None, **changes: int) -> byte
 
 @given(any_shapes() | shapes_in_runs(), st.sampled_from(compression.NAMES))
 @settings(max_examples=80)
-def test_what_is_built_is_read(shape: Shape, codec: str) -> None:
-    """Any records, by any codec: all of them come back, in order."""
+def test_built_batches_are_read(shape: Shape, codec: str) -> None:
+    """Any records, by any codec: all of them are read, in order."""
     (batch,) = parse(shape.build(compression=codec))
     assert shape.records() == batch.records()
 
 
 @given(any_shapes() | shapes_in_runs())
 @settings(max_examples=40)
-def test_what_kafka_python_builds_is_read(shape: Shape) -> None:
-    """The same from an independent builder."""
+def test_kafka_pythons_batches_are_read(shape: Shape) -> None:
     (batch,) = parse(shape.built_by_kafka_python())
     assert shape.records() == batch.records()
 
@@ -52,8 +51,8 @@ def test_batches_follow_one_another() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 11, 12, 16, 17, 60, 61, 200])
-def test_a_batch_that_is_cut_off_is_left_out(kept: int) -> None:
-    """A broker fills its answer up to the fetch's limit: what was whole before is read, the rest fetched again."""
+def test_a_truncated_batch_is_left_out(kept: int) -> None:
+    """A broker fills its response up to the fetch's limit: whole batches are read, the rest is fetched again."""
     whole = alike(5).build()
     assert 1 == len(list(parse(whole + whole[:kept])))
 
@@ -85,7 +84,7 @@ def test_a_wrong_crc_is_an_error_that_names_the_batch() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
-def test_lengths_that_no_batch_has(length: int) -> None:
+def test_impossible_lengths_are_refused(length: int) -> None:
     """Less than a header, or more than the limit: an error, not a wait for more data."""
     batch = alike(3).build()
     with pytest.raises(ProtocolError, match="a record batch has"):
@@ -115,7 +114,7 @@ def test_a_batch_beyond_the_limit() -> None:
     ],
 )
 def test_headers_that_contradict_their_records(changes: dict[str, Any], complaint: str) -> None:
-    """A right CRC makes no wrong header right, and a count gets no memory that the bytes don't bear out."""
+    """A valid CRC doesn't make a wrong header valid, and a count allocates no memory beyond the bytes."""
     with pytest.raises(ProtocolError, match=f"offset 7 is corrupt: .*{complaint}"):
         list(parse(resealed(alike(5).build(base_offset=7), **changes)))
 
@@ -138,8 +137,8 @@ def test_a_batch_that_compaction_emptied() -> None:
     assert (0, 20) == marks.shape
 
 
-def test_control_batches_say_so() -> None:
-    """The coordinator's markers are parsed like all else; whoever delivers records leaves them out."""
+def test_control_batches_are_marked() -> None:
+    """The coordinator's markers are parsed; the consumer leaves them out."""
     (batch,) = parse(resealed(alike(1).build(), attributes=CONTROL))
     assert batch.is_control
 

@@ -1,4 +1,4 @@
-"""The asyncio channel against peers that answer, stall, lie, trickle and go away."""
+"""The asyncio channel against peers that answer, stall, send invalid data, send slowly and disconnect."""
 
 import asyncio
 import struct
@@ -33,7 +33,7 @@ class Asked(NamedTuple):
 
 
 class Peer:
-    """One accepted connection, seen from the broker's end."""
+    """One accepted connection from the broker's side."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -55,7 +55,7 @@ class Peer:
         self.send(struct.pack(">i", request.correlation_id) + encode(versions(Api.ADD_OFFSETS_TO_TXN, 0, 4)))
 
     async def gone(self) -> bytes:
-        """What else comes until the client closes."""
+        """Return the data until the client closes."""
         with suppress(ConnectionError):
             return await self.reader.read()
         return b""
@@ -77,7 +77,7 @@ def refusal(*ranges: tuple[int, int]) -> bytes:
 
 @asynccontextmanager
 async def listening(serve: Serve) -> AsyncIterator[Address]:
-    """A server on loopback; what its connections' handlers raise is raised here."""
+    """Serve on loopback; exceptions of connection handlers are raised here."""
     handlers: list[asyncio.Task[None]] = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +99,7 @@ async def listening(serve: Serve) -> AsyncIterator[Address]:
 
 @asynccontextmanager
 async def channel_to(serve: Serve, *, frame_bytes_max: int = 1 << 20) -> AsyncIterator[Channel]:
-    """An open channel to a peer that negotiates and then serves in its own way."""
+    """Open a channel to a peer that negotiates and then runs ``serve``."""
 
     async def negotiate_and_serve(peer: Peer) -> None:
         await peer.negotiate()
@@ -121,8 +121,8 @@ async def outcomes(*replies: asyncio.Future[Reply]) -> Sequence[Reply | BaseExce
     return await asyncio.gather(*replies, return_exceptions=True)
 
 
-async def test_requests_go_at_once_and_answers_find_them() -> None:
-    """Three requests are on the wire before the first answer; each gets its own."""
+async def test_requests_are_pipelined() -> None:
+    """Three requests are on the wire before the first response; each gets its own."""
     sent: list[Asked] = []
 
     async def serve(peer: Peer) -> None:
@@ -139,8 +139,10 @@ async def test_requests_go_at_once_and_answers_find_them() -> None:
     assert 3 == len({request.correlation_id for request in sent})
 
 
-async def test_what_is_asked_together_is_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing leaves before ``flush``, then one write has all of it; answers that come together are told, then once."""
+async def test_requests_before_a_flush_are_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte is sent before ``flush``, then one write has all; responses that arrive together give one
+    notification.
+    """
 
     async def serve(peer: Peer) -> None:
         await peer.gone()
@@ -163,8 +165,8 @@ async def test_what_is_asked_together_is_written_together(monkeypatch: pytest.Mo
         assert "all" == told[4]
 
 
-async def test_what_waits_for_flush_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 KiB are written without being asked: more would only be copied, and hide that the socket is slow."""
+async def test_the_unflushed_buffer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB are written without flush: a larger buffer would hide a slow socket."""
 
     async def serve(peer: Peer) -> None:
         await peer.gone()
@@ -191,7 +193,7 @@ def cut(writes: Sequence[bytes]) -> list[bytes]:
 
 
 async def test_bytes_are_counted_both_ways() -> None:
-    """What the channel counts is what the peer got and gave, negotiation included."""
+    """The channel counts the peer's received and sent bytes, negotiation included."""
     got: list[int] = []
 
     async def serve(peer: Peer) -> None:
@@ -206,8 +208,8 @@ async def test_bytes_are_counted_both_ways() -> None:
         assert (got[0], 16) == (channel.sent_bytes - before[0], channel.received_bytes - before[1])
 
 
-async def test_bytes_behind_an_answer_are_passed_over() -> None:
-    """As Kafka's clients do: the channel stays open, and what is behind them is read as ever."""
+async def test_bytes_behind_a_response_are_ignored() -> None:
+    """As in Kafka's clients: the channel stays open, and the next response is read."""
 
     async def serve(peer: Peer) -> None:
         for _ in range(2):
@@ -219,9 +221,7 @@ async def test_bytes_behind_an_answer_are_passed_over() -> None:
             assert 27 == (await channel.request(HEARTBEAT, timeout_ms=LONG_MS)).response.error_code
 
 
-async def test_answers_in_single_bytes_are_answers() -> None:
-    """However TCP cuts the stream, two answers come out of it."""
-
+async def test_responses_in_single_bytes_are_read() -> None:
     async def serve(peer: Peer) -> None:
         for _ in range(2):
             request = await peer.asked()
@@ -235,8 +235,8 @@ async def test_answers_in_single_bytes_are_answers() -> None:
             assert 27 == (await channel.request(HEARTBEAT, timeout_ms=LONG_MS)).response.error_code
 
 
-async def test_the_late_one_times_out_and_ends_all_others() -> None:
-    """The first to be late gets TimeoutError, all others ConnectionError, and the channel is closed."""
+async def test_a_timeout_closes_the_channel() -> None:
+    """The first late request gets TimeoutError, all others ConnectionError."""
 
     async def serve(peer: Peer) -> None:
         await peer.gone()
@@ -254,8 +254,8 @@ async def test_the_late_one_times_out_and_ends_all_others() -> None:
             channel.send_only(type(HEARTBEAT), encoded_parts(HEARTBEAT))
 
 
-async def test_an_answered_request_s_deadline_harms_nobody() -> None:
-    """A timer that fires for a deadline that was met waits for the next one; a later request has its own."""
+async def test_the_deadline_of_an_answered_request_has_no_effect() -> None:
+    """A timer for a past deadline waits for the next one; a later request has its own."""
 
     async def serve(peer: Peer) -> None:
         peer.heartbeat((await peer.asked()).correlation_id)
@@ -273,8 +273,8 @@ async def test_an_answered_request_s_deadline_harms_nobody() -> None:
             await channel.request(HEARTBEAT, timeout_ms=SHORT_MS)
 
 
-async def test_a_cancelled_request_gives_up_its_answer_alone() -> None:
-    """Whoever stops waiting doesn't disturb those behind: the answer is read and dropped."""
+async def test_a_cancelled_request_does_not_affect_others() -> None:
+    """Its response is read and dropped."""
 
     async def serve(peer: Peer) -> None:
         for request in [await peer.asked() for _ in range(2)]:
@@ -301,8 +301,8 @@ async def test_a_cancelled_request_gives_up_its_answer_alone() -> None:
         pytest.param(lambda _: b"HTTP/1.1 400 Bad Request\r\n", "invalid message length", id="HTTP"),
     ],
 )
-async def test_a_breach_closes_the_channel_for_all(answer: Callable[[int], bytes], says: str) -> None:
-    """What is no answer fails everybody who waits with ProtocolError that names the peer, and the connection ends."""
+async def test_an_invalid_response_closes_the_channel(answer: Callable[[int], bytes], says: str) -> None:
+    """Every waiting caller gets a ProtocolError that names the peer."""
 
     async def serve(peer: Peer) -> None:
         request = await peer.asked()
@@ -318,8 +318,8 @@ async def test_a_breach_closes_the_channel_for_all(answer: Callable[[int], bytes
         assert channel.closed
 
 
-async def test_an_answer_to_nothing_closes_the_channel() -> None:
-    """A peer that says more than it was asked isn't trusted with the next request, whose error tells why."""
+async def test_an_unexpected_response_closes_the_channel() -> None:
+    """The error of the next request has the reason."""
 
     async def serve(peer: Peer) -> None:
         request = await peer.asked()
@@ -333,9 +333,7 @@ async def test_an_answer_to_nothing_closes_the_channel() -> None:
             channel.request(HEARTBEAT, timeout_ms=LONG_MS)
 
 
-async def test_answers_before_a_breach_count() -> None:
-    """Of two answers in one piece the good first one is delivered, the bad second one closes."""
-
+async def test_responses_before_an_invalid_one_are_delivered() -> None:
     async def serve(peer: Peer) -> None:
         first, second = [await peer.asked() for _ in range(2)]
         good = struct.pack(">iibihb", 12, first.correlation_id, 0, 0, 27, 0)
@@ -349,8 +347,8 @@ async def test_answers_before_a_breach_count() -> None:
         assert isinstance(second, ProtocolError)
 
 
-async def test_a_peer_that_goes_away_is_told_to_all() -> None:
-    """A closed connection, also in the middle of an answer, is ConnectionError for whoever waits, at once."""
+async def test_a_disconnect_is_raised_for_every_request() -> None:
+    """Also in the middle of a response: ConnectionError at once."""
 
     async def serve(peer: Peer) -> None:
         await peer.asked()
@@ -362,8 +360,8 @@ async def test_a_peer_that_goes_away_is_told_to_all() -> None:
         assert channel.closed
 
 
-async def test_close_ends_what_is_under_way() -> None:
-    """Whoever waits is told that this client closed; closing again changes nothing."""
+async def test_close_ends_requests_in_flight() -> None:
+    """Waiting callers learn that this client closed; a second close has no effect."""
 
     async def serve(peer: Peer) -> None:
         await peer.gone()
@@ -377,8 +375,8 @@ async def test_close_ends_what_is_under_way() -> None:
         channel.abort()
 
 
-async def test_close_lets_go_what_was_sent() -> None:
-    """A request without answer that was sent just before `close` still arrives, a megabyte of it."""
+async def test_close_sends_written_requests() -> None:
+    """A request without response that was sent just before `close` still arrives, a megabyte of it."""
     got: list[Asked] = []
 
     async def serve(peer: Peer) -> None:
@@ -426,8 +424,8 @@ async def test_correlation_ids_start_again_before_they_overflow() -> None:
     assert [2**31 - 1, 0] == ids
 
 
-async def test_a_request_that_can_t_be_encoded_harms_nobody() -> None:
-    """The caller's mistake is the caller's error; nothing is sent, nothing waits, the channel stays open."""
+async def test_a_request_that_can_not_be_encoded_affects_no_other() -> None:
+    """The caller gets the error; no byte is sent, and the channel stays open."""
 
     async def serve(peer: Peer) -> None:
         peer.heartbeat((await peer.asked()).correlation_id)
@@ -497,8 +495,8 @@ async def test_a_broker_that_won_t_negotiate_is_unsupported(body: bytes, says: s
     assert [b""] == leftover
 
 
-async def test_a_peer_that_isn_t_kafka_is_told() -> None:
-    """Something else that listens there is no broker, and its connection is closed."""
+async def test_a_peer_that_is_not_kafka_is_an_error() -> None:
+    """Its connection is closed."""
 
     async def serve(peer: Peer) -> None:
         await peer.asked()
@@ -510,7 +508,7 @@ async def test_a_peer_that_isn_t_kafka_is_told() -> None:
             await open_channel(address)
 
 
-async def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
+async def test_a_silent_peer_times_out() -> None:
     """Toxiproxy accepts for a broker that is cut off: the connect deadline covers the negotiation too."""
     closed = asyncio.Event()
 
@@ -524,8 +522,7 @@ async def test_a_peer_that_accepts_and_says_nothing_is_given_up() -> None:
         await closed.wait()
 
 
-async def test_nobody_listens() -> None:
-    """A refused connection is the system's own error."""
+async def test_a_refused_connection_is_the_systems_error() -> None:
     async with listening(lambda _: asyncio.sleep(0)) as address:
         pass
     with pytest.raises(ConnectionRefusedError):
@@ -533,7 +530,6 @@ async def test_nobody_listens() -> None:
 
 
 async def test_cancelling_open_closes_the_connection() -> None:
-    """Whoever gives up opening leaves no connection behind."""
     asked, closed = asyncio.Event(), asyncio.Event()
 
     async def serve(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Headers and whole messages: what goes before a body, and every way in which an answer can be wrong."""
+"""Headers and whole messages, invalid responses, and the choice of versions."""
 
 import io
 import re
@@ -97,16 +97,16 @@ def test_a_wrong_answer_is_refused(message: bytes, says: str) -> None:
         decode_response(HeartbeatResponse, message, 5)
 
 
-def test_what_was_prepared_needs_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Header and body of the answer are read by functions that ``prepare`` has made."""
+def test_prepared_types_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Header and body of the response are read by functions that ``prepare`` has compiled."""
     decoder._struct_reader.cache_clear()
     prepare(HeartbeatRequest)
     monkeypatch.setattr(decoder, "Function", None)
     assert ErrorCode.rebalance_in_progress == decode_response(HeartbeatResponse, ANSWER, 5).error_code
 
 
-def test_bytes_behind_an_answer_are_passed_over() -> None:
-    """Kafka's clients read what they know and look no further."""
+def test_bytes_behind_a_response_are_ignored() -> None:
+    """As in Kafka's clients."""
     assert decode_response(HeartbeatResponse, ANSWER, 5) == decode_response(HeartbeatResponse, ANSWER + b"more", 5)
 
 

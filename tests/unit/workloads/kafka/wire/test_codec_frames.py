@@ -1,4 +1,6 @@
-"""Framing: messages come out whole and once, however their bytes come in, and nothing grows with what is announced."""
+"""Framing: messages are read whole and once, however their bytes arrive, and memory never grows with announced
+lengths.
+"""
 
 import struct
 import tracemalloc
@@ -47,8 +49,8 @@ def test_a_bad_length_after_good_messages_is_refused() -> None:
         frames.feed(b"\xff\xff\xff")
 
 
-def test_what_is_announced_reserves_nothing() -> None:
-    """The largest frame allowed, of which a hundred bytes come, one by one: memory grows by what came."""
+def test_an_announced_length_reserves_no_memory() -> None:
+    """The largest frame allowed, of which a hundred bytes arrive singly: memory grows by the received bytes."""
     frames = Frames()
     tracemalloc.start()
     try:

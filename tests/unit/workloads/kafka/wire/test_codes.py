@@ -58,6 +58,6 @@ def test_numbers_are_those_of_the_names(family: frozenset[int], names: set[str])
     assert names == {codes.name(code) for code in family}
 
 
-def test_a_code_that_nobody_knows_has_a_name() -> None:
-    """A newer broker's: its number is told."""
+def test_an_unknown_code_has_a_name() -> None:
+    """The name has the number."""
     assert "CODE_9999" == codes.name(9999)

@@ -1,4 +1,4 @@
-"""The codecs: what comes back, how much of it, and the two traps of snappy and LZ4."""
+"""The codecs: round trips, size limits, and the formats of snappy and LZ4."""
 
 import contextlib
 import gzip
@@ -20,7 +20,7 @@ LZ4_LINKED = 1 << 5  # of the frame's flags, where set bits mean that blocks do 
 
 @pytest.mark.parametrize("name", CODECS)
 @given(data=st.binary(max_size=3000) | st.integers(1, 100_000).map(bytes))
-def test_what_is_compressed_comes_back(name: str, data: bytes) -> None:
+def test_round_trip(name: str, data: bytes) -> None:
     """Any data, from bytes or a view of a larger buffer."""
     packed = compression.compress(name, data)
     assert data == bytes(compression.decompress(name, packed, LIMIT))

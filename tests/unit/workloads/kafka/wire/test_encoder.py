@@ -55,8 +55,8 @@ def test_a_large_field_is_not_copied() -> None:
         (HeartbeatResponse(throttle_time=None, error_code=0), "HeartbeatResponse v4"),
     ],
 )
-def test_what_a_field_can_t_hold_is_a_named_error(message: Any, says: str) -> None:
-    """Null for what is never null, a number or a text too large, a wrong type: told with the message's name."""
+def test_an_invalid_field_value_is_a_named_error(message: Any, says: str) -> None:
+    """Null for a non-nullable field, a number or a text too large, a wrong type: the error has the message's name."""
     with pytest.raises(ValueError, match=says):
         encode(message)
 

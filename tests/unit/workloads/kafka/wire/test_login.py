@@ -1,4 +1,4 @@
-"""The login's requests and what it makes of the answers, without a socket."""
+"""SASL logins: RFC examples, invalid servers, requests and responses without a socket."""
 
 import base64
 import hashlib
@@ -28,8 +28,8 @@ def begun() -> tuple[Login, Any, Any]:
     return steps, next(steps), steps.send(OFFER)
 
 
-def test_without_sasl_nothing_is_said() -> None:
-    """Plain text, or TLS alone."""
+def test_without_sasl_no_request_is_sent() -> None:
+    """Plain text, or TLS only."""
     assert [] == list(login(PLAINTEXT)) == list(login(Security("SSL")))
 
 
@@ -42,7 +42,7 @@ def test_handshake_then_the_mechanisms_messages() -> None:
         steps.send(authenticated())
 
 
-def test_an_unknown_mechanism_is_told_with_those_there_are() -> None:
+def test_an_unknown_mechanism_is_an_error_with_the_known_ones() -> None:
     """Kafka answers UNSUPPORTED_SASL_MECHANISM with its list."""
     steps = login(ALICE)
     next(steps)
