@@ -29,7 +29,7 @@ Trial = Callable[[Generator], bool]
 
 
 def rate(trial: Trial, seed: int, trials: int = TRIALS) -> str:
-    """How often it says yes."""
+    """Return the share of positive results."""
     rng = np.random.default_rng(seed)
     return f"{sum(trial(rng) for _ in range(trials)) / trials:.3f}"
 
@@ -42,17 +42,17 @@ def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
 
 
 def differs(tested: Tested | None) -> bool:
-    """Whether it calls them different."""
+    """Return whether the two arms are called different."""
     return tested is not None and tested.p <= LEVEL
 
 
 def pooled(rng: Generator, blocks: int) -> bool:
-    """The mistake: every record of all blocks counted as if it were on its own."""
+    """Count every record of all blocks as independent, a common mistake."""
     return bool(mannwhitneyu(*(side.ravel() for side in records(rng, blocks))).pvalue <= LEVEL)
 
 
 def false_alarms() -> Iterator[Sequence[str]]:
-    """An arm compared with itself."""
+    """Compare an arm with itself."""
     sizes = (6, 8, 12, 20)
     yield "records pooled, Mann-Whitney", *(rate(lambda rng, b=b: pooled(rng, b), b, 100) for b in sizes)
     yield "blocks, paired t", *(rate(lambda rng, b=b: differs(paired(*pairs(rng, b), MARGIN)), b) for b in sizes)
@@ -66,13 +66,13 @@ def flipped(rng: Generator, blocks: int) -> bool:
 
 
 def censored(rng: Generator, blocks: int) -> bool:
-    """With blocks without a value on either side."""
+    """Compare blocks that have no value on either side."""
     ours, theirs = ([None if rng.random() < 0.2 else value for value in side] for side in pairs(rng, blocks))
     return differs(paired(ours, theirs, MARGIN))
 
 
 def power() -> Iterator[Sequence[str]]:
-    """An arm that is so many times the other."""
+    """Compare an arm with an arm that is slower by a factor."""
     for ratio in (0.5, 0.25, 0.12):
         yield (
             f"{ratio:g}",
@@ -131,7 +131,7 @@ def judged(seed: int, length: int, ratio: float) -> int | None:
 
 
 def delay(seed: int, ratio: float) -> int | None:
-    """After how many nights of the new level it is first reported."""
+    """Return after how many nights of the new level the change is first reported."""
     nights_after = range(3, 31)
     return next(
         (n for n in nights_after if (at := judged(seed, 60 + n, ratio)) is not None and abs(at - 60) <= 3), None
@@ -139,7 +139,6 @@ def delay(seed: int, ratio: float) -> int | None:
 
 
 def main() -> None:
-    """Print every table."""
     table(("an arm against itself is called different", "6 blocks", "8", "12", "20"), false_alarms())
     table(("true ratio, found", "6 blocks", "8", "12", "20"), power())
     table(("sigma of a block", "at 1.25: called equivalent, wrongly", "at 1: called equivalent"), equivalence())

@@ -17,7 +17,7 @@ from aftershock.tests.chaos.kinds.test_every_kind import CASES
 
 
 def shown() -> list[Case]:
-    """Each kind's first case, cluster by cluster."""
+    """Return each kind's first case, cluster by cluster."""
     return sorted((cases[0] for cases in CASES.values()), key=lambda case: case.on)
 
 

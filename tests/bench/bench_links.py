@@ -40,7 +40,7 @@ Sampler = Callable[[ClusterWorld], Awaitable[float]]
 
 
 async def trip(world: ClusterWorld) -> float:
-    """A small question: ms until its answer, or never."""
+    """Send a small request; return ms until its response, or never."""
     try:
         return await world.probe_ms(LINK)
     except FaultError:
@@ -48,12 +48,12 @@ async def trip(world: ClusterWorld) -> float:
 
 
 async def end(world: ClusterWorld) -> float:
-    """A small question: ms until it is answered, or its connection ended."""
+    """Send a small request; return ms until its response or the end of the connection."""
     return await _exchange(world, 0, answered=False)
 
 
 async def load_of(world: ClusterWorld, ballast_bytes: int) -> float:
-    """A question with ballast: ms until its answer is there, whole."""
+    """Send a request with ballast; return ms until its whole response."""
     return await _exchange(world, ballast_bytes, answered=True)
 
 
@@ -68,7 +68,7 @@ async def _exchange(world: ClusterWorld, ballast_bytes: int, *, answered: bool) 
 
 
 async def close(world: ClusterWorld) -> float:
-    """A connection closed: ms until the broker's close is back."""
+    """Close a connection; return ms until the broker's close."""
     probe = await world.dial(LINK)
     await probe.ask(0, LIMIT_MS)
     ms = await probe.close_ms(LIMIT_MS)
@@ -77,7 +77,7 @@ async def close(world: ClusterWorld) -> float:
 
 
 async def elsewhere(world: ClusterWorld) -> float:
-    """0 while the right broker answers."""
+    """Return 0 while the right broker answers."""
     try:
         return 0.0 if await world.node_behind(LINK) == LINK.broker else NEVER
     except FaultError:
@@ -157,7 +157,7 @@ class Measured:
         return [ms for at_us, ms in self.samples if from_us <= at_us and at_us + min(ms, 60_000) * 1000 <= to_us]
 
     def rise_ms(self) -> float:
-        """How much slower samples became."""
+        """Return the increase of the samples."""
         at_us = self.book.at_us
         return quick(self.of(at_us["injected"], at_us["healing"])) - quick(self.of(0, at_us["intended"]))
 
@@ -170,7 +170,7 @@ class Measured:
         return (next(felt, intended_us + 10**9) - intended_us) / 1000
 
     def witnessed(self) -> str:
-        """What the fault's own witness measured first."""
+        """Return the first measurement of the fault's own witness."""
         told = (e.witness for e in self.book.entries if e.witness and e.witness.unit not in ("toxics", "proxies"))
         first = next(told)
         return f"{first.observed:.1f} of {first.asked:.1f} {first.unit}"
@@ -184,7 +184,7 @@ class Measured:
 
 
 def quick(samples: list[float]) -> float:
-    """What nine of ten exceed."""
+    """Return the 10th percentile."""
     return sorted(samples)[len(samples) // 10]
 
 

@@ -33,7 +33,7 @@ TOPIC = "bench"
 SIZE = 1000
 BATCH_RECORDS = 16
 BATCH_BYTES = 17_100  # holds 16 of our records and not 17
-BREATH_RECORDS = 64  # after so many, whoever sends lets the client have its turn
+BREATH_RECORDS = 64  # After so many records the sender yields to the client.
 RECORDS = 150_000
 ROUND_TRIPS = 3_000
 IN_FLIGHT = 5
@@ -124,7 +124,7 @@ async def reference_single(bootstrap: str) -> Figures:
 
 
 class Waiter(asyncio.Protocol):
-    """Whoever sent something waits for its echo."""
+    """A connection whose caller waits for its echo."""
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -139,7 +139,7 @@ class Waiter(asyncio.Protocol):
 
 
 def echo_single(_bootstrap: str) -> Figures:
-    """Against a process of its own, like the others."""
+    """Against a separate process, like the other clients."""
     command = [sys.executable, __file__, "echo-server", ""]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout

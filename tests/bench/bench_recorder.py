@@ -76,7 +76,7 @@ def appending(_home: Path, _name: str) -> Callable[[int], None]:
 
 
 def ns_a_record(make: Callable[[Path, str], Callable[[int], None]]) -> float:
-    """The best of ROUNDS: the noise of a shared host only ever adds."""
+    """Return the best of ROUNDS: the noise of a shared host only ever adds."""
     best = float("inf")
     with tempfile.TemporaryDirectory(dir=spool_home("bench", Path(tempfile.gettempdir())).parent) as home:
         for number in range(ROUNDS):

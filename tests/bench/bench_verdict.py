@@ -163,7 +163,7 @@ def _timed(name: str, work: Callable[[], object]) -> Iterator[tuple[str, float]]
 
 
 def cost_of(command: list[str]) -> Cost:
-    """What a process costs that ends with a line of JSON, or with none."""
+    """Return the cost of a process, which may end with a line of JSON."""
     begun_s, worked_s = time.monotonic(), _cpu_s()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     peak_kib, done = [0], threading.Event()
@@ -178,7 +178,7 @@ def cost_of(command: list[str]) -> Cost:
 
 
 def _cpu_s() -> float:
-    """What our children have worked, those that have ended."""
+    """Return the CPU time of our ended children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

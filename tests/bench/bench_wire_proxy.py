@@ -99,11 +99,11 @@ class Client:
         self._received = self._socket.makefile("rb")
 
     def round_trips_ms(self, request: bytes) -> list[float]:
-        """Sorted."""
+        """Return sorted round trips."""
         return sorted(self._round_trip_ms(request) for _ in range(ROUND_TRIPS))
 
     def mb_per_s(self, request: bytes) -> float:
-        """A few in flight, as a producer has them."""
+        """Send with a few requests in flight, like a producer."""
         began_s = time.perf_counter()
         for number in range(FRAMES + IN_FLIGHT):
             if number < FRAMES:
