@@ -62,17 +62,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class ExecLink:
-    """Program of an assignment: handles the reports common to all programs, and passes all other reports to ``take``.
-
-    ``traffic`` is broker → bytes (sent, received).
-    """
+    """Program of an assignment: handles reports common to all programs, and passes other reports to ``take``."""
 
     def __init__(self, assignment: Assignment, events: Events, take: Callable[[Report], None]) -> None:
         self._assignment, self._events, self._take = assignment, events, take
         self._child = Child(assignment.command)
         self.write = self._child.write
         self._ready = self._closed = False
-        self.traffic: Mapping[int, tuple[int, int]] = {}
+        self.traffic: Mapping[int, tuple[int, int]] = {}  # broker → bytes (sent, received)
 
     def start(self, positions: Mapping[int, int] | None = None) -> None:
         """Send the start order, and wait without a limit until the program is ready."""

@@ -1,4 +1,4 @@
-"""Protocol between a worker and a client program: one JSON object per line. ``docs/EXEC.md`` specifies it.
+"""Protocol between a worker and a client program: one JSON object per line, as ``docs/EXEC.md`` specifies.
 
 The worker writes orders (``do``) to the program's standard input; the program writes reports (``say``) to its standard
 output. Bytes are base64.
@@ -17,7 +17,7 @@ from aftershock.workloads.load.assignment import Assignment, CommitAssignment, C
 from aftershock.workloads.load.spool import UNKNOWN
 
 PROTOCOL = 1
-"""Version of the protocol; it changes only when a correct program would become incorrect."""
+"""Version of the protocol; changes only when a correct program would become incorrect."""
 
 _SHOWN = 200
 
@@ -54,10 +54,7 @@ class Acked(_Report):
 
 
 class Failed(_Report):
-    """The client gave up on ``seq``.
-
-    ``in_doubt``: the record may have been written nevertheless; if None, the error code decides.
-    """
+    """The client gave up on ``seq``. ``in_doubt``: the record may be written anyway; None: the error code decides."""
 
     say: Literal["failed"] = "failed"
     seq: int
@@ -100,7 +97,7 @@ class Traffic(_Report):
 
 
 class ClientError(_Report):
-    """An error after which the client continues; it is added to the run's events."""
+    """Error after which the client continues; recorded in the run's events."""
 
     say: Literal["error"] = "error"
     error: str
@@ -141,11 +138,8 @@ def parse_report(line: bytes) -> Report:
 
 
 def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:
-    """Return the first line that a program reads: its operation, the cluster, its settings.
-
-    ``positions`` is for a consumer without a group: the offset at which to start each partition.
-    """
-    # this line is the only place where the secrets of an attached cluster are written
+    """Return the first order: operation, cluster, settings. ``positions``: partition → start offset, not for groups."""
+    # No other message or file contains the secrets of an attached cluster.
     security = assignment.security.resolved()
     connection = java_config(security) if assignment.client == "java" else librdkafka_config(security)
     order: dict[str, Any] = {
@@ -170,18 +164,17 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
 
 
 def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Header]) -> bytes:
-    """Return the order to send this record."""
     named = [[name, _text(content)] for name, content in headers]
     return _line({"do": "send", "seq": seq, "key": _text(key), "value": _text(value), "headers": named})
 
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:
-    """Return the order to commit this offset of the topic for this group, which has no members."""
+    """Return the order to commit an offset for a group without members."""
     return _line({"do": "commit", "seq": seq, "group": group, "partition": partition, "offset": offset})
 
 
 def close_order() -> bytes:
-    """Return the order to report what is pending, leave the group, close, say bye and exit with status 0."""
+    """Return the order to report all pending results, leave the group, close, say bye and exit with status 0."""
     return _line({"do": "close"})
 
 

@@ -73,7 +73,7 @@ class ReceiveRecorder:
         return dict(self._positions)
 
     def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
-        """Record that partitions were assigned to this client, as ``member`` of its group if it has one."""
+        """Record that partitions were assigned to this client, as ``member`` of its group, None without a group."""
         self.assignments += 1
         if member is not None:
             self._spool.member(member)

@@ -1,7 +1,7 @@
 """Schedule, spool rows and counts of one open-loop sender, the same for every client library.
 
-A record (or commit) is sent at its intended time, or as soon afterwards as this process can, whatever the results of
-earlier records. The record's spool row is begun before the client library receives the record.
+A record (or commit) is sent at its intended time, or as soon afterwards as this process can, without waiting for the
+results of earlier records. The record's spool row is begun before the client library receives the record.
 """
 
 import asyncio
@@ -135,10 +135,7 @@ class SendRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, once after ``stop``, the number of records without a final status, which the library lost.
-
-        The result follows when every record has its final status, or GRACE_US after the deadline of the last record.
-        """
+        """Return, once after ``stop``, the number of lost records: without a status GRACE_US past the last deadline."""
         if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
         unreported = self.tally.sent - self.tally.done

@@ -1,4 +1,4 @@
-"""Start a program that dies with the process that started this one: ``python tether.py <parent id> command...``.
+"""Start a program that dies with the parent of this process: ``python tether.py <parent id> command...``.
 
 The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives
 ``exec``. Then the program replaces this process. This is a separate program because in a process with threads no

@@ -1,6 +1,6 @@
 """Test bench for client programs: a cluster that can be broken, an instance of the client, and the log to compare with.
 
-A client's claims are never trusted; they are compared with the contents of the log, read by confluent-kafka.
+Every claim of the client is compared with the contents of the log, read by confluent-kafka.
 """
 
 import itertools
@@ -251,10 +251,10 @@ def marked_record(number: int, size_bytes: int = 100, key: bytes | None = None) 
 
 
 GRACE_S = 10.0
-"""Longest time without a report after an order's deadline, as in a run."""
+"""Longest wait for a report after an order's deadline, as in a run."""
 
 EXIT_S = 5.0
-"""Longest time that a client may outlive its worker."""
+"""Time limit for a client to exit after the end of its standard input."""
 
 
 def order_reports(session: ClientSession) -> list[Acked | Failed]:

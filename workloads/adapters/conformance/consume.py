@@ -104,7 +104,7 @@ def _assigned_first(session: ClientSession) -> None:
 
 
 def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], first: int) -> None:
-    """Listen until all of ``log`` from offset ``first`` on is reported; raise Violation unless it was exactly that."""
+    """Listen until ``log`` from offset ``first`` on is reported; raise Violation for any difference."""
     expected = {(number, offset) for number, records in log.items() for offset in range(first, len(records))}
     session.until(
         lambda: expected <= {(record.partition, record.offset) for record in session.reports_of(Record)},

@@ -1,7 +1,7 @@
 """librdkafka's mock cluster in a separate process: a real TCP broker that can be broken on purpose.
 
-It serves librdkafka and most other clients, but not Kafka 4's own Java client, which takes its answer to ApiVersions v4
-for a throttle time of many minutes (librdkafka 2.16.0).
+The mock cluster serves librdkafka and most other clients, but not Kafka 4's Java client, which reads a throttle time of
+many minutes in the mock cluster's response to ApiVersions v4 (librdkafka 2.16.0).
 
 ``MockCluster`` is the caller's side. The other side (``python -m``) drives librdkafka through ctypes, because the
 Python binding can start a mock cluster but not break it. The library is the one in confluent-kafka's wheel.

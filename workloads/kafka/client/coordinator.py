@@ -1,4 +1,4 @@
-"""Coordinator of a group or a transactional id: its lookup, requests to it, and a new lookup after it moved.
+"""Coordinator of a group or a transactional id: lookup, requests, and a new lookup after the coordinator moved.
 
 Rules (Kafka's ``CoordinatorRequestManager``):
 

@@ -188,8 +188,6 @@ class NetworkClient:
         self._idle_check_ms = clock_ms() + _IDLE_CHECK_MS
         self._closed = False
 
-    # -- connections
-
     def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
         """Return the open channel to a node, or None; then a connection is being made, or will be after ``wait_ms``.
 
@@ -283,8 +281,6 @@ class NetworkClient:
                 self._coordinator_addresses.pop(node_id, None)
         self._on_change()
 
-    # -- metadata
-
     async def refresh(self) -> bool:
         """Update the metadata, or wait for the refresh in progress; False if no broker answered.
 
@@ -349,8 +345,6 @@ class NetworkClient:
         self.unsupported = None
         self._on_event("metadata_refreshed", critical=critical)
         return True
-
-    # -- traffic, close
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:

@@ -57,13 +57,13 @@ def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str
 
 
 METADATA = ApiVersionRange(Api.METADATA, 10, 12)
-"""Before 10 there are no topic ids (and before 9 leader epochs are unreliable); 13 adds nothing useful here."""
+"""Version 10 of Metadata adds topic ids (leader epochs are unreliable before 9); version 13 adds no useful field."""
 
 PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 12)
-"""Record batches of format v2 since 3; 13 names topics by id alone."""
+"""Version 3 of Produce is the first with record batches of format v2; version 13 identifies topics by id only."""
 
 INIT_PRODUCER_ID = ApiVersionRange(Api.INIT_PRODUCER_ID, 0, 5)
-"""6 is not stable in Kafka 4.3."""
+"""Version 6 of InitProducerId is not stable in Kafka 4.3."""
 
 _NO_TRANSACTION = timedelta(milliseconds=2**31 - 1)
 _COMPACT_SINCE = 9  # the first version of Produce with compact lengths and tagged fields

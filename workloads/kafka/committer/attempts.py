@@ -48,7 +48,7 @@ class CommitterSettings(ClientSettings):
 
 
 OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 8, 9)
-"""10 identifies topics by id only."""
+"""Version 10 of OffsetCommit identifies topics by id only."""
 
 TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 4)
 ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)

@@ -27,7 +27,7 @@ from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 
 Start = int | Literal["earliest", "latest"]
-"""Start of a partition: an offset, or an end of its log."""
+"""Start of a partition: an offset, or the beginning or end of its log."""
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
@@ -104,8 +104,6 @@ class Consumer:
             if task.done():
                 task.result()
 
-    # ---- what to read
-
     async def start(self, topics: Sequence[str]) -> None:
         """Get the metadata of ``topics``, which ``assign`` and ``subscribe`` need; raise ClientError for final errors.
 
@@ -159,8 +157,6 @@ class Consumer:
             raise SettingError(f"cannot {action} without a group: set group.id")
         return self._group
 
-    # ---- reading
-
     async def poll(self, timeout_ms: float) -> list[Fetched]:
         """Return whole batches with about ``max.poll.records`` records; empty after the time-out.
 
@@ -197,8 +193,6 @@ class Consumer:
         """Return the first offset of each log, or the end offset. Retries until every offset is known."""
         return await self._offsets.find(end, partitions)
 
-    # ---- the group's offsets
-
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit these offsets, or every position.
 
@@ -215,8 +209,6 @@ class Consumer:
         """Return the offsets that the group has committed for ``partitions``; raises as ``commit``."""
         commits = await self._require_group("read committed offsets").store.committed(partitions)
         return {tp: committed.offset for tp, committed in commits.items()}
-
-    # ---- the end
 
     async def close(self, timeout_ms: float) -> None:
         """Commit (if automatic), leave the group and close the fetch sessions within ``timeout_ms``; end all tasks."""

@@ -37,7 +37,7 @@ from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 HEARTBEAT = ApiVersionRange(Api.CONSUMER_GROUP_HEARTBEAT, 0, 1)
-"""Version 1 adds the member id that the client chooses."""
+"""Version 1 of ConsumerGroupHeartbeat adds the member id that the client chooses."""
 UNCHANGED_MS = -1
 
 OnPartitions = Callable[[Sequence[TopicPartition]], None]
@@ -87,8 +87,6 @@ class ConsumerCoordinator:
         self._on_assigned, self._on_revoked = on_assigned, on_revoked
         self._member.subscribe(tuple(topics))
         self._wake()
-
-    # ---- heartbeats
 
     async def run(self) -> None:
         """Send heartbeats until the membership ends.
@@ -150,8 +148,6 @@ class ConsumerCoordinator:
                 "see the broker's log, or use another group",
                 error_code,
             )
-
-    # ---- the assignment
 
     def polled(self) -> None:
         """Commit the records of earlier polls if automatic commits are due; called when a poll starts."""
@@ -242,8 +238,6 @@ class ConsumerCoordinator:
                     advice = "commit an offset, or set the policy"
                     buffer.fail(tp, BrokerError(f"{problem}; {advice}", codes.OFFSET_OUT_OF_RANGE))
             self._shared.on_change()
-
-    # ---- the end
 
     async def leave(self) -> None:
         """Commit (if automatic), release all partitions and leave the group; ``run`` must have ended."""

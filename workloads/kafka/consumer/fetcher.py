@@ -32,7 +32,7 @@ from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 FETCH = ApiVersionRange(Api.FETCH, 15, 17)
-"""Versions that identify topics by id; 16 has the leader hints of KIP-951, the additions of 17 are for followers."""
+"""Versions of Fetch that identify topics by id; 16 adds the leader hints of KIP-951, 17 only fields for followers."""
 NETWORK_EXCEPTION = 13
 FetchPartitions = Mapping[TopicPartition, FetchPartition]
 
@@ -255,8 +255,6 @@ class Fetcher:
     def _count_bytes(self, kind: str, size_bytes: int, full: bool) -> None:  # noqa: FBT001 - private
         self._bytes[f"fetch_{kind}_bytes_{'full' if full else 'incremental'}"] += size_bytes
 
-    # ---- responses
-
     def _on_done(self, pending: PendingFetch, future: asyncio.Future[Reply]) -> None:
         del self._in_flight[pending.node_id]
         if future.cancelled():
@@ -273,7 +271,7 @@ class Fetcher:
         """End the leases of a failed request, and request metadata; the caller has reset the session."""
         self._shared.on_event("fetch_failed", node_id=node_id, session=session, reason=reason)
         self._routes.on_failure(partitions)
-        self._shared.discovery.offered(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
+        self._shared.discovery.apply_hints(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
 
     def _on_response(self, pending: PendingFetch, reply: Reply) -> None:
         """Handle a response: its fetch session, then its leader hints, then its partitions."""
@@ -317,7 +315,7 @@ class Fetcher:
         if not errors:
             return
         routed = {tp: pending.partitions[tp].leader_epoch for tp in errors}
-        for tp, refusal in self._shared.discovery.offered(errors, endpoints(response), routed).items():
+        for tp, refusal in self._shared.discovery.apply_hints(errors, endpoints(response), routed).items():
             hint = errors[tp][1]
             details = {"topic": tp.topic, "partition": tp.partition, **hint._asdict()}
             if refusal is None:
@@ -361,8 +359,6 @@ class Fetcher:
             advice = "reset its position, or set auto.offset.reset" if out_of_range else "see the broker's log"
             problem = f"{tp} cannot be fetched at offset {offset}: {codes.name(error)}; {advice}"
             self._shared.buffer.fail(tp, BrokerError(problem, error))
-
-    # ---- the end
 
     def abandon(self) -> None:
         for future in self._in_flight.values():

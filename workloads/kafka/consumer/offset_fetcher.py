@@ -20,13 +20,13 @@ from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.codec import Api
 
 LIST_OFFSETS = ApiVersionRange(Api.LIST_OFFSETS, 4, 9)
-"""Version 4 adds ``currentLeaderEpoch``."""
+"""Version 4 of ListOffsets adds ``currentLeaderEpoch``."""
 OFFSET_FOR_LEADER_EPOCH = ApiVersionRange(Api.OFFSET_FOR_LEADER_EPOCH, 3, 4)
-"""Version 3 is the first version that consumers may send."""
+"""Version 3 of OffsetsForLeaderEpoch is the first version that consumers may send."""
 End = Literal["earliest", "latest"]
 TIMESTAMPS: Mapping[ResetPolicy, int] = {"earliest": -2, "latest": -1}
 UNREACHABLE = (OSError, ProtocolError)
-"""No valid response: refused, lost, timed out, or not in Kafka's protocol."""
+"""Errors of a request without a valid response: refused, lost, timed out, or not in Kafka's protocol."""
 UNKNOWN_PARTITION = 3
 A = TypeVar("A")
 
@@ -107,8 +107,6 @@ class OffsetFetcher:
             raise ConnectionError("the metadata has no leader of the partition")
         return await self._shared.brokers.channel(node_id)
 
-    # ---- lookups
-
     async def _reset(self, node_id: int, requests: dict[TopicPartition, LookUp]) -> None:
         answers, positions = await self._list(node_id, requests), self._shared.positions
         for tp, (error, offset) in answers.items():
@@ -167,8 +165,6 @@ class OffsetFetcher:
                 self._shared.on_change()
                 await asyncio.sleep(self._shared.settings.retry_backoff_ms / 1000)
         return offsets
-
-    # ---- validations
 
     async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
         """Compare positions with the leader's log (rule 4 of a position in ``subscription_state.py``).

@@ -188,9 +188,9 @@ class BatchCompleter:
 
 
 InFlight = Mapping[TopicPartition, ProducerBatch]
-"""The batches of one request."""
+"""Batches of one Produce request, by partition."""
 Responses = deque[tuple[int, InFlight, Any]]
-"""Queue of node id, batches of a request, and the response or the exception in its place."""
+"""Queue of responses: node id, batches of the request, and the response or an exception."""
 
 _NOT_IDEMPOTENT = ProducerId()
 
@@ -286,7 +286,7 @@ class ProduceRequester:
             hints = {tp: leader_hint(part) for tp, part in failed.items()}
             errors = {tp: (int(part.error_code), hints[tp]) for tp, part in failed.items()}
             routed = {tp: batches[tp].leader_epoch for tp in failed}
-            for tp, refusal in self._rules.discovery.offered(errors, endpoints(response), routed).items():
+            for tp, refusal in self._rules.discovery.apply_hints(errors, endpoints(response), routed).items():
                 details = {"topic": tp.topic, "partition": tp.partition, **hints[tp]._asdict()}
                 if refusal is None:
                     self._on_event("hint_accepted", **details)
@@ -303,8 +303,10 @@ class ProduceRequester:
         return response.throttle_time / MILLISECOND if response.throttle_time else 0
 
     def _fail(self, batches: InFlight, error: ErrorCode, now_ms: float, *, sent: bool) -> None:
-        """Handle a request without a response; whatever the reason, the leader may have changed."""
+        """Handle a request without a response, after which the leader may have changed."""
         routed = {tp: batch.leader_epoch for tp, batch in batches.items()}
-        self._rules.discovery.offered(dict.fromkeys(batches, (int(ErrorCode.network_exception), Leader())), (), routed)
+        self._rules.discovery.apply_hints(
+            dict.fromkeys(batches, (int(ErrorCode.network_exception), Leader())), (), routed
+        )
         for batch in batches.values():
             self._deliveries.on_no_response(batch, error, now_ms, sent=sent)

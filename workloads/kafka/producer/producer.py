@@ -1,7 +1,7 @@
 """Reference producer: the application's view.
 
-A record is accepted if there is room for it and its partition is known. Every accepted record is reported exactly once:
-delivered, failed, or in doubt. Cancelling any call leaves the producer unchanged.
+A record is accepted if the buffer has room and the record's partition is known. Every accepted record is reported
+exactly once: delivered, failed, or in doubt. Cancelling any call leaves the producer unchanged.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an attribute access
 
 
 class Producer:
-    """Producer with bounded memory. Create and use it on one event loop.
+    """Producer with bounded memory, created and used on one event loop.
 
     ``report`` is called once for every accepted record, a batch at a time, and for records that ``send`` gave up;
     ``report`` must not raise. ``brokers.traffic`` holds the bytes by node. Raises UnsupportedError if the package of
@@ -81,8 +81,6 @@ class Producer:
     def counts(self) -> Counter[str]:
         return self._rules.counts
 
-    # -- start
-
     async def start(self, topics: Sequence[str]) -> None:
         """Wait until all partitions of ``topics`` have leaders and the producer has an id, without a limit.
 
@@ -110,8 +108,6 @@ class Producer:
             if has_id and all(leader.node_id != UNKNOWN for leader in leaders):
                 return
             await self._next_change(patient_until_ms)
-
-    # -- send
 
     def offer(
         self,
@@ -180,8 +176,6 @@ class Producer:
                 code = (metadata.error if metadata is not None else 0) or int(ErrorCode.request_timed_out)
                 self._report(rejected_delivery(topic, partition, token, code))
                 return
-
-    # -- end
 
     async def flush(self) -> None:
         """Wait until all records accepted so far are reported; no batch lingers in the meantime."""

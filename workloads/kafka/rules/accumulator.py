@@ -218,8 +218,6 @@ class RecordAccumulator:
         self._led_as_of = (UNKNOWN, UNKNOWN)
         self._drain_from: dict[int, int] = {}
 
-    # -- append
-
     def append(
         self,
         topic: str,
@@ -288,8 +286,6 @@ class RecordAccumulator:
         else:
             self._loaded.pop(queue, None)
 
-    # -- ready
-
     @property
     def is_empty(self) -> bool:
         return not self._loaded
@@ -329,8 +325,6 @@ class RecordAccumulator:
         if wait_ms == 0:
             batch.cleared_ms = now_ms
         return wait_ms
-
-    # -- drain
 
     def drain(self, node_id: int, now_ms: float) -> list[ProducerBatch]:
         """Dequeue the batches of one request to a node (rules 5 to 7): closed, numbered, counted as in flight."""
@@ -375,8 +369,6 @@ class RecordAccumulator:
         queue.muted = self._one_at_a_time
         return batch
 
-    # -- after the response
-
     def built(self, batch: ProducerBatch, size: int) -> None:
         """Update the topic's compression estimate from the built size of a drained batch, in bytes."""
         if self._ratios:
@@ -394,7 +386,7 @@ class RecordAccumulator:
         self._put_back(batch)
 
     def split(self, batch: ProducerBatch) -> Sequence[ProducerBatch]:
-        """Split a drained batch that is too large (rule 9): finish it, queue its parts in its place, return them."""
+        """Replace a drained batch that is too large by its parts (rule 9); return the parts."""
         parts = batch.split(min(self._limits.batch_size, (BATCH_OVERHEAD + batch.raw) // 2))
         if self._ratios:
             self._ratios.too_large(batch.tp.topic)
@@ -409,7 +401,7 @@ class RecordAccumulator:
         return parts
 
     def withdraw(self, batch: ProducerBatch) -> bool:
-        """Close a batch and remove it from its queue; return False if it is in flight instead."""
+        """Close a batch and remove the batch from its queue; return False for a batch in flight."""
         queue = self._queue_of(batch)
         batch.close()
         if batch not in queue.batches:

@@ -25,8 +25,8 @@ partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow (``Coordina
 write may survive: these errors prove nothing, and neither do REQUEST_TIMED_OUT and codes missing in this file.
 
 Not excluded, neither in Kafka nor here: a request held by a lost connection (for example because its broker was frozen)
-may be written after a later commit. Only a member's epoch or a transaction could fence it, and these groups have
-neither.
+may be written after a later commit. Only a member's epoch or a transaction could fence the request, and these
+groups have neither.
 """
 
 from collections import Counter, deque

@@ -2,7 +2,8 @@
 
 Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, ``ConsumerHeartbeatRequestManager``):
 
-1. The client generates its member id and keeps it. Epoch 0 joins the group, a positive epoch is a member's, -1 leaves.
+1. The client generates its member id, which never changes. Epoch 0 joins the group, a positive epoch is a member's, -1
+   leaves.
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
    changed since the last heartbeat was sent; after a failed heartbeat, all fields are sent again.
 3. A response may contain a target assignment. It is reconciled in steps: revoke partitions, then take new partitions,

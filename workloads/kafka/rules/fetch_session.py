@@ -112,7 +112,7 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSession:
-    """Session state that one broker is expected to hold for this client. At most one request may be in flight.
+    """State of the fetch session at one broker. A session has at most one request in flight.
 
     Call ``build`` before each request, then ``on_response`` or ``on_failure``. ``enabled=False`` is the ablation: every
     request is full and opens no session.
@@ -232,8 +232,6 @@ class FetchSession:
         self._begin_anew(NO_SESSION)
         return plan
 
-    # ---- state
-
     def _index_topics(self) -> None:
         """Map topic ids to names by rule 5; empty unless every topic has an id."""
         names = {partition.topic_id: tp.topic for tp, partition in self._partitions.items()}
@@ -241,7 +239,7 @@ class FetchSession:
         self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}
 
     def _give_up(self) -> SessionEvent | None:
-        """Make the next request close the current session and open a new one."""
+        """Make the next request replace the current session by a new session."""
         event = self._count(SessionEvent.RESET) if self.is_open else None
         self._begin_anew(self._session_id)
         return event

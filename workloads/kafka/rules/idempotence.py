@@ -14,8 +14,8 @@ Kafka: ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, a
    missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
    UNKNOWN_PRODUCER_ID: always retried. The epoch is bumped, unless the broker doesn't return its log start offset.
    DUPLICATE_SEQUENCE_NUMBER: success without an offset; the caller calls ``acked``.
-   Others: retried if Kafka classifies them as retriable. Otherwise ``failed`` bumps the epoch, because the sequences
-   after the refused batch have a gap before them. After a fatal error nothing is drained any more.
+   Others: retried if Kafka classifies them as retriable. Otherwise ``on_failure`` bumps the epoch, because the
+   sequences after the refused batch have a gap before them. After a fatal error nothing is drained any more.
 4. The client bumps the epoch by itself (KIP-360). In partitions that require it, batches in flight are renumbered from
    0, in order; other partitions follow when they have nothing in flight, and get no new batch until then. Epoch 32767
    is followed by a new producer id.
@@ -80,7 +80,7 @@ NOT_APPENDED = frozenset(
 
 
 def surely_refused(error: int, base_offset: int) -> bool:
-    """Return True if the response proves that the attempt was not written to any log."""
+    """Return True if the response to an attempt proves that the attempt was not written to any log."""
     return error in NOT_APPENDED and base_offset == UNKNOWN
 
 
@@ -211,7 +211,7 @@ class Idempotence:
         return not (stale and partition.in_flight) and batch.tp not in self._unresolved
 
     def drained(self, batch: Numbers) -> None:
-        """Process a drained batch: number it if this is its first attempt."""
+        """Process a drained batch, which gets its number before the first attempt."""
         batch.renumbered = False
         if batch.base_sequence != UNKNOWN:
             return

@@ -9,7 +9,7 @@ Acceptance, the same for producer and consumer:
    seen epoch accepts any epoch.
 3. If at least one hint is accepted, *all* endpoints of the response are merged and overwrite the cached nodes; if no
    hint is accepted, no endpoint is merged.
-4. A hint does not replace a refresh: every invalid-metadata error requests one, with or without a hint.
+4. A hint does not replace a refresh: every invalid-metadata error requests a refresh, with or without a hint.
 
 Retry of a produced batch:
 
@@ -25,9 +25,10 @@ Source: KIP-951 "Client"; ``Metadata.updatePartitionLeadership``, ``Sender.compl
 ``ProducerBatch.hasLeaderChangedForTheOngoingRetry``, ``RecordAccumulator.shouldBackoff``. Where Kafka 4.3 differs from
 the KIP:
 
-* The KIP ties the immediate retry to new leader info *in the response*; Kafka ties it to a newer epoch from any source.
+* The KIP ties the immediate retry to new leader info *in the response*; Kafka ties the retry to a newer epoch from any
+  source.
 * The KIP has Produce answer hints for FENCED_LEADER_EPOCH too; Produce carries no epoch, so Kafka's brokers never do.
-* CurrentLeader is in Fetch's schema since v12; brokers fill it for consumers from v16 (Produce: v10).
+* CurrentLeader is in Fetch's schema since v12; brokers set CurrentLeader for consumers from v16 (Produce: v10).
 * The KIP merges a response's endpoints; Kafka does so only under rule 3.
 
 Effects of each switch when off:
@@ -52,10 +53,10 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, Leader, No
 from aftershock.workloads.kafka.wire.codes import INVALID_METADATA
 
 HINTED = frozenset({6, 74})
-"""The errors that can carry a hint: NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH."""
+"""Errors with leader hints: NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH."""
 
 CAPS: Mapping[int, int] = {0: 9, 1: 15}
-"""Last version without hints, by API key (Produce, Fetch)."""
+"""API key → last version without leader hints, for Produce and Fetch."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,7 @@ class LeaderDiscovery:
         """Return the highest version allowed for an API (by key); None without a limit."""
         return None if self._switches.highest_version else CAPS.get(api)
 
-    # -- hints
-
-    def offered(
+    def apply_hints(
         self,
         errors: Mapping[TopicPartition, tuple[int, Leader]],
         endpoints: Iterable[Node],
@@ -188,8 +187,6 @@ class LeaderDiscovery:
     def _epoch(self, tp: TopicPartition) -> int:
         epoch = self._metadata.last_seen_epoch(tp)
         return UNKNOWN if epoch is None else epoch
-
-    # -- retries
 
     def wait_ms(self, attempts: Attempts, tp: TopicPartition, now_ms: float) -> float:
         """Return the time until a batch may be sent: 0 for a first attempt and for an immediate retry."""

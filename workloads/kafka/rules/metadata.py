@@ -132,8 +132,6 @@ class Metadata:
         self._requested_topics: frozenset[str] = frozenset()
         self._held_up: dict[TopicPartition, int] = {}
 
-    # -- cache
-
     def leader(self, tp: TopicPartition) -> Leader:
         """Return the leader; ``node_id`` UNKNOWN: no leader, no cached leader, or a newer epoch without its leader."""
         cached = self._partitions.get(tp)
@@ -161,8 +159,6 @@ class Metadata:
     def name_of(self, topic_id: UUID) -> str | None:
         """Return the name of the topic that has this id now."""
         return next((topic.name for topic in self._topics.values() if topic.topic_id == topic_id), None)
-
-    # -- requests
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -198,8 +194,6 @@ class Metadata:
         """Record a request without a usable response: disconnected, timed out, or refused as a whole."""
         self._refresh.on_failure(now_ms)
         self.counts["metadata_failed"] += 1
-
-    # -- updates
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
         """Apply a response by rules 1 to 5. Epochs of Metadata v8 and below are unreliable: pass them as UNKNOWN."""

@@ -104,8 +104,8 @@ def _unsigned(key: bytes) -> int:
 class NodeLatency:
     """Delays of the brokers of one producer, for KIP-794's availability timeout (``NodeLatencyStats``).
 
-    A broker's delay is the time since it could last accept data (connected, room for another request in flight, not
-    throttled), measured whenever it has data that is ready (``RecordAccumulator.updateNodeLatencyStats``).
+    A broker's delay is the time since the broker could last accept data (connected, room for another request in flight,
+    not throttled), measured whenever data for the broker is ready (``RecordAccumulator.updateNodeLatencyStats``).
     """
 
     def __init__(self) -> None:
@@ -171,9 +171,8 @@ def load_table(
 class StickyPartition(ABC):
     """Sticky partition of one topic; subclasses decide when it changes.
 
-    ``set_view`` must be called first. ``RecordAccumulator.append`` calls ``choose`` for each record,
-    ``before_new_batch`` before it opens a batch (if the result is True, it chooses again, once), and ``appended`` after
-    the append. A single thread does this, so the races that Kafka guards against can't happen.
+    After ``set_view``, ``RecordAccumulator.append`` calls ``choose`` for each record, ``before_new_batch`` before
+    opening a batch (after True, ``choose`` again, once), and ``appended`` after the append.
     """
 
     def __init__(self, random: Random, counts: Counter[str], *, ignore_keys: bool) -> None:
@@ -312,11 +311,10 @@ AVAILABILITY_TIMEOUT_MS = 5
 
 
 class Partitioner:
-    """Sticky partitions of all topics, and the broker latencies that they share.
+    """Sticky partitions of all topics, and the brokers' latencies.
 
-    ``batch_size`` is in bytes. ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka,
-    modes that aren't adaptive ignore it. Mode ``sticky`` ignores ``rack_aware``. Raises ``SettingError`` for an unknown
-    mode.
+    ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka, modes that aren't adaptive
+    ignore the timeout. Mode ``sticky`` ignores ``rack_aware``.
     """
 
     def __init__(

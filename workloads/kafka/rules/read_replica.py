@@ -23,8 +23,8 @@ case  offset                        KIP: the broker says          Kafka: the bro
 4     after the log's end           OUT_OF_RANGE, validate first  OFFSET_OUT_OF_RANGE         asks the leader
 ====  ============================  ============================  ==========================  =======================
 
-When the *leader* says out of range, the reset policy decides, in all cases; the earliest offset is then the leader's,
-not (as the KIP has it) that of the replica. Consumers send replica id -1, not the KIP's -2.
+When the *leader* says out of range, the reset policy decides, in all cases; "earliest" is then the leader's earliest
+offset, and not the replica's, as in the KIP. Consumers send replica id -1, not the KIP's -2.
 
 Source: ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState``, ``FetchUtils`` of Kafka 4.3.
 """
@@ -71,10 +71,7 @@ class Lease(NamedTuple):
 
 
 def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
-    """Return the action of rule 5; ``current``: the response is for the current position.
-
-    ``resets``: ``auto.offset.reset`` is not none.
-    """
+    """Return the action of rule 5; ``current``: for the current position, ``resets``: there is a reset policy."""
     if error in FAIL_BACK:
         return AfterError.REFRESH
     if error in HARMLESS:

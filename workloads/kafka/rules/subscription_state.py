@@ -11,7 +11,7 @@ Rules of a position (``Position``):
 4. The response is the end offset of the position's epoch in the leader's log. If it is at or after the position, the
    position holds. Otherwise the log was truncated, and the position moves back to the end. If the end is undefined, the
    logs have nothing in common, and the reset policy decides. Without a policy, divergence is an error.
-5. An offset from ListOffsets has no epoch, so it is never validated.
+5. An offset from ListOffsets has no epoch and is never validated.
 
 Rules of all positions (``SubscriptionState``):
 
@@ -109,7 +109,7 @@ class Position:
         self._become(State.AWAIT_RESET, None)
 
     def follow(self, leader: Leader) -> bool:
-        """Process the current leader; return True if it changes for an existing position."""
+        """Process the current leader; return True if the leader of an existing position changes."""
         if self.fetch is None or leader.node_id == UNKNOWN or leader == self.fetch.leader:
             return False
         self._check(self.fetch._replace(leader=leader))
@@ -158,8 +158,7 @@ def is_retried(error: int) -> bool:
 class SubscriptionState:
     """Partitions assigned to a consumer, each with its ``Position``; calls for other partitions are ignored.
 
-    Counters: ``position_resets`` and ``position_validations`` (counted when they become necessary),
-    ``truncations_detected``.
+    Counters: ``position_resets`` and ``position_validations`` (both when requested), ``truncations_detected``.
     """
 
     def __init__(self, policy: ResetPolicy) -> None:
@@ -176,8 +175,6 @@ class SubscriptionState:
     def __len__(self) -> int:
         return len(self._positions)
 
-    # ---- assignment
-
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment, in this order; positions of new partitions start INITIALIZING."""
         self._positions = {tp: self._positions.get(tp) or Position() for tp in partitions}
@@ -192,13 +189,11 @@ class SubscriptionState:
         for position in self._of(partitions):
             position.revoking = True
 
-    # ---- pending work
-
     def fetchable(self) -> list[TopicPartition]:
         return [tp for tp, position in self._positions.items() if position.fetchable]
 
     def initializing(self) -> list[TopicPartition]:
-        """Return the partitions without a position: fetch their committed offsets, or ``reset`` without one."""
+        """Return the partitions without a position, for which the caller must ``seek`` or ``reset``."""
         return [tp for tp, position in self._positions.items() if position.state is State.INITIALIZING]
 
     def to_reset(self, now_ms: float) -> dict[TopicPartition, ResetPolicy]:
@@ -219,8 +214,6 @@ class SubscriptionState:
         """Return the time until the next hold ends; infinite without holds."""
         holds = (partition.not_before_ms for partition in self._positions.values() if partition.not_before_ms > now_ms)
         return min(holds, default=inf) - now_ms
-
-    # ---- one partition
 
     def state(self, tp: TopicPartition) -> State | None:
         position = self._positions.get(tp)
@@ -252,8 +245,6 @@ class SubscriptionState:
         for partition in self._of((tp,)):
             partition.advance(offset, offset_epoch)
 
-    # ---- reset
-
     def reset(self, tp: TopicPartition, policy: ResetPolicy | None = None) -> None:
         """Request an offset look-up by ``policy``, by default the consumer's policy; not by "none"."""
         for partition in self._of((tp,)):
@@ -267,8 +258,6 @@ class SubscriptionState:
             return False
         partition.seek(FetchPosition(offset, leader=leader))
         return True
-
-    # ---- validation
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
         """Apply new leaders; return partitions with a new leader or epoch, whose read replicas the caller clears."""
@@ -293,11 +282,9 @@ class SubscriptionState:
         return truncation
 
     def skip_validation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Accept positions without validation: the leader doesn't support it (OffsetsForLeaderEpoch before v3)."""
+        """Accept positions of a leader that can't validate them (OffsetsForLeaderEpoch before v3)."""
         for position in self._of(partitions):
             position.skip_validation()
-
-    # ---- helpers
 
     def _of(self, partitions: Iterable[TopicPartition]) -> Iterator[Position]:
         return (self._positions[tp] for tp in partitions if tp in self._positions)

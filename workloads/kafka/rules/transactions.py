@@ -1,6 +1,6 @@
 """Transaction with a single offset commit: the control arm of KIP-1224, whose batches never linger.
 
-Kafka: ``TransactionManager``, as much of it as offsets need. The protocol is the one before KIP-890's second part
+Kafka: the part of ``TransactionManager`` for offsets. The protocol is that before KIP-890's second part
 (AddOffsetsToTxn up to 4, TxnOffsetCommit up to 4, EndTxn up to 4), which brokers of either kind serve; InitProducerId
 up to 5.
 
@@ -76,10 +76,9 @@ _OPEN = frozenset({Stage.ADDING, Stage.COMMITTING})
 
 
 class Transaction:
-    """State of one transactional id. ``error``: result of the last transaction, 0 if it was committed.
+    """State of one transactional id. ``error``: result of the last transaction, 0 for a commit.
 
     ``identity``: result of InitProducerId, set by the caller before ``on_response``.
-
     Counters: ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``,
     ``transaction_steps_retried``.
     """
@@ -98,7 +97,7 @@ class Transaction:
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
     def begin(self) -> None:
-        """Start the next transaction; the previous one must have ended."""
+        """Start the next transaction; the previous transaction must have ended."""
         self.error = 0
         self.stage = Stage.IDENTIFYING if self.stage is Stage.NO_ID else Stage.ADDING
 

@@ -47,7 +47,7 @@ CONTROL = 1 << 5
 
 
 class Record(NamedTuple):
-    """Record; a null key, value or header value is None."""
+    """Record; None stands for a null key, value or header value."""
 
     offset: int
     timestamp_ms: int
@@ -75,9 +75,9 @@ class BatchHeader(NamedTuple):
 
 
 class Batch:
-    """Checked batch. ``payload`` is the decompressed block of records; ``size_bytes`` is the size on the wire.
+    """Checked batch. ``payload``: decompressed block of records. ``size_bytes``: size on the wire.
 
-    Keys, values and ``header_values`` may be views of the payload, so a batch keeps its whole response in memory.
+    Keys, values and ``header_values`` may be views of the payload, so a batch keeps the whole response in memory.
     """
 
     def __init__(self, header: BatchHeader, payload: memoryview, pieces: Pieces, size_bytes: int) -> None:
@@ -93,7 +93,7 @@ class Batch:
 
     @property
     def last_offset(self) -> int:
-        """Last offset of the batch, with or without a record; the next fetch starts after it."""
+        """Last offset of the batch, even if compaction removed the record; the next fetch starts behind this offset."""
         return self.header.base_offset + self.header.last_offset_delta
 
     @property
@@ -133,7 +133,7 @@ class Batch:
     def header_values(self, name: str, size: int) -> NDArray[np.uint8] | None:
         """Return the values of header ``name``, shape (count, size).
 
-        None unless this header, with a value of this size, is the only header of every record; use ``records()`` then.
+        None unless every record has only this header, with a value of this size.
         """
         return header_values_of(self._pieces, self.payload, _single_header_lead(name, size), size)
 
@@ -186,10 +186,8 @@ def parse(
 ) -> Iterator[Batch]:
     """Yield the batches in the ``records`` field of a fetch response.
 
-    Raises:
-        ProtocolError: a batch is corrupt, or larger than ``batch_bytes_max``, compressed or decompressed. The text
-            gives the batch's base offset; the caller knows the partition.
-        UnsupportedError: a batch has an old format, or its codec isn't installed.
+    Raises: ProtocolError: a batch is corrupt, or larger than ``batch_bytes_max``, compressed or decompressed.
+    UnsupportedError: a batch has an old format, or its codec isn't installed.
     """
     view, at = memoryview(buffer).toreadonly(), 0
     while len(view) - at > _MAGIC_AT:

@@ -46,9 +46,7 @@ def build(
 ) -> bytes:
     """Build a batch of at least one record; ``timestamps_ms``, ``keys`` and ``headers`` are as long as ``values``.
 
-    Raises:
-        UnsupportedError: ``compression`` isn't installed.
-        ValueError: there are no records, or columns of different lengths.
+    Raises: UnsupportedError: ``compression`` isn't installed. ValueError: no records, or columns of different lengths.
     """
     count = len(values)
     lengths = len(timestamps_ms), len(values if keys is None else keys), len(values if headers is None else headers)

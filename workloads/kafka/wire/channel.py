@@ -6,7 +6,7 @@
    responses are ordered, so no later response can arrive before the missing one. The other requests fail with
    ConnectionError.
 3. An invalid or unexpected message closes the channel; all requests in flight fail with ProtocolError.
-4. ``open`` logs in and negotiates versions. It uses at most ApiVersions v4, which names no cluster and no node: with v5
+4. ``open`` logs in and negotiates versions, with at most ApiVersions v4, which names no cluster and no node: with v5
    (KIP-1242) a broker behind a misrouting proxy would refuse the connection.
 """
 
@@ -46,7 +46,7 @@ _CLOSE_TIMEOUT_MS = 1_000.0  # limit for writing buffered requests in `close`
 _BUFFER_BYTES_MAX = 1 << 16  # `ask` and `send_only` flush when their buffer reaches this size
 
 Callback = Callable[[Any], None]
-"""Callback that receives the response, or an exception instead. It must not raise."""
+"""Callback that receives the response, or an exception instead; must not raise."""
 
 
 class Reply(NamedTuple):
@@ -101,13 +101,11 @@ class Channel(asyncio.Protocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
         security: Security = PLAINTEXT,
     ) -> Self:
-        """Connect, log in and negotiate versions; ``connect_timeout_ms`` limits all of this together.
+        """Connect, log in and negotiate versions, within ``connect_timeout_ms``.
 
-        Raises:
-            OSError: the connection was refused, reset or not trusted (TLS), or took too long (``TimeoutError``).
-            AuthenticationError: broker or client refused the other (SASL).
-            ProtocolError: the peer doesn't speak Kafka's protocol.
-            UnsupportedError: client and broker have no version of ApiVersions in common.
+        Raises: OSError: the connection was refused, reset or not trusted (TLS), or took too long (``TimeoutError``).
+        AuthenticationError: SASL failed. ProtocolError: the peer doesn't speak Kafka's protocol. UnsupportedError:
+        client and broker have no version of ApiVersions in common.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -133,9 +131,7 @@ class Channel(asyncio.Protocol):
     def request(self, request: RequestPayload, *, timeout_ms: float) -> asyncio.Future[Reply]:
         """Send a request at once. The future may fail with TimeoutError, ConnectionError or ProtocolError (rules 2, 3).
 
-        Raises:
-            ConnectionError: the channel is closed.
-            ValueError: the request can't be encoded.
+        Raises: ConnectionError: the channel is closed. ValueError: the request can't be encoded.
         """
         reply: asyncio.Future[Reply] = self._loop.create_future()
         self.ask(type(request), encoded_parts(request), partial(self._settle, reply), timeout_ms=timeout_ms)
@@ -145,8 +141,7 @@ class Channel(asyncio.Protocol):
     def ask(self, kind: type[RequestPayload], body: Sequence[bytes], callback: Callback, *, timeout_ms: float) -> None:
         """Queue an encoded request for the next ``flush``; ``callback`` is called exactly once, later.
 
-        Raises:
-            ConnectionError: the channel is closed; ``callback`` isn't called.
+        Raises ConnectionError, without a call of ``callback``, if the channel is closed.
         """
         self.send_only(kind, body)
         deadline_s = self._loop.time() + timeout_ms / 1000
@@ -221,7 +216,7 @@ class Channel(asyncio.Protocol):
             reply.set_result(Reply(outcome, self._response_bytes))
 
     def _set_timer(self, deadline_s: float) -> None:
-        """Replace the timer, which is set for the earliest deadline; it may fire after its request was answered."""
+        """Replace the timer of the earliest deadline; the timer may fire after the response to its request."""
         if self._timer:
             self._timer.cancel()
         self._timer = self._loop.call_at(deadline_s, self._check_deadlines)

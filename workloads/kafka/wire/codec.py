@@ -27,7 +27,7 @@ _MESSAGE_BYTES_MIN = 4  # a correlation id
 
 
 def checked_length(prefix: bytes | bytearray | memoryview, position: int, bytes_max: int) -> int:
-    """Return the length in the prefix at ``position``; raise ProtocolError if it is invalid."""
+    """Return the length in the prefix at ``position``; raise ProtocolError if the length is invalid."""
     length: int = PREFIX.unpack_from(prefix, position)[0]
     if not _MESSAGE_BYTES_MIN <= length <= bytes_max:
         raise ProtocolError(f"invalid message length {length}; {_MESSAGE_BYTES_MIN} to {bytes_max} bytes are allowed")
@@ -96,11 +96,7 @@ def known_versions(api: Api) -> range:
 
 @cache
 def request_type(api: Api, version: int) -> type[RequestPayload]:
-    """Return the request class of a version. The first call imports it, which takes 10 ms or more for large classes.
-
-    Raises:
-        UnsupportedError: kio doesn't know the version.
-    """
+    """Return the request class of a version; the first call's import takes 10 ms or more for large classes."""
     if version not in known_versions(api):
         raise UnsupportedError(f"{api.name} version {version} is unknown; this client knows {_span(api)}")
     return load_request_schema(api, version)
@@ -113,11 +109,7 @@ class Versions:
         self.offered = dict(offered)
 
     def pick(self, api: Api, cap: int | None = None) -> int:
-        """Return the highest version that broker and client have in common, at most ``cap``.
-
-        Raises:
-            UnsupportedError: there is no such version.
-        """
+        """Return the highest version, at most ``cap``, that broker and client support; raise UnsupportedError."""
         if api not in self.offered:
             raise UnsupportedError(
                 f"the broker doesn't offer {api.name}; this client needs one of versions {_span(api)}"
@@ -185,12 +177,9 @@ def prepare(kind: type[RequestPayload]) -> None:
 def decode_response(response_type: type[Response], message: bytes | memoryview, correlation_id: int) -> Response:
     """Decode a response with its header. Bytes after its end are ignored, as in Kafka.
 
-    A broker that doesn't know our version of ApiVersions responds in version 0 with UNSUPPORTED_VERSION (KIP-511), so
-    that response has another type. Librdkafka's mock broker sends invalid bytes after the error; they are replaced by
-    an empty list of versions.
-
-    Raises:
-        ProtocolError: the message is invalid or responds to another request; the text names API and version.
+    A broker without this client's version of ApiVersions responds in version 0 with UNSUPPORTED_VERSION (KIP-511).
+    librdkafka's mock broker sends invalid bytes after the error, which are replaced by an empty list of versions.
+    Raises ProtocolError if the message is invalid or responds to another request.
     """
     header, position = decode(response_type.__header_schema__, message)
     if header.correlation_id != correlation_id:

@@ -9,15 +9,15 @@ these the exceptions that extend ``InvalidMetadataException``.
 from kio.schema.errors import ErrorCode
 
 INVALID_METADATA: frozenset[int] = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 80, 83, 84, 100, 103})
-"""The cached metadata is out of date and must be refreshed. All of these codes are retriable."""
+"""Errors of a request that was based on outdated metadata; all of these codes are retriable."""
 
 RETRIABLE: frozenset[int] = INVALID_METADATA | frozenset(
     {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
 )
-"""The same request may succeed later."""
+"""Errors after which the same request may succeed."""
 
 HOPELESS: frozenset[int] = frozenset({17, 29})
-"""INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: this client will never get the topic's metadata."""
+"""INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: this client can't get the topic's metadata."""
 
 COORDINATOR_MOVED: frozenset[int] = frozenset({15, 16})
 """COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: find the coordinator again, then retry."""

@@ -2,8 +2,7 @@
 
 The Java broker can't read LZ4 frames with linked blocks, the default of LZ4 libraries, so blocks are independent. Java
 producers wrap snappy in the block format of snappy-java ("xerial"), librdkafka doesn't: ``decompress`` reads both
-formats, ``compress`` writes snappy-java's. Decompression never uses more memory than the caller allows, whatever sizes
-the data claims.
+formats, ``compress`` writes snappy-java's. Decompression never uses more memory than the caller allows.
 """
 
 import importlib.util
@@ -52,9 +51,8 @@ def compress(name: str, data: bytes) -> bytes:
 def decompress(name: str, data: Buffer, limit: int) -> Buffer:
     """Decompress at most ``limit`` bytes.
 
-    Raises:
-        ProtocolError: ``data`` is invalid, or larger than ``limit`` when decompressed.
-        UnsupportedError: the codec isn't installed.
+    Raises: ProtocolError: ``data`` is invalid, or larger than ``limit`` when decompressed. UnsupportedError: the codec
+    isn't installed.
     """
     cramjam = None if name == "gzip" else _import_cramjam(name)
     errors = (zlib.error, struct.error, *([cramjam.DecompressionError] if cramjam else []))

@@ -34,7 +34,7 @@ class Address(NamedTuple):
 
     @classmethod
     def checked(cls, host: str, port: int) -> Self:
-        """Return the address; raise ValueError if no socket can connect to it."""
+        """Return the address; raise ValueError for an address that no socket accepts."""
         try:
             host.encode("idna")  # the encoding that sockets use
         except UnicodeError as error:

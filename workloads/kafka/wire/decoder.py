@@ -1,8 +1,7 @@
 """Decoder of Kafka's messages into kio's dataclasses, with bounded memory.
 
-kio's own reader is unsafe for received bytes: it reserves memory for any item count that a message claims (a ten-byte
-response can end the process), fails on unknown tagged fields and error codes, and accepts null where it is invalid.
-Rules of this decoder:
+kio's own reader is unsafe for received bytes: kio reserves memory for any announced item count (a ten-byte response can
+end the process), fails on unknown tagged fields and error codes, and accepts an invalid null. Rules of this decoder:
 
 1. A length or count must fit into the remaining bytes. All arrays and tags of a message have at most ITEMS_MAX items in
    total: 35,000 partitions with their replicas, at most 250 MB of Python objects. A string has at most
@@ -45,11 +44,7 @@ LengthReader = Callable[[Data, int], tuple[int, int]]
 
 
 def decode(entity_type: type[E], data: Data, position: int = 0) -> tuple[E, int]:
-    """Return the entity at ``position`` and the position after it.
-
-    Raises:
-        ProtocolError: the bytes are invalid or exceed a limit.
-    """
+    """Return the entity at ``position`` and the position behind the entity; raise ProtocolError if invalid."""
     try:
         entity, end = _struct_reader(entity_type)(data, position, [ITEMS_MAX])
     except (struct.error, IndexError, ValueError, OverflowError) as error:

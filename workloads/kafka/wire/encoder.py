@@ -18,11 +18,7 @@ Writer = Callable[[Any, Put], None]
 
 
 def encode(entity: Entity) -> bytes:
-    """Encode a kio entity (request, response or header), without header or length prefix.
-
-    Raises:
-        ValueError: the caller set a field to an invalid value; the text names the type.
-    """
+    """Encode a kio entity (request, response or header); raise ValueError if a field has an invalid value."""
     return b"".join(encoded_parts(entity))
 
 

@@ -1,4 +1,4 @@
-"""SASL login to a broker, as a generator that yields requests and is sent their responses; it does no I/O.
+"""SASL login to a broker, as a generator without I/O: yields requests and is sent their responses.
 
 SaslHandshake selects the mechanism, then SaslAuthenticate carries its messages; since version 1 of the handshake
 (KIP-152) these are ordinary Kafka requests. A broker that limits sessions (KIP-368) closes the connection when the
@@ -24,7 +24,7 @@ from aftershock.workloads.kafka.wire.security import Security
 
 Login = Generator[RequestPayload, Any, None]
 Conversation = Generator[bytes, bytes, None]
-"""The client's side of a mechanism: yields the client's messages and is sent the server's."""
+"""Client's side of a mechanism: yields the client's messages, and is sent the server's messages."""
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
@@ -38,8 +38,7 @@ _NONCE_BYTES = 24
 def login(security: Security) -> Login:
     """Log in; yields no request if ``security`` has no SASL mechanism.
 
-    Raises:
-        AuthenticationError: the broker refused the client, or the client the broker. The text contains no secret.
+    Raises AuthenticationError, without secrets in the text, if the broker refuses the client or the client the broker.
     """
     if security.mechanism is None:
         return
@@ -102,7 +101,7 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Conversation:
 
 
 def _attributes(message: bytes) -> dict[str, str]:
-    """Parse a server message; raise AuthenticationError if it reports an error or requires an extension."""
+    """Parse a server message; raise AuthenticationError for an error or a required extension."""
     try:
         attributes = dict(part.split("=", 1) for part in message.decode().split(","))
     except ValueError:

@@ -86,9 +86,7 @@ def varint(number: int) -> bytes:
 def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
     """Return the signed number at ``at`` and the position after it.
 
-    Raises:
-        ProtocolError: more than ten bytes, or more than 64 bits.
-        IndexError: the buffer ends within the varint.
+    Raises: ProtocolError: more than ten bytes, or more than 64 bits. IndexError: the buffer ends within the varint.
     """
     byte = buffer[at]
     if byte < _CONTINUATION:  # nearly all varints have one byte
