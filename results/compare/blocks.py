@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 from aftershock.errors import AftershockError
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN
+from aftershock.results.evidence.stored import JudgedRun
 from aftershock.results.measure.facts import MAX, Cut, RecoveryCriterion, Slice
 
 BACK_OFF_US = 100_000
@@ -35,7 +36,7 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 class Measure:
     """Measure that a comparison uses.
 
-    ``q`` is None for a gap or a recovery, which have one value per block; ``after`` limits recoveries to one fault.
+    A gap or a recovery has one value per block and no quantile ``q``; ``after`` limits recoveries to one fault.
     """
 
     metric: str
@@ -109,12 +110,13 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
-    """Return the blocks of a cut; ``q`` is None for a gap."""
-    return {
-        number: _gap(part.seen.slowest_us, part.seen.n) if q is None else Block(part.seen.at.get(q), part.seen.n)
-        for part in slices
-        if (number := _number(part.subject))
-    }
+    """Return the blocks of a cut: a quantile, or without ``q`` the longest gap."""
+    blocks = {}
+    for part in slices:
+        if number := _number(part.subject):
+            values = part.values
+            blocks[number] = _gap(values.slowest_us, values.n) if q is None else Block(values.at.get(q), values.n)
+    return blocks
 
 
 def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str) -> Blocks:
@@ -146,8 +148,15 @@ def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], meas
     return blocks
 
 
+def proven_blocks(run: JudgedRun, measure: Measure, client: str) -> dict[int, Block]:
+    """Return the stored blocks of a client, without blocks in which a fault did not take effect."""
+    trials, _ = run.trials()
+    blocks = stored(run.analysis, run.timeline["steps"], measure, client)
+    return {number: block for number, block in blocks.items() if trials is None or number in trials}
+
+
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Return the block of a gap; without a success its value is None, a gap without end."""
+    """Return the block of a gap; a gap without any success is endless, so the block has no value."""
     return Block(longest_us if successes else None, successes)
 
 
@@ -161,20 +170,21 @@ def _recoveries(
         if measure.after in (None, step["id"], step.get("entry", step["id"]))
     }
     default = RecoveryCriterion("")
-    rows_of_block: dict[int, list[Mapping[str, Any]]] = {}
+    rows_by_block: dict[int, list[Mapping[str, Any]]] = {}
     for row in analysis.get("recoveries", ()):
         number = block_of.get(row["fault"], 0)
         criterion = RecoveryCriterion(
             "", row.get("q", default.q), row.get("factor", default.factor), row.get("for_us", default.for_us)
         )
         if row["client"] == client and number and criterion == default:
-            rows_of_block.setdefault(number, []).append(row)
-    blocks = {}
-    for number, rows in rows_of_block.items():
-        times_us = [row["recovered_us"] for row in rows]
-        slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
-        blocks[number] = Block(slowest_us, min(row["n"] for row in rows))
-    return blocks
+            rows_by_block.setdefault(number, []).append(row)
+    return {number: slowest_recovery(rows) for number, rows in rows_by_block.items()}
+
+
+def slowest_recovery(rows: Sequence[Mapping[str, Any]]) -> Block:
+    """Return the slowest of several recoveries, at least a back-off; without a value if a client did not recover."""
+    times_us = [row["recovered_us"] for row in rows]
+    return Block(None if None in times_us else max(BACK_OFF_US, *times_us), min(row["n"] for row in rows))
 
 
 def _number(subject: str) -> int:

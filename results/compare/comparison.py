@@ -6,7 +6,7 @@ comparisons of a client with itself. All calculations use log-ratios of ours / t
 
 * Paired blocks (both clients suffered the same fault at the same time): Student's t-test, and the exact sign-flip test,
   which assumes only symmetry. Two groups without pairs: Welch's t.
-* A block without a value (no success, no calm period) is None, slower than any value. Then no ratio is estimated, and
+* A block without a value (no success, no calm period) counts as slower than any value. Then no ratio is estimated, and
   only the signs are tested; a pair without a sign counts as evidence against both directions.
 * "Equivalent" is shown by two one-sided tests (TOST) within a margin, even if a difference is certain.
 * With five pairs the smallest p of a sign test is 1 in 16, so fewer than six pairs are inconclusive.
@@ -48,8 +48,8 @@ class Interval:
 class Tested:
     """P-values of the tests for a difference (``p``, ``p_flip``) and for equivalence.
 
-    ``flips``: number of sign assignments behind ``p_flip``. ``interval`` is None if no ratio can be estimated; then
-    ``p`` comes from the sign test. ``direction``: -1 if ours is lower.
+    ``flips``: number of sign assignments behind ``p_flip``. Without an ``interval`` no
+    ratio can be estimated, and ``p`` comes from the sign test. ``direction``: -1 if ours is lower.
     """
 
     p: float
@@ -173,7 +173,7 @@ def _log(value: float | None) -> float | None:
 
 
 BLOCKS_MIN = 6
-_SEE_FAILURES = "see why records failed in these blocks"
+_SEE_FAILURES = "find out why records failed in the censored blocks"
 BLOCKS_ADVISED = 8
 BLOCKS_MAX = 100
 MARGIN = 1.25
@@ -244,7 +244,9 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
             ours, theirs = _values(question)
             tested = paired(ours, theirs, margin, seed=seed) if question.alike else welch(ours, theirs, margin)
             if tested is None:
-                why = f"{row.censored} values are censored, and without pairs no test allows censored values"
+                why = (
+                    f"{row.censored} values are censored, and blocks without pairs can't be tested with censored values"
+                )
                 row = replace(row, why=why, next=_SEE_FAILURES)
         results.append((row, tested))
     ps = holm([tested.p if tested else None for _, tested in results])
@@ -310,8 +312,8 @@ def _counted(question: Question) -> Row:
         return replace(row, why="the metric was not measured by block", next=advice)
     if question.alike and (question.ours.keys() ^ question.theirs.keys()):
         lone = min(question.ours.keys() ^ question.theirs.keys())
-        advice = "see why the other side has no record in this block"
-        return replace(row, why=f"block {lone} has a value on one side only", next=advice)
+        advice = "find out why the other client has no record in this block"
+        return replace(row, why=f"block {lone} has a value for only one client", next=advice)
     if blocks < BLOCKS_MIN:
         advice = f"needs {BLOCKS_MIN} blocks, saw {blocks}: set blocks: {BLOCKS_ADVISED}"
         return replace(row, why=f"too few blocks: {blocks} of {BLOCKS_MIN}", next=advice)
@@ -342,11 +344,11 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
     interval = tested.interval
     row = replace(row, ratio=interval.ratio, low=interval.low, high=interval.high)
     if p_equivalent is not None and p_equivalent <= LEVEL:
-        return replace(row, verdict="equivalent", why=f"within {1 / margin:.3g} to {margin:.3g} times the other")
+        return replace(row, verdict="equivalent", why=f"within {1 / margin:.3g} to {margin:.3g} times the other client")
     if p is not None and p <= LEVEL:
         verdict: Word = "improved" if tested.direction < 0 else "regressed"
-        return replace(row, verdict=verdict, why=f"{interval.ratio:.3g} times the other")
-    band = f"from {interval.low:.3g} to {interval.high:.3g} times the other"
+        return replace(row, verdict=verdict, why=f"{interval.ratio:.3g} times the other client")
+    band = f"from {interval.low:.3g} to {interval.high:.3g} times the other client"
     why = f"{band}: neither a difference nor its absence is shown"
     return replace(row, why=why, next=_more_blocks(row.blocks, interval.high / interval.low, margin))
 

@@ -6,14 +6,13 @@
      "arm": "kip951", "metric": "produce.latency p99", "window": "fault", "value": 412.5, "unit": "ms", "n": 9600,
      "ratio_to": 1310.0, "host": "ci-2", "kafka": "4.3.1", "git": "4653788"}
 
-Lines are only appended, and a run is added only once. ``value`` is null if it was slower than any (censored);
-``ratio_to`` is the control arm's value in the same run, null for the control itself. A line that can't be read is
-reported and skipped.
+Lines are only appended, and a run is added only once. A censored ``value`` is null. ``ratio_to`` is the control arm's
+value in the same run, null in the control arm's own lines. A line that can't be read is reported and skipped.
 
 **Known issues.** ``known-issues.toml`` beside the ledger lists known regressions, each with its last day::
 
     [[issue]]
-    metric = "produce.latency p99*"     # a glob on the metric; "plan" and "arm" likewise, if only some are meant
+    metric = "produce.latency p99*"     # a glob on the metric; "plan" and "arm" are optional globs
     reason = "KAFKA-19999: leaders move twice"
     from = 2026-11-01
     until = 2026-12-15
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from aftershock.errors import EvidenceError
-from aftershock.results.compare.blocks import BACK_OFF_US
+from aftershock.results.compare.blocks import slowest_recovery
 from aftershock.results.evidence import files
 from aftershock.results.evidence.stored import JudgedRun
 
@@ -46,8 +45,6 @@ _TEXTS = ("run_id", "plan", "workload", "arm", "metric", "window", "unit")
 
 @dataclass(frozen=True)
 class Line:
-    """Line of the ledger: one metric of one run."""
-
     night: date
     run_id: str
     plan: str
@@ -92,7 +89,9 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
     for run in runs:
         doubt = run.doubt()
         new = [] if doubt or run.run_id in present else list(lines_of(run))
-        why = doubt or ("it is there already" if run.run_id in present else "it measured nothing")
+        why = doubt or (
+            "the ledger has this run already" if run.run_id in present else "the run has no measurement for the ledger"
+        )
         reports.append(f"{run.run_id}: {len(new)} lines added" if new else f"{run.run_id}: not added: {why}")
         present.add(run.run_id)
         lines += new
@@ -138,9 +137,8 @@ def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float 
         if row["client"] == client and row["fault"] in entries:
             by_entry.setdefault(entries[row["fault"]], []).append(row)
     for entry, rows in by_entry.items():
-        times_us = [row["recovered_us"] for row in rows]
-        slowest_us = None if None in times_us else max(BACK_OFF_US, *times_us)
-        values["recovery", f"fault/{entry}"] = scaled(slowest_us, 1e6), "s", min(row["n"] for row in rows)
+        recovery = slowest_recovery(rows)
+        values["recovery", f"fault/{entry}"] = scaled(recovery.value_us, 1e6), "s", recovery.n
     return values
 
 
@@ -197,10 +195,9 @@ def read_known_issues(path: Path) -> tuple[Issue, ...]:
         unknown = sorted(entry.keys() - {*_GLOBS, "reason", "from", "until"})
         missing = [key for key in ("metric", "reason", "from", "until") if key not in entry]
         if unknown or missing:
-            what = f"{unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
-            raise EvidenceError(
-                f"{where}: {what}; an issue has metric, reason, from and until, and may have plan and arm"
-            )
+            problem = f"{unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
+            keys = "an issue has metric, reason, from and until, and may have plan and arm"
+            raise EvidenceError(f"{where}: {problem}; {keys}")
         for key, value in entry.items():
             if type(value) is not (date if key in ("from", "until") else str):
                 kind = "a day like 2026-12-15" if key in ("from", "until") else "a text"

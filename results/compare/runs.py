@@ -18,8 +18,7 @@ from textwrap import fill
 from typing import Any
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.compare.blocks import Block, Blocks, Measure, standing
-from aftershock.results.compare.blocks import stored as blocks_of
+from aftershock.results.compare.blocks import Block, Blocks, Measure, proven_blocks, standing
 from aftershock.results.compare.comparison import MARGIN, Question, Row, Word, rows, seed_of, worst
 from aftershock.results.evidence.stored import JudgedRun, read_judged_run
 from aftershock.results.text import cell, printable, table
@@ -72,7 +71,7 @@ def notes(base: JudgedRun, changed: JudgedRun) -> tuple[str, ...]:
         properties.append({"seed": run.run.get("seed"), "revision": run.run.get("git"), **versions, **host, **arms})
     before, after = properties
     return tuple(
-        f"{name}: {before.get(name)} there, {after.get(name)} here"
+        f"{name}: {before.get(name)} in {base.run_id}, {after.get(name)} in {changed.run_id}"
         for name in dict.fromkeys([*before, *after])
         if before.get(name) != after.get(name)
     )
@@ -98,20 +97,19 @@ class Comparison:
 
     @property
     def verdict(self) -> Word:
-        """The worst verdict of its rows."""
         return worst(self.rows)
 
 
 def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...]:
     """Compare every pair of arms of each workload of the run; a workload with one arm has no pair."""
     run, options = read_judged_run(home), options or Options()
-    trials, left_out = run.trials()
+    _, left_out = run.trials()
     comparisons = []
     for workload in run.timeline["workloads"]:
         measures = options.metrics or standing(run.sides(workload))
         for their_arm, our_arm in combinations(run.arms(workload), 2):
             clients = [f"{workload['name']}/{arm}" for arm in (our_arm, their_arm)]
-            ours, theirs = ([_trial_blocks(run, measure, client, trials) for measure in measures] for client in clients)
+            ours, theirs = ([proven_blocks(run, measure, client) for measure in measures] for client in clients)
             questions = [Question(*parts) for parts in zip(measures, ours, theirs, strict=True)]
             answers = rows(questions, options.margin, seed_of(run.run_id))
             comparisons.append(Comparison(clients[0], clients[1], _doubted(answers, run), left_out))
@@ -136,11 +134,10 @@ def between(base: Path, changed: Path, options: Options) -> tuple[Comparison, ..
 def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], arm: str, options: Options) -> Comparison:
     client = f"{workload['name']}/{arm}"
     measures = options.metrics or standing(changed.sides(workload))
-    trials = {run.run_id: run.trials() for run in (changed, base)}
     control = options.control and f"{workload['name']}/{options.control}"
     questions = []
     for measure in measures:
-        here, there = (_by_control(run, measure, client, control, trials[run.run_id][0]) for run in (changed, base))
+        here, there = (_by_control(run, measure, client, control) for run in (changed, base))
         questions.append(Question(measure, here, there, alike=here.keys() == there.keys()))
     answers = rows(questions, options.margin, seed_of(base.run_id + changed.run_id))
     if control:
@@ -150,28 +147,22 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
             "not visible"
         )
     else:
-        caution = "a difference between the two nights counts as a difference; --control ARM divides by an arm's value"
-    left_out = (note for _, of_run in trials.values() for note in of_run)
-    all_notes = (*left_out, *notes(base, changed), caution)
+        caution = "a difference between hosts or nights looks like a difference between clients; use --control ARM"
+    all_notes = (*changed.trials()[1], *base.trials()[1], *notes(base, changed), caution)
     return Comparison(f"{client} in {changed.run_id}", f"{base.run_id}", _doubted(answers, changed, base), all_notes)
 
 
-def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None, trials: set[int] | None) -> Blocks:
+def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None) -> Blocks:
     """Return a client's blocks, divided by the control's if it exists; blocks that the control lacks are left out."""
-    ours = _trial_blocks(run, measure, client, trials)
+    ours = proven_blocks(run, measure, client)
     if control is None:
         return ours
-    theirs = _trial_blocks(run, measure, control, trials)
+    theirs = proven_blocks(run, measure, control)
     return {
-        number: Block(None if block.value_us is None else block.value_us / other, min(block.n, theirs[number].n))
+        number: Block(None if block.value_us is None else block.value_us / divisor, min(block.n, theirs[number].n))
         for number, block in ours.items()
-        if number in theirs and (other := theirs[number].value_us)
+        if number in theirs and (divisor := theirs[number].value_us)
     }
-
-
-def _trial_blocks(run: JudgedRun, measure: Measure, client: str, trials: set[int] | None) -> Blocks:
-    blocks = blocks_of(run.analysis, run.timeline["steps"], measure, client)
-    return {number: block for number, block in blocks.items() if trials is None or number in trials}
 
 
 def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
@@ -180,7 +171,7 @@ def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
     if doubt is None:
         return tuple(answers)
     return tuple(
-        replace(row, verdict="inconclusive", why=doubt, next="fix the cause, and run again") for row in answers
+        replace(row, verdict="inconclusive", why=doubt, next="fix the cause, and run the plan again") for row in answers
     )
 
 

@@ -95,7 +95,7 @@ def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
-    """Return the nights of one series, and True if they are ratios.
+    """Return the nights of one series, and True if their values are ratios to the control arm.
 
     A night's value is the geometric mean of its runs, or None if a run has no value or, in a series of ratios, no
     ratio.
@@ -149,7 +149,7 @@ def _trend(lines: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
         if count - at <= RECENT_NIGHTS and abs(math.log(change.ratio)) >= math.log(FLOOR):
             break
     else:
-        return trend("steady", "no lasting change of a tenth or more")
+        return trend("steady", "no lasting change of 10 % or more")
 
     why = f"{change.ratio:.2f} times the earlier value, since {change.night}"
     why += f" ({', '.join(change.besides)})" if change.besides else ""
@@ -190,7 +190,7 @@ def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
     sentences = []
     for trend in (trend for trends in by_status.values() for trend in trends):
         if trend.change is not None:
-            unit = "of the control's" if trend.relative else trend.unit
+            unit = "of the control's value" if trend.relative else trend.unit
             sentence = f"{trend.status}: {_name(trend)}: {trend.why}"
             sentence += f"; {trend.change.before:.4g} to {trend.change.after:.4g} {unit}"
             sentence += f"; {trend.censored} nights are censored" if trend.censored else ""

@@ -1,4 +1,4 @@
-"""Documents of a judged run: its verdict, its measurements, and why parts of them are no evidence.
+"""Documents of a judged run: its verdict, its measurements, and the reasons not to trust parts of the run.
 
 Reports, stories and comparisons are drawn from these documents alone, without Spark and without the run's rows.
 
@@ -27,7 +27,6 @@ Row = dict[str, Any]
 
 
 def analysis_document(facts: Facts) -> Row:
-    """Return the content of ``analysis.json``."""
     series = ("metric", "client", "window")
     return {
         "schema_version": ANALYSIS_SCHEMA_VERSION,
@@ -66,7 +65,7 @@ def analysis_document(facts: Facts) -> Row:
             | {
                 "client": client,
                 "slices": [
-                    {"subject": part.subject, "start_us": part.start_us, **_distribution(part.seen)}
+                    {"subject": part.subject, "start_us": part.start_us, **_distribution(part.values)}
                     for part in facts.slices(cut, client)
                 ],
             }
@@ -131,8 +130,6 @@ def _judged_file(home: Path, name: str) -> Path:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """The documents of a run directory that was judged."""
-
     home: Path
     run: Mapping[str, Any]
     timeline: Mapping[str, Any]
@@ -151,7 +148,7 @@ class JudgedRun:
         return [side for side in ("produce", "consume", "commit") if workload.get(side)]
 
     def doubt(self) -> str | None:
-        """Return why nothing of the run is evidence: it did not finish, or its harness can't be trusted. Else None."""
+        """Return why the run is no evidence: the run did not finish, or the harness can't be trusted; else None."""
         if self.run.get("status") != "complete":
             return f"{self.run_id} did not finish: {self.run.get('why') or self.run.get('status')}"
         untrusted = [c for c in self.verdict.checks if c.kind == "harness" and c.status is not Status.PASS]
@@ -165,7 +162,7 @@ class JudgedRun:
     def trials(self) -> tuple[set[int] | None, tuple[str, ...]]:
         """Return the blocks in which every fault took effect, and a note for each other block.
 
-        The blocks are None for a run without blocks, which counts as a whole.
+        A run without blocks counts as a whole: its blocks are None.
         """
         unproven, steps = self.unproven(), [step for step in self.timeline["steps"] if step.get("block")]
         if not steps:

@@ -43,7 +43,7 @@ AFTERMATH = (
 )
 
 
-FELT_AFTER_US = 10_000_000
+AFTERMATH_US = 10_000_000
 """Events within this time after a fault belong to its chapter, unless the next fault has begun."""
 
 
@@ -51,7 +51,7 @@ FELT_AFTER_US = 10_000_000
 class Chapter:
     """Story of a fault.
 
-    ``what`` describes the fault; ``start_us`` is None if it never began; ``notes`` are lines without a time.
+    ``what`` describes the fault; a fault that never began has no ``start_us``; ``notes`` are lines without a time.
     """
 
     fault: str
@@ -76,13 +76,13 @@ def chapter(
     names = labels(evidence)
     moments, notes, gaps = _journalled(force), list[str](), list[str]()
 
-    # What each side of each client met.
-    felt_until_us = min(end_us + FELT_AFTER_US, max(until_us, end_us))
+    # Events, stalls and gaps of each side of each client.
+    aftermath_end_us = min(end_us + AFTERMATH_US, max(until_us, end_us))
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
     sides = [(client, side, topic) for client in evidence.clients for side, topic in client.topics.items()]
     for client, side, topic in sides:
         who = f"{names[client.key]} {side}"
-        events = [line for line in events_of(evidence, client.key, side) if start_us <= line["t_us"] < felt_until_us]
+        events = [line for line in events_of(evidence, client.key, side) if start_us <= line["t_us"] < aftermath_end_us]
         moments += notable(events, who)
         stalls = [row for row in analysis.get("stalls", ()) if (row["side"], row["client"]) == (side, client.key)]
         moments += silences(stalls, topic, force.window_us, who)
@@ -103,8 +103,10 @@ def chapter(
     clients_by_text: dict[str, list[str]] = {}
     for lane in lanes:
         during = [span for span in lane.whole if span.start_us < end_us and start_us < span.end_us]
-        us = sum(min(span.end_us, end_us) - max(span.start_us, start_us) for span in during if span.owed)
-        reason = next((f"; not required while: {span.why.partition(' = ')[0]}" for span in during if not span.owed), "")
+        us = sum(min(span.end_us, end_us) - max(span.start_us, start_us) for span in during if span.required)
+        reason = next(
+            (f"; not required while: {span.why.partition(' = ')[0]}" for span in during if not span.required), ""
+        )
         text = f"progress was required for {us / 1e6:.1f} of the {(end_us - start_us) / 1e6:.1f} s of the fault{reason}"
         clients_by_text.setdefault(text, []).append(f"{names[lane.client.key]} {lane.side}")
     notes += [f"{', '.join(clients)}: {text}" for text, clients in clients_by_text.items()]
@@ -150,7 +152,7 @@ def notable(events: Sequence[Event], who: str) -> Iterator[Moment]:
     for kind in (*DISCOVERIES, *AFTERMATH):
         same = [line for line in events if line["event"] == kind]
         if kind == "metadata_refreshed":
-            # Clients refresh metadata every few minutes anyway: before an error that discovers nothing.
+            # Clients also refresh metadata every few minutes; a refresh before any error discovers nothing.
             same = [line for line in same if first_us is not None and line["t_us"] >= first_us]
         if same and not (kind in AFTERMATH and kind == first_kind):
             yield Moment(same[0]["t_us"], f"{event(same[0])}{_times(same)}", who)
@@ -185,5 +187,4 @@ def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[i
 
 
 def labels(evidence: Evidence) -> dict[str, str]:
-    """Return the names of clients by their keys."""
     return {client.key: subject_of(client, evidence.clients) for client in evidence.clients}

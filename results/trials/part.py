@@ -21,8 +21,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from aftershock.results.compare.blocks import Block, parse
-from aftershock.results.compare.blocks import stored as blocks_of
+from aftershock.results.compare.blocks import Block, parse, proven_blocks
 from aftershock.results.compare.comparison import MARGIN, paired, seed_of
 from aftershock.results.evidence.files import read_json, read_lines
 from aftershock.results.evidence.stored import JudgedRun
@@ -131,9 +130,7 @@ class Part:
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
         """Return one number per block, for the blocks whose faults all took effect."""
-        trials, _ = self.run.trials()
-        blocks = blocks_of(self.run.analysis, self.run.timeline["steps"], parse(measure), client)
-        return {number: block for number, block in blocks.items() if trials is None or number in trials}
+        return proven_blocks(self.run, parse(measure), client)
 
     def ratio(self, ours: str, theirs: str, measure: str, confidence: float = 0.95) -> Estimate:
         """Return the geometric mean of ours / theirs, paired by block, with Student's interval and a sign-flip p."""
@@ -156,15 +153,12 @@ class Part:
         return total
 
     def events(self, event: str) -> list[dict[str, Any]]:
-        """Return the lines of ``events.jsonl`` of one kind, in order."""
         return [line for line in read_lines(self.home / "events.jsonl") if line.get("event") == event]
 
     def windows(self) -> list[dict[str, Any]]:
-        """Return all rows of ``phases.json``, in microseconds of the run."""
         return [dict(row) for row in read_json(self.home / "phases.json")]
 
     def phases(self, entry: str) -> list[dict[str, Any]]:
-        """Return the windows of a fault, block by block."""
         return [row for row in self.windows() if row.get("entry") == entry]
 
     def outcomes(self, op: str, columns: Sequence[str], client: str | None = None) -> pa.Table:

@@ -92,7 +92,7 @@ def test_trend_adds_runs_once_and_judges_the_series(
     assert (runs / "otava.csv").read_text().startswith("time,run,commit,rotation/orders/baseline/")
     assert 2 == aftershock(*words, "--json", monkeypatch=monkeypatch)
     told = capsys.readouterr()
-    assert "r1: not added: it is there already" in told.err
+    assert "r1: not added: the ledger has this run already" in told.err
     assert 16 == len(json.loads(told.out)["series"])
     with (runs / "ledger.jsonl").open("a") as ledger:
         ledger.write("{}\n")

@@ -70,7 +70,7 @@ def test_too_few_records_in_a_block() -> None:
 def test_a_block_on_one_side_only() -> None:
     """The block is neither omitted nor filled in."""
     (answer,) = rows([Question(P95, blocks(SAME), blocks(BASE[:7]))])
-    assert ("inconclusive", "block 8 has a value on one side only") == (answer.verdict, answer.why)
+    assert ("inconclusive", "block 8 has a value for only one client") == (answer.verdict, answer.why)
 
 
 def test_censored_blocks_are_counted() -> None:
@@ -198,9 +198,9 @@ def test_two_runs_by_block(tmp_path: Path) -> None:
     assert [("orders/baseline in r2", "r1", "equivalent"), ("orders/kip951 in r2", "r1", "regressed")] == [
         (one.ours, one.theirs, one.verdict) for one in found
     ]
-    assert "version of kafka: 4.3.1 there, 4.4.0 here" in found[0].notes
+    assert "version of kafka: 4.3.1 in r1, 4.4.0 in r2" in found[0].notes
     assert (
-        "a difference between the two nights counts as a difference; --control ARM divides by an arm's value"
+        "a difference between hosts or nights looks like a difference between clients; use --control ARM"
         in found[0].notes
     )
 

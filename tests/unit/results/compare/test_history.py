@@ -59,9 +59,11 @@ def test_a_ledger_only_grows(tmp_path: Path) -> None:
     one, two = run(tmp_path), run(tmp_path, "r2")
     assert ["r1: 16 lines added"] == add(path, [one])
     before = path.read_bytes()
-    assert ["r1: not added: it is there already", "r2: 16 lines added", "r2: not added: it is there already"] == add(
-        path, [one, two, two]
-    )
+    assert [
+        "r1: not added: the ledger has this run already",
+        "r2: 16 lines added",
+        "r2: not added: the ledger has this run already",
+    ] == add(path, [one, two, two])
     assert path.read_bytes().startswith(before)
     assert (*sorted(lines_of(one), key=repr), *sorted(lines_of(two), key=repr)) == tuple(
         sorted(read_ledger(path).lines, key=lambda line: (line.run_id, repr(line)))

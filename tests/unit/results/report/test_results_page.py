@@ -15,7 +15,7 @@ import pytest
 
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.report.page import write_report
-from aftershock.results.report.plots import Spectrum, Step, spectrum_svg
+from aftershock.results.report.plots import Spectrum, spectrum_svg
 from aftershock.results.report.svg import FAILED, GREY, LINES
 from aftershock.tests.unit.results.analysis_factory import analysed
 from aftershock.tests.unit.results.evidence_factory import Made
@@ -120,7 +120,7 @@ def test_slos_are_steps_and_rare_quantiles_grey() -> None:
     mark.
     """
     points = [(0.5, 1000), (0.8, 2000), (0.95, 3000), (0.99, None), (0.9999, None)]
-    panel = Spectrum("fault", {"a": (points, 100)}, [Step(0.9, 5.0)])
+    panel = Spectrum("fault", {"a": (points, 100)}, {0.9: 5.0})
     svg = spectrum_svg("n", ("t", "d"), [panel], ["a"])
     steps = {colour: re.findall(rf'd="M[-0-9. ]+l([-0-9. ]+)"[^>]*stroke: {colour}', svg) for colour in (BLUE, GREY)}
     assert 2 == len(re.findall(r"-?[0-9.]+", steps[BLUE][0]))
@@ -147,11 +147,10 @@ def test_a_check_shows_its_band_and_whether_it_gates(page: str) -> None:
     row = page[page.index('id="check-1"') :].partition("</tr>")[0]
     assert re.search(r"[\d.]+ to [\d.]+ ms", row)
     attention = page.split("What needs attention</h2>")[1].partition("</ul>")[0]
-    assert attention.count("watched") == 2
-    assert attention.index("integrity/lost") < attention.index("watched")
-    assert (
-        "<h1>FAIL: demo, seed 7: a promise was broken (1 of 3 checks failed, 1 inconclusive; 1 more is watched)" in page
-    )
+    assert attention.count("report only") == 1
+    assert attention.index("integrity/lost") < attention.index("report only")
+    counts = "1 of 3 checks failed, 1 inconclusive; 1 more is only reported"
+    assert f"<h1>FAIL: demo, seed 7: a requirement was violated ({counts})" in page
 
 
 def test_a_failed_check_has_text_for_an_issue(page: str) -> None:
