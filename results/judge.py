@@ -10,8 +10,8 @@ A judged run directory has five more files:
 ``gold/``             the checks as a table, for queries
 ====================  ==================================================
 
-Rules: the cluster is never needed. The same evidence gives the same verdict, no matter which runs are judged with it.
-Bad evidence raises EvidenceError, before Spark starts if a look at the files can tell, and affects no other run.
+The cluster is never needed. The same evidence gives the same verdict, no matter which runs are judged together. Bad
+evidence of a run raises EvidenceError, if possible before Spark starts, and affects no other run.
 """
 
 import json
@@ -49,11 +49,10 @@ _DOUBTABLE: tuple[CheckFamily, ...] = (slo_checks, integrity_checks, obligation_
 
 
 class Judge:
-    """Judges runs in one Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
+    """Judge of runs in one Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
-    The session starts with the first run that needs it and ends with the block; it may idle between runs. After a
-    failure of Spark the next run gets a new session. ``master`` is Spark's (None: local). ``exhaustive``: the
-    fingerprint gate clears no records.
+    The session starts with the first run and ends with the block. After a failure of Spark the next run gets a new
+    session. ``master`` is Spark's (None: local). ``exhaustive``: the fingerprint gate clears no records.
     """
 
     def __init__(self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> None:
@@ -77,11 +76,11 @@ class Judge:
         return _verdict_or_raise(self.many([run_dir])[run_dir])
 
     def judge_evidence(self, evidence: Evidence) -> Verdict:
-        """Judge evidence that was already read and write the results to its ``home``; errors as of ``__call__``."""
+        """Judge evidence and write the results to its ``home``; errors as of ``__call__``."""
         return _verdict_or_raise(self._judge_together([evidence])[0])
 
     def many(self, run_dirs: Iterable[Path]) -> dict[Path, Judgement]:
-        """Judge several runs with one set of queries. Each run gets its verdict or the error that prevents it."""
+        """Judge several runs with one set of queries; return the verdict or the error of each run."""
         judgements: dict[Path, Judgement] = {}
         readable: dict[Path, Evidence] = {}
         homes: dict[str, list[Path]] = {}
@@ -103,11 +102,11 @@ class Judge:
 
     @property
     def spark(self) -> SparkSession:
-        """The session, started if necessary, sized for evidence whose amount is not known yet."""
+        """Session, started if necessary, for evidence of unknown size."""
         return self._session(UNKNOWN)
 
     def _judge_together(self, runs: Sequence[Evidence]) -> list[Judgement]:
-        """The judgements in order. If Spark fails on several runs, each half is tried, until the bad run is alone."""
+        """Return the judgements in order. If Spark fails on several runs, each half is judged again."""
         if not runs:
             return []
         try:
@@ -174,8 +173,8 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
 def evaluate(evidence: Evidence, facts: Facts) -> Verdict:
     """Return the verdict on one run's measurements. Pure.
 
-    A fault that was not witnessed or had no exposure makes the checks of its windows INCONCLUSIVE; a harness that
-    can't be trusted does so for all checks on time.
+    A fault without witness or exposure makes the checks of its windows INCONCLUSIVE; a harness that can't be trusted
+    makes failed checks of latency and progress INCONCLUSIVE.
     """
     faults = fault_checks(evidence, facts, NO_DOUBTS)
     harness = harness_checks(evidence, facts, NO_DOUBTS)

@@ -1,7 +1,6 @@
 """Formatting of figures, checks and tables, the same in the terminal, in Markdown and in the report.
 
-Rules: names come from plans that others wrote, so unprintable characters are replaced and Markdown is escaped. A
-censored value is shown as such.
+Names come from plans of unknown origin, so unprintable characters are replaced and Markdown is escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,18 +10,18 @@ from aftershock.results.checks.check import Check, Status, Verdict
 
 _SENTENCES = {
     Status.PASS: "every check passed",
-    Status.FAIL: "a promise was broken",
-    Status.INCONCLUSIVE: "the evidence does not decide it",
+    Status.FAIL: "a requirement was violated",
+    Status.INCONCLUSIVE: "the evidence is not sufficient for a verdict",
     Status.ERROR: "the harness failed",
 }
 
 
 def sentence(verdict: Verdict) -> str:
-    """``FAIL: demo, seed 7: a promise was broken (2 of 40 checks failed, 1 inconclusive; 3 more are watched)``."""
+    """``FAIL: demo, seed 7: a requirement was violated (2 of 40 checks failed; 3 more are only reported)``."""
     seed = "" if verdict.seed is None else f", seed {verdict.seed}"
     counts = tally([check.status for check in verdict.gating])
-    watched = len(verdict.checks) - len(verdict.gating)
-    counts += f"; {watched} more {'is' if watched == 1 else 'are'} watched" if watched else ""
+    report_only = len(verdict.checks) - len(verdict.gating)
+    counts += f"; {report_only} more {'is' if report_only == 1 else 'are'} only reported" if report_only else ""
     return f"{verdict.status}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
 
 
@@ -30,8 +29,9 @@ def tally(statuses: Sequence[Status], noun: str = "checks") -> str:
     """``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``."""
     words = {Status.ERROR: "in error", Status.FAIL: "failed", Status.INCONCLUSIVE: "inconclusive"}
     counts = [(statuses.count(status), word) for status, word in words.items() if status in statuses]
-    (count, word), *rest = counts or [(len(statuses), "passed")]
-    return ", ".join([f"{count} of {len(statuses)} {noun} {word}", *[f"{count} {word}" for count, word in rest]])
+    (first_count, first_word), *further = counts or [(len(statuses), "passed")]
+    texts = [f"{first_count} of {len(statuses)} {noun} {first_word}", *[f"{count} {word}" for count, word in further]]
+    return ", ".join(texts)
 
 
 def observed(check: Check) -> str:
@@ -42,12 +42,12 @@ def observed(check: Check) -> str:
 
 
 def threshold(check: Check) -> str:
-    """The threshold with its unit, or ``-``."""
+    """Threshold with its unit, or ``-``."""
     return "-" if check.threshold is None else amount(check.threshold, check.unit)
 
 
 def details(check: Check) -> list[tuple[str, str]]:
-    """Names and values of everything known about a check besides its reason; empty values are left out.
+    """Names and values of a check's further fields that are not empty.
 
     ``[("observed", "41.7 ms"), ("threshold", "25 ms"), ("n", "2000, at least 200"), ("records", "0:7, 1:12")]``
     """
@@ -57,15 +57,15 @@ def details(check: Check) -> list[tuple[str, str]]:
         "n": f"{check.n}, at least {check.minimum}" + (f", {check.censored} censored" if check.censored else ""),
         "records": ", ".join(f"{producer}:{seq}" for producer, seq in check.samples),
         "next": check.next or "",
-        "asked for at": check.at or "",
+        "SLO at": check.at or "",
     }
     return [(name, value) for name, value in facts.items() if value not in ("", "-")]
 
 
 def problems(verdict: Verdict) -> list[Check]:
-    """The checks that did not pass, the most urgent first.
+    """Checks that did not pass, by urgency.
 
-    Gating checks come before watched ones, worse statuses before better ones. Among equals the causes (witness,
+    Gating checks come before checks that are only reported, worse statuses before better statuses. Causes (witness,
     exposure, harness, integrity) come before the slo and compare checks that depend on them.
     """
 
@@ -76,12 +76,12 @@ def problems(verdict: Verdict) -> list[Check]:
 
 
 def status(check: Check) -> str:
-    """``FAIL``; ``FAIL (watched)`` where the run's status does not depend on the check (``gate: report``)."""
-    return check.status.value if check.gate else f"{check.status} (watched)"
+    """``FAIL``; ``FAIL (report only)`` if the run's status does not depend on the check (``gate: report``)."""
+    return check.status.value if check.gate else f"{check.status} (report only)"
 
 
 def run_s(run: Mapping[str, Any]) -> float | None:
-    """Seconds from the start of a run (its ``run.json``) to the end of its load; None where the load never ended."""
+    """Seconds from the start of a run (its ``run.json``) to the end of the load; None if the load never ended."""
     end_us = (run.get("marks") or {}).get("load_end_us")
     return None if end_us is None else end_us / 1e6
 
@@ -93,7 +93,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def milliseconds(value_us: int | None) -> str:
-    """Microseconds as milliseconds, without the unit; a dash for None."""
+    """Milliseconds without the unit; a dash for None."""
     return "-" if value_us is None else amount(value_us / 1e3, "")
 
 
@@ -109,7 +109,7 @@ def seconds(value_s: float) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` with unprintable characters replaced: a name must not move a terminal's cursor."""
+    """``text`` with unprintable characters replaced, which could move a terminal's cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -119,7 +119,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """``text`` escaped for a Markdown table: a name must neither end a cell nor become markup."""
+    """``text`` escaped for a Markdown table."""
     for special in "\\`*_[]<>|":
         text = text.replace(special, f"\\{special}")
     return printable(text)

@@ -20,6 +20,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Sort the given paths, so that the tests of a folder are collected together.
+
+    pytest 9.1 collects a folder anew for each file given on the command line. Between two tests of a subfolder, such a
+    file makes the second test lose the fixtures of the subfolder's ``conftest.py`` (pytest issue 14635).
+    """
+    config.args.sort()
+
+
 @pytest.hookimpl(tryfirst=True)  # runs before pytest deselects tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the marks that ``tiers.toml`` lists."""

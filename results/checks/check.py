@@ -1,15 +1,11 @@
-"""Check, verdict, and the doubts that keep a measurement from being evidence (design 5.4).
+"""Check, verdict, and doubts about measurements (design 5.4).
 
-A check is one judged statement with a status. Rules: each check carries ``n`` (observations) and ``minimum``; with
-fewer observations it is INCONCLUSIVE, so a run in which nothing was observed never passes. ``why`` states what was
-observed, ``next`` what to do about it.
-
-The verdict of a run consists of its checks and the worst status among those that gate it
-(ERROR > FAIL > INCONCLUSIVE > PASS).
+A check is a judged statement with a status. It is INCONCLUSIVE with fewer than ``minimum`` observations (``n``), so a
+run without observations never passes. ``why`` states the observation, ``next`` is advice.
 
 All families of checks have the same signature, ``CheckFamily``: ``fault_checks`` (witness and exposure),
-``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. The first two run without doubts;
-the doubts of the others are computed from their results.
+``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. Doubts are computed from the results
+of the first two.
 """
 
 import json
@@ -45,7 +41,7 @@ class Status(StrEnum):
 class Check:
     """Row of ``verdict.json``. ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
 
-    ``gate`` is True if the status of the run depends on the check, False for a check that is only reported.
+    ``gate`` is True if the status of the run depends on the check.
     """
 
     id: str
@@ -103,7 +99,7 @@ class Verdict:
 
     @property
     def gating(self) -> tuple[Check, ...]:
-        """Checks that determine the status; all others have ``gate: report`` in the plan."""
+        """Checks that determine the status, without those of SLOs with ``gate: report`` in the plan."""
         return tuple(check for check in self.checks if check.gate)
 
     @property

@@ -5,6 +5,8 @@ causes; at most 5 % of the host's 100 ms ticks are more than 50 ms late; the hyp
 on average. A run beyond these limits proves nothing about Kafka, so the checks are PASS or INCONCLUSIVE, never FAIL.
 """
 
+from typing import Any
+
 from aftershock.results.checks.check import Check, Doubts, Status, subject_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
@@ -25,6 +27,13 @@ def harness_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
     return [*producing, *committing, _host(facts), *_run_checks(evidence, facts)]
 
 
+def _check(name: str, passed: bool, why: str, advice: str | None, **values: Any) -> Check:  # noqa: FBT001 - the status
+    """Return ``harness/<name>``; ``advice`` is for a check that did not pass."""
+    defaults: dict[str, Any] = {"kind": "harness", "subject": "run", "minimum": 1}
+    status = Status.PASS if passed else Status.INCONCLUSIVE
+    return Check(id=f"harness/{name}", status=status, why=why, next=None if passed else advice, **defaults | values)
+
+
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
     lateness = facts.distribution(f"{side}.lateness", client.key, RUN)
     late_us = lateness.at.get(LATENESS_Q)
@@ -35,20 +44,18 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         why = f"p99 of sent - intended is {late_ms:.1f} ms"
     else:
         why = f"{lateness.censored} {noun}s were never sent" if lateness.n else f"no {noun} was sent after warm-up"
-    return Check(
-        id="harness/generator" if side == "produce" else f"harness/generator-{side}",
-        kind="harness",
+    return _check(
+        "generator" if side == "produce" else f"generator-{side}",
+        punctual,
+        why if punctual else f"the load generator fell behind its schedule: {why}",
+        "stop other work on the host, or lower the rate",
         subject=subject_of(client, evidence.clients),
         arm=client.arm,
-        status=Status.PASS if punctual else Status.INCONCLUSIVE,
         observed=late_ms,
         threshold=LATENESS_MS_MAX,
         unit="ms",
         n=lateness.n,
-        minimum=1,
         censored=lateness.censored,
-        why=why if punctual else f"the load generator fell behind its schedule: {why}",
-        next=None if punctual else "stop other work on the host, or lower the rate",
     )
 
 
@@ -67,19 +74,8 @@ def _host(facts: Facts) -> Check:
         advice = "lengthen timing.steady to 2s or more"
     elif not within:
         why, advice = f"the host was overloaded: {why}", "stop other work on the host, or give it more cores"
-    return Check(
-        id="harness/host",
-        kind="harness",
-        subject="host",
-        status=Status.PASS if enough and within else Status.INCONCLUSIVE,
-        observed=late_percent,
-        threshold=LATE_TICKS_PERCENT_MAX,
-        unit="%",
-        n=host.ticks,
-        minimum=TICKS_MIN,
-        why=why,
-        next=advice,
-    )
+    values = {"observed": late_percent, "threshold": LATE_TICKS_PERCENT_MAX, "unit": "%", "n": host.ticks}
+    return _check("host", enough and within, why, advice, subject="host", minimum=TICKS_MIN, **values)
 
 
 def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
@@ -87,72 +83,44 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     # time never went backwards: each latency is a difference of two clock readings
     metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
     n = sum(facts.distribution(metric, client.key, RUN).n for client in evidence.clients for metric in metrics)
-    monotonic = n > 0 and not facts.backwards
-    clock = Check(
-        id="harness/clock",
-        kind="harness",
-        subject="run",
-        status=Status.PASS if monotonic else Status.INCONCLUSIVE,
-        observed=float(facts.backwards),
-        threshold=0.0,
-        unit="rows",
-        n=n,
-        minimum=1,
-        why=f"{facts.backwards} of {n} rows were done before they were sent" if n else "no record was observed",
-        next=None if monotonic else "find the program that changes the host's clock, or run the plan again",
-    )
+    why = f"{facts.backwards} of {n} rows ended before they were sent" if n else "no record was observed"
+    advice = "find the program that changes the host's clock, or run the plan again"
+    values = {"observed": float(facts.backwards), "threshold": 0.0, "unit": "rows", "n": n}
+    clock = _check("clock", n > 0 and not facts.backwards, why, advice, **values)
 
     state = evidence.run.get("warmup") or {}
     settled, after_ms = bool(state.get("settled")), state.get("after_ms")
-    warmup = Check(
-        id="harness/warmup",
-        kind="harness",
-        subject="run",
+    warmup = _check(
+        "warmup",
+        settled,
+        str(state.get("why") or ("latency settled" if settled else "the run ended before warm-up was over")),
+        "raise timing.warmup.max, or stop other work on the host",
         phase="warmup",
-        status=Status.PASS if settled else Status.INCONCLUSIVE,
         observed=None if after_ms is None else after_ms / 1e3,
         threshold=evidence.timeline.get("timing", {}).get("warmup_max_ms", 0) / 1e3 or None,
         unit="s",
         n=int("settled" in state),
-        minimum=1,
-        why=str(state.get("why") or ("latency settled" if settled else "the run ended before warm-up was over")),
-        next=None if settled else "raise timing.warmup.max, or stop other work on the host",
     )
 
     files = sum(len(parts) for parts in evidence.parquet.values())
-    passed = evidence.complete and files > 0
     why = "the run finished and its manifest lists all evidence files"
     if not evidence.complete:
         reason = evidence.run.get("why")
         why = f"the run is {evidence.run.get('status')}"
         why += f": {reason}" if reason else ", and its evidence is partial"
-    complete = Check(
-        id="harness/complete",
-        kind="harness",
-        subject="run",
-        status=Status.PASS if passed else Status.INCONCLUSIVE,
-        observed=float(files),
-        unit="files",
-        n=files,
-        minimum=1,
-        why=why if files else f"{why}; there are no records",
-        next=None if passed else "run the plan again and let it finish",
+    why = why if files else f"{why}; there are no records"
+    advice = "run the plan again and let it finish"
+    complete = _check(
+        "complete", evidence.complete and files > 0, why, advice, observed=float(files), unit="files", n=files
     )
 
     conditions = evidence.run.get("abort")
     if conditions is None:
         return [clock, warmup, complete]
     condition, polls = conditions["met"], conditions["looks"]
-    stopped = f"the run stopped early, as the plan requires: {condition}"
-    abort = Check(
-        id="harness/abort",
-        kind="harness",
-        subject="run",
-        status=Status.INCONCLUSIVE if condition or not polls else Status.PASS,
-        unit="looks",
-        n=polls,
-        minimum=1,
-        why=stopped if condition else f"none of the plan's abort conditions held in {polls} polls",
-        next="find out which fault led to the abort condition, from the events before it" if condition else None,
-    )
+    why = f"none of the plan's abort conditions held in {polls} polls"
+    if condition:
+        why = f"the run stopped early, as the plan requires: {condition}"
+    cause = "find the fault that led to the abort condition in the events before the abort" if condition else None
+    abort = _check("abort", polls > 0 and not condition, why, cause, unit="looks", n=polls)
     return [clock, warmup, complete, abort]

@@ -4,10 +4,10 @@
 from rules (``roles.permits`` in the journal): if the plan itself deletes records, truncates a log or recreates a topic,
 then missing, duplicate or reordered records are only reported.
 
-A record in doubt may be in the log or not: both are reported, neither fails. Before a run has finished, missing records
-may not have been read yet, so a loss is INCONCLUSIVE. A rule that can't apply to a client has no check: a client
-without a group shares no partitions; a client that doesn't report offsets, epochs or high watermarks can't be judged by
-them. (A client without any observation does have its checks, and they are INCONCLUSIVE.)
+A record in doubt may be in the log or not: both cases are reported, and neither fails. If a run did not finish, a loss
+is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client has no check:
+for example, a client that doesn't report high watermarks can't be judged by high watermarks. The checks of a client
+without any observation are INCONCLUSIVE.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from aftershock.results.checks.rules import RULES, Event, Subject
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.facts import Facts, Finding
 
-_UNFENCED = "permitted, because no member epoch fences a commit that is still under way on a lost connection"
+_UNFENCED = "permitted, because no member epoch fences a commit that is still in flight on a lost connection"
 _NAMES_MAX = 3
 
 
@@ -29,8 +29,8 @@ _NAMES_MAX = 3
 class _Result:
     """Finding of a rule for one subject.
 
-    ``permitted``: the reason why the configuration permits the finding, None if it is forbidden. ``partial``: not
-    everything that the rule needs could be read, so that an empty finding proves nothing.
+    ``permitted``: the reason why the configuration permits the finding, None if it is forbidden. ``partial``: some
+    replicas could not be read, so an empty finding proves nothing.
     """
 
     rule: str
@@ -52,7 +52,7 @@ def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]
 
 
 def findings_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
-    """Return each finding of a rule, permitted or not, of these arms (empty: all arms, the log and the replicas)."""
+    """Return each finding of a rule, permitted or not, of ``arms`` (empty: all arms, the log and the replicas)."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
     return [result.finding for result in results if not arms or result.arm in arms]
 
@@ -71,7 +71,7 @@ def _results(evidence: Evidence, facts: Facts) -> Iterator[_Result]:
 
 
 def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Client | None) -> Iterator[_Result]:
-    """Yield the result of each rule for one side of a client, or for the log (client None)."""
+    """Yield the result of each rule for a side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
@@ -99,7 +99,9 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
             finding = _add(finding, examined, broken)
             excused += facts.finding("co_owned_in_fault", side, key).broken
             if excused:
-                notes.append(f"{excused} more while faults kept members from their coordinator, which is permitted")
+                notes.append(
+                    f"{excused} further overlaps are permitted, because faults cut members off the coordinator"
+                )
         notes.append(_note(facts, rule_name, finding, side, key))
         if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
             continue
@@ -115,7 +117,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
-    """Return what other findings add to this finding."""
+    """Return a remark on a finding, from related findings."""
     if (rule, side) == ("lost", "produce"):
         in_doubt, delivered = facts.finding("in_doubt", side, key), facts.finding("delivered", side, key)
         texts = [f"not in the log, though {delivered.broken} of them were delivered"] if delivered.examined else []
@@ -129,18 +131,14 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
         again = facts.finding("redelivered", side, key).broken
         return f"{again} records were delivered more than once in all" if again > finding.broken else ""
     if (rule, side) == ("phantom", "produce") and finding.broken:
-        return "their producer had reported them as failed, yet they are in the log"
+        return "the producer reported these records as failed, but they are in the log"
     return ""
 
 
 def _add(finding: Finding, examined: int, broken: int, samples: tuple[tuple[int, int], ...] = ()) -> Finding:
-    """Add what was counted in events to what Spark counted in rows."""
-    return replace(
-        finding,
-        examined=finding.examined + examined,
-        broken=finding.broken + broken,
-        samples=finding.samples + samples,
-    )
+    """Add counts of events to the finding of Spark."""
+    examined, broken = finding.examined + examined, finding.broken + broken
+    return replace(finding, examined=examined, broken=broken, samples=finding.samples + samples)
 
 
 def _events(evidence: Evidence, client: Client) -> list[Event]:
@@ -152,22 +150,22 @@ def _events(evidence: Evidence, client: Client) -> list[Event]:
 
 
 def compares(evidence: Evidence, key: str) -> bool:
-    """Return True if a reader, or the reader of the log, compared values with the sent values (``run.json``)."""
+    """Return True if a reader, or the reader of the log, compared values with the sent values."""
     return key in evidence.run.get("values_compared", ())
 
 
 def co_assigned(evidence: Evidence, client: Client) -> tuple[int, int, int]:
-    """Return the assignments of a client, and those that overlap with another member's: forbidden, and permitted.
+    """Return the number of a client's assignments, of forbidden and of permitted overlaps with other members.
 
-    Members of one group are in workloads that name the same group. A worker owns a partition from ``assigned`` to
-    ``revoked``. An overlap that begins while faults may keep members from their coordinator is permitted.
+    A worker owns a partition from ``assigned`` to ``revoked``. An overlap that begins while faults may cut members off
+    the coordinator is permitted.
     """
     group = group_of(evidence, client)
-    own, others = _ownership(evidence, client), []
+    own, rivals = _ownership(evidence, client), []
     for mate in evidence.clients:
         if group and mate != client and group_of(evidence, mate) == group:
-            others += _ownership(evidence, mate)
-    overlaps = [max(a[1], b[1]) for a in own for b in others if a[0] == b[0] and max(a[1], b[1]) < min(a[2], b[2])]
+            rivals += _ownership(evidence, mate)
+    overlaps = [max(a[1], b[1]) for a in own for b in rivals if a[0] == b[0] and max(a[1], b[1]) < min(a[2], b[2])]
     fault_spans = list(faults_at_work(evidence))
     excused = sum(any(start <= at <= end for start, end in fault_spans) for at in overlaps)
     return len(own), len(overlaps) - excused, excused
@@ -188,7 +186,7 @@ def _ownership(evidence: Evidence, client: Client) -> list[tuple[tuple[str, int]
 
 
 def _of_replicas(facts: Facts) -> Iterator[_Result]:
-    """Yield one result for all partitions with several replicas; a replica that was not read makes it partial."""
+    """Yield one result for all replicas; it is partial if a replica could not be read."""
     replicas = [finding for finding in facts.findings.values() if finding.side == REPLICA_SIDE]
     unread = [finding for finding in replicas if finding.rule == "unread"]
     differing = [finding for finding in replicas if finding.rule == RULES["replica"].findings["replicas"]]
@@ -203,7 +201,7 @@ def _of_replicas(facts: Facts) -> Iterator[_Result]:
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
-    """Return the names of the first partitions with something broken."""
+    """Return the names of the first partitions with a breach."""
     names = sorted(finding.client for finding in findings if finding.broken)
     return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
 
@@ -219,7 +217,7 @@ def _check(evidence: Evidence, result: _Result) -> Check:
         advice = "add traffic that this rule applies to"
     elif result.rule == "lost" and finding.broken and not evidence.complete:
         status = Status.INCONCLUSIVE
-        why += ", but the run did not finish, so they may not have been read yet"
+        why += ", but the run did not finish, so missing records may not have been read yet"
         advice = "run the plan again and let it finish"
     elif finding.broken and not result.permitted:
         status, advice = Status.FAIL, rule.advice

@@ -10,9 +10,9 @@ unclean.leader.election.enable             lost, duplicate, order, collision, sk
                                            truncated below its high watermark, and written again
 no idempotence                             duplicate; backward; and order, if more than one request may be in flight,
                                            or records in doubt arrived late
-a fault that killed the producer           order, backward: requests in flight may arrive after what it sent again
-a fault with ``roles.permits``             the rules that it lists, for its topics: it deletes records, or truncates
-                                           the log
+a fault that killed the producer           order, backward: requests in flight may arrive after later requests
+a fault with ``roles.permits``             the listed rules, for the fault's topics: the fault deletes records, or
+                                           truncates the log
 =========================================  ===========================================================================
 
 Source: Kafka's producer and topic configuration; KIP-98 (idempotence), KIP-101 (truncation), KIP-966 (min ISR).
@@ -35,18 +35,12 @@ FROZEN = "resume_clients"
 
 
 def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
-    """Return the times, by (side, client key), at which faults with these undo verbs stopped a client.
-
-    A fault that was not healed lasts to the end.
-    """
+    """Return the times, by (side, client key), during which faults with these undo verbs stopped a client."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
     for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
-        lines = [
-            line
-            for line in evidence.journal
-            if line["fault"] == fault and (line.get("undo") or {}).get("verb") in verbs
-        ]
+        of_fault = [line for line in evidence.journal if line["fault"] == fault]
+        lines = [line for line in of_fault if (line.get("undo") or {}).get("verb") in verbs]
         if lines:
             healed = [line["t_us"] for line in lines if line["state"] == "healed"]
             span = (lines[0]["t_us"], healed[-1] if healed else max(end_us, lines[-1]["t_us"]))
@@ -66,7 +60,7 @@ _COPIES_MIN = 2  # of an acknowledged record, so that the loss of one disk loses
 
 
 def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | None:
-    """Return why the rule need not hold for a side of a client, or None if it must hold."""
+    """Return why the configuration permits breaches of the rule by a side of a client; None if it forbids them."""
     topic = client.produces_to if side == "produce" else client.consumes_from
     topics = evidence.timeline.get("topics", ())
     planned: Mapping[str, Any] = next((row for row in topics if row["name"] == topic), {})

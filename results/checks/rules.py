@@ -1,9 +1,9 @@
 """Table of integrity rules: for each rule what it forbids, what permits a breach, what to do, and where it is counted.
 
-To add a rule, add a row to ``RULES``. A rule about what a client did itself needs a function over the client's events,
-in this file (``immediate_retries`` is a short example). A rule about records needs a finding of Spark, in
-``results/checks/findings/``. The check ``integrity/<rule>``, the SLO ``<rule> == 0`` and the test of ``docs/SLO.md``
-read the table. This module imports nothing of Aftershock, because plans read the names of the rules.
+To add a rule, add a row to ``RULES``, and either a function over the client's events (``immediate_retries`` is a short
+example) or a finding of Spark in ``results/checks/findings/``. The check ``integrity/<rule>``, the SLO ``<rule> == 0``
+and the test of ``docs/SLO.md`` read the table. This module imports nothing of Aftershock, because plans read the names
+of the rules.
 """
 
 from collections import Counter
@@ -69,13 +69,12 @@ def decreases(events: Sequence[Event]) -> EventCount:
 class Rule:
     """A row of ``RULES``.
 
-    ``forbids`` and ``permitted`` describe the rule; ``permits.py`` decides whether a breach is permitted, and then the
-    check passes and reports it. ``findings``: by subject of the check, the name of the finding of Spark
-    (``results/checks/findings/``). ``events`` counts in the events of a client, by the same subjects. ``unit``: the
-    plural noun of the counted things. ``unclean``: an unclean leader election permits a breach. ``covered_by``: the
-    word in ``roles.permits`` of a fault that permits a breach, if not the rule's own name. ``optional``: the subjects
-    that have no check if their client doesn't report what the rule needs. ``if_examined``: no check without an
-    observation.
+    ``forbids`` and ``permitted`` describe the rule; ``permits.py`` decides whether a breach is permitted: then the
+    check passes and reports the breach. ``findings``: names of Spark's findings by subject of the check. ``events``
+    counts in the events of a client. ``unit``: plural noun of the counted items. ``unclean``: an unclean leader
+    election permits a breach. ``covered_by``: the word in ``roles.permits`` of a fault that permits a breach, if not
+    the rule's name. ``optional``: subjects without a check if the client doesn't report the required values.
+    ``if_examined``: no check without an observation.
     """
 
     forbids: str
@@ -94,10 +93,10 @@ _EXPLAIN = "`aftershock explain RUN --record PRODUCER:SEQ` shows the history of 
 
 RULES: Mapping[str, Rule] = {
     "lost": Rule(
-        "acknowledged, and not in the log; in the log, and not delivered to a reader that was due it; a commit "
-        "acknowledged, and not in its coordinator's log",
-        "acks=1 or 0, min.insync.replicas below 2, unclean elections; of a commit nothing",
-        f"{_EXPLAIN}; then read the logs of its partition's leaders (logs/k*.log) around its acknowledgement",
+        "an acknowledged record that is not in the log; a record in the log that was not delivered to a reader; an "
+        "acknowledged commit that is not in the coordinator's log",
+        "acks=1 or 0, min.insync.replicas below 2, unclean elections; for a commit nothing",
+        f"{_EXPLAIN}; then read the logs of the partition's leaders (logs/k*.log) around the acknowledgement",
         {"produce": "lost", "consume": "lost", "commit": "lost"},
         unclean=True,
     ),
@@ -109,8 +108,8 @@ RULES: Mapping[str, Rule] = {
         unclean=True,
     ),
     "order": Rule(
-        "the log against the seq of an idempotent producer, or of a producer with one request in flight; deliveries "
-        "against offsets",
+        "records in the log out of the order of their seq, by an idempotent producer or with one request in flight; "
+        "deliveries out of the order of offsets",
         "without idempotence; a killed producer; unclean elections; after an assignment or a reset",
         f"{_EXPLAIN}; look for retries with more than one request in flight, or a position that went back",
         {"produce": "order", "consume": "order"},
@@ -126,9 +125,9 @@ RULES: Mapping[str, Rule] = {
         optional=("produce",),
     ),
     "misplaced": Rule(
-        "the offset acknowledged is not where the record is",
+        "a record at another offset than the acknowledged offset",
         "nothing",
-        f"{_EXPLAIN}; compare the offset in its acknowledgement with the one in log/",
+        f"{_EXPLAIN}; compare the offset of the acknowledgement with the offset in log/",
         {"produce": "misplaced"},
         covered_by="duplicate",
         optional=("produce",),
@@ -161,7 +160,7 @@ RULES: Mapping[str, Rule] = {
         optional=("produce", "consume"),
     ),
     "beyond": Rule(
-        "a delivery from beyond every high watermark reported",
+        "a delivery of a record beyond every reported high watermark",
         "nothing",
         "a broker returned records that were not committed: read the log of the samples' broker at that time",
         {"consume": "beyond"},
@@ -169,16 +168,16 @@ RULES: Mapping[str, Rule] = {
         optional=("consume",),
     ),
     "co_owned": Rule(
-        "two members of a group read a partition at once",
-        "while faults may keep members from a coordinator",
+        "two members of a group read a partition at the same time",
+        "while faults may cut members off the coordinator",
         "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
         {"consume": "co_owned"},
         unit="assignments",
     ),
     "commit_ahead": Rule(
-        "a group committed what it had not read",
+        "a group committed a position beyond the records that it had read",
         "nothing",
-        "compare the samples' commits with what their group had read: does it commit before it reads?",
+        "compare the samples' commits with the group's deliveries: does the group commit before it reads?",
         {"consume": "commit_ahead"},
         unit="commits",
         if_examined=True,
@@ -186,15 +185,15 @@ RULES: Mapping[str, Rule] = {
     "commit_behind": Rule(
         "a group resumed before its committed position",
         "nothing",
-        "compare `committed` before `assigned` in events.jsonl: was the commit lost with its coordinator?",
+        "compare `committed` before `assigned` in events.jsonl: was the commit lost when the coordinator moved?",
         {"consume": "commit_behind"},
         unit="assignments",
         if_examined=True,
     ),
     "corrupt": Rule(
-        "a value that differs from what was sent",
+        "a value that differs from the sent value",
         "nothing",
-        f"{_EXPLAIN}; compare its bytes in the log of each replica (kafka-dump-log) with what was sent",
+        f"{_EXPLAIN}; compare the bytes in the log of each replica (kafka-dump-log) with the sent value",
         {"log": "corrupt", "consume": "corrupt"},
     ),
     "immediate": Rule(
@@ -209,7 +208,7 @@ RULES: Mapping[str, Rule] = {
     "replica": Rule(
         "replicas that differ after the last heal",
         "nothing",
-        "compare the replicas with kafka-dump-log --deep-iteration: one was not truncated, or lost records",
+        "compare the replicas with kafka-dump-log --deep-iteration: a replica was not truncated, or lost records",
         {"replicas": "differing"},
         unit="replicas",
     ),

@@ -1,9 +1,8 @@
 """Checks that each fault took hold (``witness/<fault>``) and that workload traffic met it (``exposure/<fault>``).
 
-Witness: the executor measures each fault while it is in force. A fault needs at least one witness that observed
-something and none that failed; a fault that was never injected, or not healed, has no witness. In a rehearsal nothing
-is injected, so every witness must report that the fault is absent. A witness that reports a fault there is useless as
-proof.
+Witness: the executor measures each fault while it is in force. A fault needs at least one witness that observed the
+fault, and none that failed. In a rehearsal nothing is injected, so every witness must report that the fault is absent;
+a witness that reports a fault in a rehearsal proves nothing.
 
 Exposure: a fault that met no traffic proves nothing. The traffic that counts depends on the fault's target (``met_by``
 in the timeline):
@@ -15,10 +14,10 @@ brokers              bytes that clients sent to them between inject and heal
 client links         bytes that clients sent over them between inject and heal
 replication links    records produced, in the fault's window, to partitions whose followers fetch over them
 controller links     nothing: their traffic can't be counted from outside, so exposure is never proven
-clients              their own records and commits intended in the fault's window
-topics               produce records of these topics intended in the fault's window; commits, if groups' offsets are
-                     kept in one of them (``__consumer_offsets``, ``__share_group_state``)
-requests             requests that the wire proxy changed, by its own count, which the witnesses carry
+clients              records and commits of these clients intended in the fault's window
+topics               records produced to these topics in the fault's window; commits, if a topic is
+                     ``__consumer_offsets`` or ``__share_group_state``
+requests             requests that the wire proxy changed, by the count in the witness reports
 ===================  ============================================================================================
 
 A fault that ends all traffic to its targets (``severs`` in the timeline) is exposed by the traffic to them in the 3 s
@@ -112,7 +111,7 @@ def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
 
 
 def passages(evidence: Evidence) -> list[Passage]:
-    """Return which bytes to count for which fault; only for faults with exposure in bytes."""
+    """Return the proxies and times whose bytes count as exposure, for each fault with exposure in bytes."""
     result = []
     for step in evidence.steps:
         fault = step["id"]
@@ -126,7 +125,7 @@ def passages(evidence: Evidence) -> list[Passage]:
             continue
         start_us, end_us = window.start_us, window.end_us + SAMPLING_US
         if step["severs"]:
-            # the last sample that counts is taken just after inject; the bytes that it adds were sent before
+            # the last sample that counts is taken just after inject, for bytes that were sent before inject
             start_us, end_us = window.start_us - BEFORE_US - SAMPLING_US, window.start_us + SAMPLING_US
         result.append(Passage(fault, proxies, start_us, end_us))
     return result
@@ -180,7 +179,7 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
     if step["met_by"] == "requests":
         reports = [line["witness"] for line in evidence.journal if line["fault"] == fault and line.get("witness")]
         if evidence.run.get("rehearse"):
-            return _Traffic(1, "rehearsal", len(reports), "nothing was injected, so there was nothing to meet")
+            return _Traffic(1, "rehearsal", len(reports), "nothing was injected, so no request had to meet the fault")
         changed = max((int(report["observed"]) for report in reports if report["unit"] == "requests"), default=0)
         advice = "give the rule an API, a topic and a client that the workloads use, and a longer duration"
         return _Traffic(changed, "requests", len(reports), "changed by its rule", advice)
@@ -200,7 +199,7 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
     if any(link.startswith("replication_") for link in links):
         records = facts.produced_in(f"fault/{fault}", crossing_of(evidence, fault))
         return _Traffic(records, "records", records, f"produced to partitions replicated over {_some(links)}")
-    advice = "read its witness instead: traffic over controller links can't be counted from outside"
+    advice = "read the fault's witness instead: traffic over controller links can't be counted from outside"
     return _Traffic(0, "bytes", 0, f"counted over {_some(links)}", advice)
 
 

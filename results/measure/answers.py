@@ -1,6 +1,4 @@
-"""Conversion of the rows of Spark jobs to the ``Facts`` of a run, and the search for recovery. Pure.
-
-Spark appears here only through the column names of its rows. Every function takes rows as sequences with ``row[name]``.
+"""Conversion of the rows of Spark jobs to the ``Facts`` of a run, and the search for recovery. Without Spark.
 
 **Recovery.** A client is calm while all its records succeed, at most a factor slower than in the ``steady`` phase.
 ``recovery.py`` counts records in slots of time. From these counts ``where_to_look`` derives the slots in which a calm
@@ -8,7 +6,7 @@ period may begin and those in which it must begin. If they differ, a second job 
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from operator import itemgetter
@@ -18,18 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from aftershock.results.checks.obligations.stalls import SECOND_US
-from aftershock.results.evidence.phases import RUN
+from aftershock.results.evidence.phases import RUN, Interval
 from aftershock.results.measure.facts import (
     MAX,
     Distribution,
     FailureSpan,
     Finding,
-    Host,
     LongestGap,
     MeasurementRequest,
     Outage,
     Perf,
-    RackFlow,
     Recovered,
     RecoveryCriterion,
     SlowRecord,
@@ -55,12 +51,6 @@ def by_run(rows: Iterable[Any]) -> Answers:
     for row in rows:
         grouped[row["run"]].append(row)
     return grouped
-
-
-def distribution(row: Any, queried: Sequence[float], qs: Collection[float]) -> Distribution:
-    """Read a row of ``latency.quantiles`` that has the quantiles ``queried``, and keep the quantiles in ``qs``."""
-    at = {q: row[f"q{index}"] for index, q in enumerate(queried) if q in qs}
-    return Distribution(row["n"], row["censored"], row["slowest_us"], at, row["mean_us"])
 
 
 def banded(
@@ -92,39 +82,22 @@ def binomial_quantiles(p: Shares, n: int, q: Shares) -> Longs:
     return exact
 
 
-def rack_flows(flows: Iterable[RackFlow]) -> tuple[RackFlow, ...]:
-    """Return the traffic between racks, sorted by names."""
-
-    def name(flow: RackFlow) -> tuple[str, ...]:
-        return flow.op, flow.client, flow.window, flow.client_rack or "", flow.broker_rack or ""
-
-    return tuple(sorted(flows, key=name))
-
-
 def slowest(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[SlowRecord, ...]]:
-    """Return the slowest records by op and client, the slowest first."""
+    """Return the slowest records by operation and client, in descending order of latency."""
     slowest: dict[tuple[str, str], list[SlowRecord]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["op"], row["client"], row["place"])):
         slowest[row["op"], row["client"]].append(SlowRecord(*[row[field.name] for field in fields(SlowRecord)]))
     return {key: tuple(records) for key, records in slowest.items()}
 
 
-def host(row: Any) -> Host:
-    """Return the host's punctuality and load."""
-    return Host(*[row[field.name] for field in fields(Host)])
-
-
-_BACKWARDS_METRICS = ("produce.service", "consume.latency", "commit.service")
-"""One metric of each kind of row: a negative value shows that the clock went backwards."""
-
-
 def backwards(histograms: Mapping[Key, Histogram], scene: Scene) -> int:
-    """Return the number of records and phases in which the clock went backwards."""
+    """Return the number of records and phases during which the clock went backwards."""
+    metrics = ("produce.service", "consume.latency", "commit.service")  # one metric for each kind of row
     phases = sum(phase.end_us < phase.start_us for phase in scene.evidence.phases)
     return phases + sum(
         histogram.backwards
         for (metric, _, window), histogram in histograms.items()
-        if window in ("warmup", RUN) and metric in _BACKWARDS_METRICS
+        if window in ("warmup", RUN) and metric in metrics
     )
 
 
@@ -133,8 +106,8 @@ def longest(
 ) -> dict[Key, LongestGap]:
     """Return the longest gap of each client and window from rows of ``recovery.success_stretches``.
 
-    A gap shorter than a slot counts as a slot. If records were due and none succeeded, the gap is the window. The ends
-    of a window count as successes; a segment without a success is part of one gap.
+    A gap shorter than a slot counts as a slot. If records were due and none succeeded, the gap is the window. The start
+    and the end of a window count as successes; a segment without a success lies within a gap.
     """
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
     silent = {key: LongestGap(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
@@ -158,7 +131,6 @@ def longest(
 
 
 def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
-    """Return the findings of the integrity rules by rule, side and client."""
     by_key = {}
     for row in rows:
         samples = tuple((record["producer_id"], record["seq"]) for record in row["samples"] or ())
@@ -168,15 +140,14 @@ def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
 
 
 def stalls(rows: Iterable[Any]) -> tuple[Stall, ...]:
-    """Return the stalls in order of side, client, partition and time."""
-    all_stalls = [Stall(*[row[name] for name in ("side", "client", "partition", "start_us", "end_us")]) for row in rows]
+    """Return the stalls by side, client, partition (first None, the whole side) and time."""
+    all_stalls = [Stall(*[row[field.name] for field in fields(Stall)]) for row in rows]
     return tuple(
         sorted(all_stalls, key=lambda stall: (stall.side, stall.client, _order(stall.partition), stall.start_us))
     )
 
 
 def _order(partition: int | None) -> int:
-    """Return a sort key: the whole side (None) comes before its partitions."""
     return -1 if partition is None else partition
 
 
@@ -221,29 +192,17 @@ def perf(histograms: Mapping[Key, Histogram], stretches: Iterable[Any], scene: S
         if (metric, window) == (PERF_METRIC, RUN) and service.valued:
             n, seconds = service.valued, max(last_us[client] - scene.judged_from_us, 1) / 1e6
             megabytes = histograms["produce.latency", client, RUN].bytes / 2**20
-            took_us = [
-                service.mean_us,
-                service.slowest_us,
-                *(service.at_rank(min(n, int(q * n) + 1)) for q in PERF_QS),
-            ]
+            quantiles_us = [service.at_rank(min(n, int(q * n) + 1)) for q in PERF_QS]
+            took_us = [service.mean_us, service.slowest_us, *quantiles_us]
             figures[client] = Perf(n, seconds, n / seconds, megabytes / seconds, *((us or 0) / 1e3 for us in took_us))
     return figures
 
 
-SLOT_US = 100_000
-Counts: TypeAlias = npt.NDArray[np.int64]
-
-
 def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCriterion]:
-    """Return the default criterion of every fault that began, and the criteria of the SLOs."""
-    begun = [step["id"] for step in scene.evidence.steps if scene.inject_us(step["id"]) is not None]
-    requested = [criterion for criterion in request.recoveries if criterion.fault in begun]
-    return list(dict.fromkeys([*map(RecoveryCriterion, begun), *requested]))
-
-
-def is_default(criterion: RecoveryCriterion) -> bool:
-    """Return True for the criterion that applies unless an SLO defines another."""
-    return criterion == RecoveryCriterion(criterion.fault)
+    """Return the default criterion of every fault that began, and the criteria that the SLOs request."""
+    started = [step["id"] for step in scene.evidence.steps if scene.inject_us(step["id"]) is not None]
+    requested = [criterion for criterion in request.recoveries if criterion.fault in started]
+    return list(dict.fromkeys([*map(RecoveryCriterion, started), *requested]))
 
 
 @dataclass(frozen=True)
@@ -262,15 +221,15 @@ class Pace:
         """``client end_us limit_us num den``, as in the tables for Spark."""
         return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
 
-    def allowed(self, n: "Counts") -> "Counts":
-        """Return how many of n records may be slow: nearest-rank quantile <= limit if ceil(q n) are within it."""
-        slow: Counts = n * (self.q.denominator - self.q.numerator) // self.q.denominator
+    def allowed(self, n: Longs) -> Longs:
+        """Return how many of n records may be slow: by nearest rank ceil(q n) records must be within the limit."""
+        slow: Longs = n * (self.q.denominator - self.q.numerator) // self.q.denominator
         return slow
 
 
 @dataclass(frozen=True)
 class RecoverySearch:
-    """A search for the recovery of one client by one criterion. ``at_us`` is the injection."""
+    """A search for the recovery of a client by one criterion, after the injection at ``at_us``."""
 
     criterion: RecoveryCriterion
     pace: Pace
@@ -299,43 +258,39 @@ def recovery_searches(
     return searches
 
 
-@dataclass(frozen=True)
-class Look:
-    """A time to examine record by record: calm begins at ``look_us`` or later, before ``until_us``."""
-
-    look_us: int
-    until_us: int
-
-
 @dataclass(frozen=True, eq=False)
 class Slots:
     """Counts at a pace (``recovery.pace_slots``), a row per slot and segment; segment -1 is outside all segments."""
 
-    segment: Counts
-    slot: Counts
-    n: Counts
-    failed: Counts
-    slow: Counts
+    segment: Longs
+    slot: Longs
+    n: Longs
+    failed: Longs
+    slow: Longs
 
 
-def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Look]:
-    """Return the slots in which a calm period may begin, up to the first slot in which it must; near slots are joined.
+def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]:
+    """Return the intervals of slots in which a calm period may begin, up to the first slot in which it must.
 
     ::
 
-        slot             |=====|                 the stretch begins with a record of the slot
-        surely in it           |---------|       records of the slots that lie wholly in any such stretch
-        perhaps in it    |--------------------|  records of the slots that one may reach into
+        slot       |=====|                 the calm period begins with a record of this slot
+        surely           |---------|       records of the slots that lie completely in every such period
+        perhaps    |--------------------|  records of the slots that such a period may contain in part
 
-    Calm may begin in a slot if none of the records surely in the stretch failed, and the slow ones among them are few
-    enough for all records perhaps in it. It must begin there if none of the records perhaps in it failed, and the slow
-    ones among them are few enough for those surely in it. ``slots`` is None if the client has no records.
+    A calm period may begin in a slot if no record of ``surely`` failed, and its slow records are few enough for the
+    size of ``perhaps``. It must begin in a slot if no record of ``perhaps`` failed, and its slow records are few enough
+    for the size of ``surely``. ``slots`` is None if the client has no records.
     """
     if slots is None:
         return []
     slot_us, pace = slot_us_of(search.pace.for_us), search.pace
     first = slots.slot.min()
-    sums = {name: _cumulative(getattr(slots, name), slots.slot - first) for name in ("n", "failed", "slow")}
+    sums = {}
+    for name in ("n", "failed", "slow"):
+        counts = np.zeros(slots.slot.max() - first + 2, dtype=np.int64)
+        np.add.at(counts, slots.slot - first + 1, getattr(slots, name))
+        sums[name] = np.cumsum(counts)  # before each slot, and before the end
     at = np.flatnonzero(np.diff(sums["n"]))
     surely = {name: _within(running, at + 1, at + pace.for_us // slot_us) for name, running in sums.items()}
     perhaps = {name: _within(running, at, at + 2 + (pace.for_us - 2) // slot_us) for name, running in sums.items()}
@@ -347,32 +302,25 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Look]:
     must &= start_us + slot_us + pace.for_us <= pace.end_us
     begins_us = start_us[may & (start_us <= min(start_us[must], default=pace.end_us))]
     groups = np.split(begins_us, np.flatnonzero(np.diff(begins_us) > pace.for_us) + 1)
-    return [Look(max(int(group[0]), search.at_us), int(group[-1]) + slot_us) for group in groups if len(group)]
+    return [(max(int(group[0]), search.at_us), int(group[-1]) + slot_us) for group in groups if len(group)]
 
 
 def slot_us_of(for_us: int) -> int:
     """Return the slot length: a tenth of a second, or a quarter of the calm period if that is shorter."""
-    return max(1, min(SLOT_US, for_us // 4))
+    return max(1, min(100_000, for_us // 4))
 
 
-def _cumulative(counted: Counts, at: Counts) -> Counts:
-    """Return the counts before each slot, and before the end."""
-    counts = np.zeros(at.max() + 2, dtype=np.int64)
-    np.add.at(counts, at + 1, counted)
-    return np.cumsum(counts)
-
-
-def _within(running: Counts, start: Counts, end: Counts) -> Counts:
+def _within(running: Longs, start: Longs, end: Longs) -> Longs:
     last = len(running) - 1
-    counts: Counts = running[np.minimum(end, last)] - running[np.minimum(start, last)]
+    counts: Longs = running[np.minimum(end, last)] - running[np.minimum(start, last)]
     return counts
 
 
 def recovered(
     results: Iterable[tuple[RecoverySearch, int | None]], slots: Mapping[Pace, Slots], scene: Scene
 ) -> dict[tuple[RecoveryCriterion, str], Recovered]:
-    """Return the recoveries of one run by criterion and client, with the records and the time examined."""
-    # An injection is the edge of a segment; a record outside all segments was before all of them.
+    """Return the recoveries of a run by criterion and client, with the number of records and the time examined."""
+    # an injection is the edge of a segment; a record outside all segments precedes them
     starts_us = np.array([*(start for start, _ in scene.segments.spans), -1])
     recoveries = {}
     for search, recovered_us in results:

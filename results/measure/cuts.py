@@ -1,12 +1,11 @@
 """Cuts: windows that an SLO divides by subject (``for each partition``), by time slots, or both.
 
-Rules: figures are exact, from the records. No record is dropped: a row without its subject counts as ``unknown``. A
-record belongs to the part of the window around its intended time, a success of ``.gap`` to the part in which it
-happened. The first half builds the queries, the second half converts their rows to slices, without Spark.
+Figures are exact. A record of unknown subject counts as ``unknown``. A record belongs to the part of the window that
+contains its intended time; a success that ends a gap belongs to the part in which it happened.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.evidence.phases import Interval, merged
-from aftershock.results.measure.answers import distribution
 from aftershock.results.measure.facts import MAX, Cut, Distribution, Slice
 from aftershock.results.measure.latency import excused
 from aftershock.results.measure.recovery import GAP_SLOT_US, longest
@@ -29,7 +27,7 @@ SLICE = ("run", "cut", "client", "subject", "part")
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a cut's window: all of it, one block, or one slot; only a slot has a ``start_us``."""
+    """Part of a cut's window: the whole window, a block, or a slot; only a slot has a ``start_us``."""
 
     spans: tuple[Interval, ...]
     start_us: int | None = None
@@ -37,26 +35,21 @@ class Part:
 
 
 def parts_of(cut: Cut, scene: Scene) -> list[Part]:
-    """Return the parts in order of block and time; an incomplete slot is left out."""
-    window = scene.windows.get(cut.window, ())
+    """Return the parts in order of block and time, without incomplete slots."""
+    window, every_us, parts = scene.windows.get(cut.window, ()), cut.every_us, []
     blocks = scene.blocks if cut.each == "block" else {None: window}
-    named = [
-        (name, merged([(max(a[0], b[0]), min(a[1], b[1])) for a in window for b in spans]))
-        for name, spans in blocks.items()
-    ]
-    if cut.every_us is None:
-        return [Part(spans, block=name) for name, spans in named if spans]
-    every_us = cut.every_us
-    return [
-        Part(((start, start + every_us),), start, name)
-        for name, spans in named
-        for first, last in spans
-        for start in range(first, last - every_us + 1, every_us)
-    ]
+    for name, block in blocks.items():
+        spans = merged([(max(a[0], b[0]), min(a[1], b[1])) for a in window for b in block])
+        if every_us is None:
+            parts += [Part(spans, block=name)] if spans else []
+            continue
+        starts = [start for first, last in spans for start in range(first, last - every_us + 1, every_us)]
+        parts += [Part(((start, start + every_us),), start, name) for start in starts]
+    return parts
 
 
 def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Yield rows of ``CUTS`` for each run: either the cuts of gaps or the cuts of latencies."""
+    """Yield the rows of ``CUTS`` for all runs: the cuts either of gaps or of latencies."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)
@@ -65,7 +58,7 @@ def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tu
 
 
 def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
-    """Yield rows of ``PARTS``: every slot of one second with the parts that overlap it."""
+    """Yield the rows of ``PARTS``: every slot of one second with the parts that overlap it."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             for index, part in enumerate(parts_of(cut, scenes[run])):
@@ -76,23 +69,13 @@ def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Ite
 
 def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
     """Return ``run cut client subject part latency_us n``: the histogram of every slice."""
-    of_cuts = samples.where("owed").join(F.broadcast(cut_table), ["run", "op"])
+    of_cuts = samples.where("due").join(F.broadcast(cut_table), ["run", "op"])
     placed = _placed(with_segment(of_cuts, "intended_us", dims), "intended_us", parts, "inner")
-    took = F.when(
-        ok(), F.col("done_us") - F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
-    )
-    took = F.when(F.col("metric") == "lateness", F.col("sent_us") - F.col("intended_us")).otherwise(took)
-    metric = F.concat_ws(".", "op", "metric")
-    rows = placed.select(
-        "run",
-        "cut",
-        "segment",
-        "part",
-        metric.alias("metric"),
-        client().alias("client"),
-        _subject(),
-        took.alias("latency_us"),
-    )
+    since_us = F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
+    took = F.when(F.col("metric") == "lateness", F.col("sent_us") - F.col("intended_us"))
+    took = took.otherwise(F.when(ok(), F.col("done_us") - since_us))
+    columns = (F.concat_ws(".", "op", "metric").alias("metric"), client().alias("client"), took.alias("latency_us"))
+    rows = placed.select("run", "cut", "segment", "part", _subject(), *columns)
     hist = rows.groupBy("metric", "segment", *SLICE, "latency_us").agg(F.count("*").alias("n"))
     return excused(hist, dims, "metric", "client").groupBy(*SLICE, "latency_us").agg(F.sum("n").alias("n"))
 
@@ -100,7 +83,7 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
     """Return ``run cut client subject part start_us n longest_us``: every interval of every slice with a success.
 
-    A subject without successes in the window has a row with ``part`` null, so that its silence can be reported.
+    A subject that has successes outside the window only has a row with ``part`` null, so that its gap is reported.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")
@@ -114,15 +97,17 @@ def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFram
 
 
 def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame:
-    """Add the ``part`` around column ``time``, with its ``block`` and interval, to the ``rows`` of cuts."""
+    """Add the ``part`` that contains column ``time``, with its ``block`` and interval, to the ``rows`` of cuts."""
     renamed = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
     within = (F.col(time) >= F.col("start_us")) & (F.col(time) < F.col("end_us"))
-    here = (F.col("run") == F.col("part_run")) & (F.col("cut") == F.col("part_cut")) & (slot_of(time) == F.col("slot"))
-    return rows.join(F.broadcast(renamed), here & within, how)
+    same_slot = (
+        (F.col("run") == F.col("part_run")) & (F.col("cut") == F.col("part_cut")) & (slot_of(time) == F.col("slot"))
+    )
+    return rows.join(F.broadcast(renamed), same_slot & within, how)
 
 
 def _subject() -> Column:
-    """Return the subject of a row in the words of the verdict."""
+    """Return the subject of a row as it appears in the verdict."""
     place = F.concat("topic", F.lit("/"), "partition")
     by = {
         "rack": F.concat(F.lit("rack="), "broker_rack"),
@@ -139,15 +124,11 @@ def _subject() -> Column:
 
 
 Distributions = dict[str, dict[tuple[str, int], Distribution]]
-"""By client, then by subject and number of the part."""
+"""Distributions by client, then by (subject, number of the part)."""
 
 
 def sliced(
-    cuts: Sequence[Cut],
-    rows: Mapping[str, Sequence[Any]],
-    scene: Scene,
-    queried: Sequence[float],
-    qs: Collection[float],
+    cuts: Sequence[Cut], rows: Mapping[str, Sequence[Any]], scene: Scene, queried: Sequence[float], qs: set[float]
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
     """Return all slices of a run by cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
 
@@ -162,26 +143,26 @@ def sliced(
             by_client = defaultdict(dict)
             for row in rows["latencies"]:
                 if row["cut"] == number:
-                    by_client[row["client"]][row["subject"], row["part"]] = distribution(row, queried, qs)
+                    at = {q: row[f"q{index}"] for index, q in enumerate(queried) if q in qs}
+                    values = Distribution(row["n"], row["censored"], row["slowest_us"], at, row["mean_us"])
+                    by_client[row["client"]][row["subject"], row["part"]] = values
         for key, of_client in sorted(by_client.items()):
             slices[cut, key] = tuple(
-                Slice(parts[part].block or subject, parts[part].start_us, seen)
-                for (subject, part), seen in sorted(of_client.items())
+                Slice(parts[part].block or subject, parts[part].start_us, values)
+                for (subject, part), values in sorted(of_client.items())
             )
     return slices
 
 
-def _gaps(cut: Cut, rows: Iterable[Any], scene: Scene, parts: Sequence[Part], qs: Collection[float]) -> Distributions:
-    """Return the longest gap of every slice; without a success it is the slice's own length."""
+def _gaps(cut: Cut, rows: Iterable[Any], scene: Scene, parts: Sequence[Part], qs: set[float]) -> Distributions:
+    """Return the longest gap of every slice; in a slice without a success the gap has the slice's length."""
     by_client: dict[str, dict[str, dict[tuple[int, int], Any]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         by_client[row["client"]][row["subject"]][row["part"], row["start_us"]] = row
     if cut.each in (None, "block"):
-        op = cut.metric.split(".")[0]
-        topic = {"produce": "produces_to", "consume": "consumes_from", "commit": "commits_to"}[op]
-        for client in scene.evidence.clients:
-            if getattr(client, topic):
-                by_client[client.key].setdefault("", {})
+        for owner in scene.evidence.clients:
+            if cut.metric.split(".")[0] in owner.topics:
+                by_client[owner.key].setdefault("", {})
     gaps: Distributions = {}
     for key, subjects in by_client.items():
         gaps[key] = {}

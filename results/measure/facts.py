@@ -1,9 +1,7 @@
-"""Measurements of a run as plain values, and the measurements that its SLOs request.
+"""Measurements of a run as plain values (``Facts``), and the measurements that its SLOs request.
 
-``Facts`` is everything that the checks and the report get from the records. Every value here is a measurement, not a
-judgement; times are microseconds; clients are named ``workload/arm``. A measurement without observations is empty; it
-never raises an exception. ``MeasurementRequest`` lists what the SLOs need besides the standing measurements: quantiles,
-cuts through a selection, and recovery criteria.
+Values here are measurements, not judgements; times are microseconds; clients are named ``workload/arm``. A measurement
+without observations is empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +15,9 @@ Each = Literal["rack", "partition", "broker", "producer", "epoch", "block"]
 class Cut:
     """A metric in a window, divided by subject, by time, or both.
 
-    ``metric``: a latency such as ``produce.latency`` (for ``.success`` its distribution is used), ``.gap``,
-    ``consume.lag``, ``consume.freshness``. ``every_us``: slots of this length from the start of each of the window's
-    intervals; an incomplete last slot is left out. Division by rack uses the broker's rack.
+    ``metric``: a latency such as ``produce.latency`` or ``produce.success``, or a gap such as ``produce.gap``.
+    ``every_us``: length of the slots, which begin at the start of each interval of the window; an incomplete last slot
+    is omitted. Division by rack uses the broker's rack.
     """
 
     metric: str
@@ -37,13 +35,15 @@ class RecoveryCriterion:
     factor: float = 2
     for_us: int = 2_000_000
 
+    @property
+    def is_default(self) -> bool:
+        """True for the criterion that applies unless an SLO defines another."""
+        return self == RecoveryCriterion(self.fault)
+
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """All measurements that a run's SLOs request.
-
-    ``confidences``: confidence levels of the bands around each quantile in ``qs``.
-    """
+    """All measurements that a run's SLOs request; ``confidences`` are those of the bands of each quantile in ``qs``."""
 
     qs: tuple[float, ...] = ()
     confidences: tuple[float, ...] = (0.95,)
@@ -57,10 +57,10 @@ Band = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Distribution:
-    """Latencies of one metric, client and window. ``at`` maps quantiles (1.0: max) to a value, None where censored.
+    """Latencies of one metric, client and window. ``at`` maps quantiles (1.0: max) to values, None if censored.
 
-    ``mean_us`` is the mean of the values that are not censored. ``bands`` maps (quantile, confidence) to the two sample
-    values between which the quantile lies with that confidence; None is an unknown end.
+    ``mean_us`` does not include censored values. ``bands`` maps (quantile, confidence) to the two sample values between
+    which the quantile lies with that confidence; None is an unknown end.
     """
 
     n: int = 0
@@ -73,20 +73,19 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a selection: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all of it.
+    """Part of a selection: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for the whole.
 
-    ``start_us`` is the start of its slot, None without slots. ``seen`` holds values of the metric: latencies, the
-    longest gap (``slowest_us``), or records of lag.
+    ``start_us`` is the start of the slot, None without slots. ``values`` are latencies, or a gap (``slowest_us``).
     """
 
     subject: str
     start_us: int | None
-    seen: Distribution
+    values: Distribution
 
 
 @dataclass(frozen=True)
 class LongestGap:
-    """The longest time without a success, and ``n`` successes; None if nothing was due or the window is empty."""
+    """Longest time without a success, and ``n`` successes; None if no record was due or the window is empty."""
 
     n: int = 0
     longest_us: int | None = None
@@ -94,7 +93,7 @@ class LongestGap:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Time from the injection to the first calm period, None if none came within the ``observed_us`` examined."""
+    """Time from the injection to the first calm period, None without a calm period in the ``observed_us`` examined."""
 
     n: int
     recovered_us: int | None
@@ -103,7 +102,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Finding:
-    """Number of records that an integrity rule examined, and that violate it, for one client."""
+    """Number of records of a client that an integrity rule examined, and of records that violate (broke) the rule."""
 
     rule: str
     side: str
@@ -133,7 +132,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """One bin of the plot: latencies of the records intended in it; the rack is None if unknown."""
+    """Bin of a plot: latencies of the records intended in a span of time; the rack is None if unknown."""
 
     metric: str
     client: str
@@ -159,7 +158,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class FailureSpan:
-    """``n`` records that failed: intended and abandoned between these two times, to the second."""
+    """``n`` failed records: intended and given up between ``start_us`` and ``end_us``, rounded to seconds."""
 
     start_us: int
     end_us: int
@@ -187,7 +186,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class RackFlow:
-    """Traffic between a client's rack and a broker's rack in a window; a rack is None if unknown."""
+    """Traffic between a client's rack and a broker's rack in a window; an unknown rack is None."""
 
     op: str
     client: str
@@ -202,10 +201,7 @@ class RackFlow:
 
 @dataclass(frozen=True)
 class SlowRecord:
-    """One of a client's slowest records or commits, or a failed one.
-
-    ``done_us`` is None for a record that was never acknowledged or delivered.
-    """
+    """A failed or slow record or commit; ``done_us`` is None without acknowledgement or delivery."""
 
     producer_id: int | None
     seq: int | None
@@ -240,7 +236,7 @@ class Perf:
 
 @dataclass(frozen=True)
 class Facts:
-    """All measurements of a run. The accessors return an empty measurement where nothing was observed.
+    """All measurements of a run. The methods return an empty measurement if nothing was observed.
 
     =============================================  ==========================================================
     ``distributions``, ``longest``, ``spectra``    by (metric, client, window)
@@ -256,8 +252,8 @@ class Facts:
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
 
-    ``spectra`` are points (quantile, latency) for a plot on an axis of nines. ``backwards`` counts rows that ended
-    before they were sent or intended, and phases that end before they start; both mean that the clock went backwards.
+    ``spectra`` are points (quantile, latency) of a plot. ``backwards`` counts rows that ended before they were sent or
+    intended, and phases that end before they start: the clock went backwards.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -282,26 +278,22 @@ class Facts:
     backwards: int = 0
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:
-        """Return the latencies of a metric (``produce.latency``), a client and a window (``run``, ``fault/kill-1``)."""
         return self.distributions.get((metric, client, window), Distribution())
 
     def produced_in(self, window: str, partitions: Mapping[str, Sequence[int]]) -> int:
-        """Return the number of records produced to these partitions (by topic) and intended in the window."""
+        """Return the number of records produced to these partitions (by topic) in the window."""
         return sum(
             self.produced.get((window, topic, number), 0) for topic, numbers in partitions.items() for number in numbers
         )
 
     def finding(self, rule: str, side: str, client: str) -> Finding:
-        """Return the finding of an integrity rule for a client as producer (``produce``) or reader (``consume``)."""
         return self.findings.get((rule, side, client), Finding(rule, side, client, 0, 0))
 
     def recovered(self, criterion: RecoveryCriterion, client: str) -> Recovered | None:
         """Return a client's recovery by a criterion; None if ``steady`` had too few records for a baseline."""
-        default = criterion == RecoveryCriterion(criterion.fault)
-        return self.calms.get((criterion, client)) or (
-            self.recoveries.get((criterion.fault, client)) if default else None
-        )
+        default = self.recoveries.get((criterion.fault, client)) if criterion.is_default else None
+        return self.calms.get((criterion, client)) or default
 
     def slices(self, cut: Cut, client: str) -> tuple[Slice, ...]:
-        """Return a client's slices of a cut (a metric in a window), ordered by subject and time."""
+        """Return a client's slices of a cut, ordered by subject and time."""
         return self.cuts.get((cut, client), ())

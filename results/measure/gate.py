@@ -1,30 +1,24 @@
 """Shortcuts for large runs: the fingerprint gate, the ledger of suspect records, and coarse time filters.
 
-This file exists only for speed, for runs of tens of millions of rows. Without it (``exhaustive``) every measurement is
-the same, only slower. The rest of ``measure`` uses it through four names: ``open_gate`` returns the ``Gate`` of all
-runs, ``cleared`` filters rows by it, and ``intended_within`` and ``pending_within`` restrict a query to a few seconds.
+Without this file (``exhaustive``) every measurement is the same, but slower.
 
 **Gate.** A block is 2,048 consecutive records of one producer. Each source of rows (the producer, the log, each
 reader's deliveries) gives a fingerprint of the block: a count and the xor of a 64-bit hash of every record and its
 offset; of the producer's rows only acknowledged records count. A block is **clean** if its sequence numbers have no gap
-and all sources that should have it give the same fingerprint. Then each acknowledged record is in the log exactly once,
-at the place that the producer reported, and was delivered once to each reader, from that place; records that failed or
-are in doubt are nowhere. Two different blocks with equal fingerprints need equal counts and equal xors of 64-bit
-hashes.
+and all sources that should have the block give the same fingerprint. Then each acknowledged record is in the log
+exactly once, at the place that the producer reported, and was delivered once to each reader, from that place; failed
+records and records in doubt were not written. Rows without ids, rows of unknown producers and deliveries to unexpected
+readers are never clean.
 
 Figures: 10 million records take 2.0 s instead of 12.6 s by a join. Blocks are small because a fault leaves a few
-records in doubt at a time: with blocks of 65,536, 200 of 130,000 records put all of them in doubt, and counting
+records in doubt at a time: blocks of 65,536 made all blocks of a run suspect for 200 of 130,000 records, and counting
 latencies took 2.7 times as long.
 
-Rows without ids, rows of unknown producers and deliveries to unexpected readers are never clean. With ``exhaustive`` no
-block counts as clean.
+**Ledger.** One row per record of the blocks that are not clean. A record is (run, producer_id, seq); rows of foreign
+producers have null ids and share one ledger row per run. Computing the ledger shuffles only the suspect rows, twice.
 
-**Ledger.** One row per record of the blocks that are not clean, with everything known about that record. Exact. A
-record is (run, producer_id, seq); rows of foreign producers have null ids and share one ledger row per run. Computing
-it shuffles only the suspect rows, twice.
-
-**Time filters.** Short filters on the times of records, which Parquet's statistics can use, because rows are stored
-roughly in order of time. They are coarse and may keep too many rows, so the query repeats the exact condition.
+**Time filters.** Short filters on the times of records, for which Parquet's statistics suffice, because rows are stored
+roughly in order of time. The filters are coarse, so a query repeats its exact condition.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +37,7 @@ from aftershock.results.spark.tables import Tables
 
 BLOCK = 2_048
 NO_ID = -1
-"""Block number and producer id of the rows without ids."""
+"""Block number and producer id of rows without ids."""
 HULLS_MAX = 4
 _BLOCK = ("run", "producer_id", "block")
 _UNTAKEN = ("failed", "in_doubt")
@@ -51,7 +45,7 @@ _UNTAKEN = ("failed", "in_doubt")
 
 @dataclass(frozen=True)
 class Gate:
-    """The blocks of all runs (``blocks``) and the ledger of the suspect records, None if every block is clean."""
+    """Blocks of all runs, and the ledger of the suspect records, None if every block is clean."""
 
     blocks: DataFrame
     ledger: DataFrame | None
@@ -65,11 +59,11 @@ def open_gate(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame
 
 
 def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
-    """Return ``run producer_id block clean n told failed in_doubt client topic readers``, a row per observed block.
+    """Return ``run producer_id block clean n acked_offsets failed in_doubt client topic readers``, one row per block.
 
-    ``n`` counts its acknowledged records, ``told`` the records with an offset that the producer knows, ``failed`` and
-    ``in_doubt`` its other records. ``client`` is the block's producer. ``readers`` (array) are the expected readers
-    that got any of its records; they got all records of a clean block. Rows without ids are in block -1 of producer -1.
+    ``n`` counts acknowledged records, ``acked_offsets`` the records whose offset the producer knows. ``client`` is the
+    producer. ``readers`` (array) are the expected readers that got any record of the block; they got all records of a
+    clean block. Rows without ids are in block -1 of producer -1.
     """
     # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
     rows = read.outcomes.withColumns(block_of())
@@ -105,7 +99,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
             (F.min(of_records) == F.max(of_records)).alias("same_records"),
             (F.min(of_places) == F.max(of_places)).alias("same_places"),
             F.min(F.when(~without_offsets, F.col("placed"))).alias("placed"),
-            F.max(F.when(produced, F.col("placed"))).alias("told"),
+            F.max(F.when(produced, F.col("placed"))).alias("acked_offsets"),
             F.min("good").alias("good"),
             *[F.coalesce(F.max(F.when(produced, F.col(name))), F.lit(0)).alias(name) for name in _UNTAKEN],
             F.max(F.when(produced, F.col("long"))).alias("long"),
@@ -125,7 +119,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
     read_by_all = (F.col("reading") == expected) & (F.size("readers") == expected) & (F.col("strange") == 0)
     clean = F.lit(False) if exhaustive else F.col("topic").isNotNull() & same & sent_once & read_by_all
     return compared.select(
-        *(*_BLOCK, F.coalesce(clean, F.lit(False)).alias("clean"), "n", "told", *_UNTAKEN),
+        *(*_BLOCK, F.coalesce(clean, F.lit(False)).alias("clean"), "n", "acked_offsets", *_UNTAKEN),
         *(F.col("owner").alias("client"), "topic", "readers"),
     )
 
@@ -140,7 +134,7 @@ def block_of() -> dict[str, Column]:
 
 
 def _fingerprint(counting: Column) -> list[Column]:
-    """Return the fingerprints of the records and of their places; ``placed`` counts records with a known place."""
+    """Return the fingerprints of the records and of their places; ``placed`` counts records with an offset."""
     record = F.xxhash64("producer_id", "seq")
     place = F.xxhash64(record, "topic", "partition", "offset")
     return [
@@ -163,11 +157,10 @@ _DELIVERED = ("client_rack", "broker_rack", "broker_id", "leader_epoch", "partit
 def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
     """Return the ledger: one row per record of the ``blocks`` that are not clean.
 
-    Columns: ``run producer_id seq``; from its produce row ``client`` (workload/arm, null for a phantom) ``topic
-    partition offset status client_rack intended_us sent_us done_us broker_rack broker_id leader_epoch bytes``;
-    ``logged`` (copies in the log); ``placed`` (array of the places, ``topic partition offset``, at which the log or a
-    consumer has it) and ``places`` (their number); ``deliveries``: array of ``reader first_us n rack first`` in the
-    order of the readers' names, where ``first`` holds columns of the first delivery's row (``_DELIVERED``).
+    Columns: ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a phantom) and ``_SENT``;
+    ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition offset``, at which the
+    log or a consumer has the record) and ``places`` (their number); ``deliveries``: array of ``reader first_us n rack
+    first`` by reader, where ``first`` has columns of the first delivery (``_DELIVERED``).
     """
     # every row about a record: its produce row, its copies in the log, its deliveries
     key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)
@@ -216,7 +209,7 @@ def cleared(rows: DataFrame, blocks: DataFrame) -> DataFrame:
 
 
 def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
-    """Join with a small table: a fault leaves few blocks in doubt, and 40 million records have at most 20,000."""
+    """Join rows with the few suspect blocks; 40 million records have at most 20,000 blocks."""
     of_row, key = block_of(), ["run", "gate_producer", "gate_block"]
     named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
     keys = blocks.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))
@@ -233,17 +226,17 @@ _NEVER_US, _EVER_US = -(1 << 62), 1 << 62
 
 
 def intended_within(spans: Iterable[Span]) -> Column:
-    """Return True for records that may be intended within one of ``spans``, of which there is at least one."""
+    """Return True for records that may be intended within any of ``spans``, which must not be empty."""
     return _in_any(spans, lambda since, until: F.col("intended_us").between(since, until))
 
 
 def pending_within(spans: Iterable[Span]) -> Column:
-    """Return True for records that may be in flight within one of ``spans``, or done by the end of one of them."""
-    intended, done = F.col("intended_us"), F.col("done_us")
+    """Return True for records that may be in flight within a span of ``spans``, or done by its end."""
+    intended_us, done_us = F.col("intended_us"), F.col("done_us")
     return _in_any(
         spans,
         lambda since, until: (
-            done.isNull() | (done > since) & (intended.isNull() | (intended < until) | (done <= until))
+            done_us.isNull() | (done_us > since) & (intended_us.isNull() | (intended_us < until) | (done_us <= until))
         ),
     )
 
@@ -253,7 +246,7 @@ def _in_any(spans: Iterable[Span], within: Callable[[int, int], Column]) -> Colu
 
 
 def hulls(spans: Iterable[Span]) -> list[Interval]:
-    """Return at most ``HULLS_MAX`` intervals that cover all ``spans`` (None: open end); the nearest are joined."""
+    """Return at most ``HULLS_MAX`` intervals that cover all ``spans`` (None: open end), by joining the nearest."""
     ended = [(_NEVER_US if since is None else since, _EVER_US if until is None else until) for since, until in spans]
     joined = [*merged(ended)]
     while len(joined) > HULLS_MAX:

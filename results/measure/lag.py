@@ -1,18 +1,17 @@
 """Consumer lag at the end of every second, and the jobs that need two passes over the samples.
 
-**Lag** is counted by positions, as Kafka does. In one partition a reader lags by the offsets between the highest offset
-delivered to it and the highest acknowledged offset; before its first delivery its position is the first record that it
-must get. The age is the time since the acknowledgement of the oldest record beyond its position. A reader's lag is the
-sum over partitions, its age is the maximum. The result is exact without joining pairs of records, because only the
-highest offsets of each second are needed, and the acknowledgements of seconds that contain an oldest record.
+**Lag** is counted by positions, as in Kafka. In a partition a reader lags by the offsets between the highest offset
+delivered to the reader and the highest acknowledged offset; before the first delivery the position of the reader is the
+first record that it must get. The age is the time since the acknowledgement of the oldest record beyond the position. A
+reader's lag is the sum over partitions, the age is the maximum. Pairs of records need no join: the highest offsets of
+each second suffice, and the acknowledgements of seconds that contain an oldest record.
 
-**Follow-up jobs** first count over the whole run, and read records only in the times that the counts leave open. The
-first result is bounded by the length of the runs.
+**Follow-up jobs** first count over the whole run, then read only the records that the counts can't decide.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from itertools import count, starmap
 
 import numpy as np
@@ -83,10 +82,9 @@ def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Behind:
-    """The lag of a reader in one partition, at the ends ``at_us`` of the seconds in which it was behind.
+    """Lag of a reader in a partition, at the ends ``at_us`` of the seconds in which it was behind.
 
-    Per second: its ``position``, the number of ``records`` beyond it, and the ``second`` in which the oldest of them
-    was acknowledged.
+    ``records`` is the number of records beyond the reader's ``position``; the oldest was acknowledged in ``second``.
     """
 
     reader: str
@@ -98,7 +96,7 @@ class Behind:
 
 
 def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
-    """Yield the lag of each reader and partition of a run from its rows of ``reached``."""
+    """Yield the lag of each reader and partition of a run from the rows of ``reached``."""
     tops: dict[tuple[str | None, Place], list[Reached]] = defaultdict(list)
     names = ("reader", "topic", "partition", "second", "low", "high")
     for client, topic, partition, second, low, high in zip(*(rows[name].to_pylist() for name in names), strict=True):
@@ -107,7 +105,7 @@ def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
         for (client, place), acked in tops.items():
             if client is None and place[0] == reader.consumes_from:
                 delivered = tops.get((reader.key, place), [])
-                late = scene.owed_from_us(reader) > 0
+                late = scene.due_from_us(reader) > 0
                 first = min(low for _, low, _ in (delivered if late and delivered else acked))
                 highs, position = (_highest(offsets, first - 1, seconds_of(scene)) for offsets in (acked, delivered))
                 at = np.flatnonzero(highs > position)
@@ -125,14 +123,14 @@ def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
 
 
 def seconds_of(scene: Scene) -> int:
-    """Return the number of seconds of the load, counting a partial last one; 0 without phases."""
+    """Return the number of seconds of the load, including a partial last second; 0 without phases."""
     return -(-scene.end_us // SECOND_US)
 
 
 def lags(behind: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tuple[Lag, ...]]:
-    """Return every second of every reader of a run.
+    """Return the lag of every second by reader.
 
-    Each ``Behind`` comes with the acknowledgement times of its oldest records (``UNKNOWN_US``: unknown).
+    Each ``Behind`` comes with the acknowledgement times of the oldest records (``UNKNOWN_US``: unknown).
     """
     seconds = seconds_of(scene)
     records, ages_us = ({reader.key: np.zeros(seconds, np.int64) for reader in scene.readers} for _ in range(2))
@@ -175,13 +173,13 @@ def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
 
 @dataclass(frozen=True)
 class FollowUpJobs:
-    """The jobs of two passes over the samples of all runs."""
+    """Jobs of two passes over the samples of all runs."""
 
     dims: Dims
     samples: DataFrame
 
     def stalls_and_failures(self) -> dict[str, Answers]:
-        """Return rows of ``stalls`` and ``failures``. Most runs have no failures and few stalls."""
+        """Return rows of ``stalls`` and ``failures``."""
         waits = stalls.waits(self.samples, self.dims)
         slots = stalls.slots(waits, STALL_US).toArrow()
         silent = list(silences(slots, STALL_US))
@@ -198,7 +196,7 @@ class FollowUpJobs:
     def recoveries(
         self, criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
     ) -> list[dict[tuple[RecoveryCriterion, str], Recovered]]:
-        """Return the recoveries of each run; it takes two jobs for each length of the calm period."""
+        """Return the recoveries of each run by two jobs for each length of the calm period."""
         searches = recovery_searches(self.dims.scenes, criteria, spread)
         results: list[list[tuple[RecoverySearch, int | None]]] = [[] for _ in self.dims.scenes]
         slots: dict[Pace, Slots] = {}
@@ -211,9 +209,8 @@ class FollowUpJobs:
             counted = recovery.pace_slots(self.samples, table, self.dims, slot_us_of(for_us)).toArrow()
             for pace, part in zip(paces, parted(counted, "pace", len(paces)), strict=True):
                 if part.num_rows:
-                    columns = (longs(part[name], null=-1) for name in ("segment", "slot", "n", "failed", "slow"))
-                    slots[pace] = Slots(*columns)
-            # second job: the records in the slots in which the counts leave the answer open
+                    slots[pace] = Slots(*[longs(part[field.name], null=-1) for field in fields(Slots)])
+            # second job: the records in slots whose counts don't decide
             looks = [
                 (number, search, look)
                 for number, search in enumerate(of_length)
@@ -222,12 +219,9 @@ class FollowUpJobs:
             recovered_us: dict[int, int] = {}
             if looks:
                 look_rows = [
-                    (search.pace.run, number, *search.pace.row, search.at_us, *astuple(look))
-                    for number, search, look in looks
+                    (search.pace.run, number, *search.pace.row, search.at_us, *look) for number, search, look in looks
                 ]
-                near = self.samples.where(
-                    intended_within((look.look_us, look.until_us + for_us) for _, _, look in looks)
-                )
+                near = self.samples.where(intended_within((start, end + for_us) for _, _, (start, end) in looks))
                 job = recovery.first_calm(near, self.dims.table(look_rows, recovery.LOOKS), for_us)
                 recovered_us = {row["calm"]: row["recovered_us"] for row in job.collect()}
             for number, search in enumerate(of_length):

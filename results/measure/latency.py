@@ -1,16 +1,16 @@
 """Exact latency histograms: counted by Spark, read by NumPy.
 
 **Rules.** Latency counts from the intended send time, so there is no coordinated omission. A record that failed, is in
-doubt, or was acknowledged and never consumed is censored: null, and slower than any value. Quantiles are nearest-rank,
-an observed value; sketches miss the tail of a fault by 12-100 %. Latency is integer microseconds, so a histogram of
-distinct values is small and loses nothing.
+doubt, or was acknowledged and never consumed is censored: null, and slower than any value. Quantiles are nearest-rank
+(sketches miss the tail of a fault by 12-100 %). Latency is integer microseconds, so a histogram of distinct values is
+small and exact.
 
-**Silver** is the histogram by elementary segment; a window is the sum of its segments. Spark computes the
-histogram once (``silver``). It has one row per distinct latency, which is few enough for NumPy (``Silver``,
-``Histogram``): that takes a second, where four more Spark jobs took a minute.
+**Silver** is the histogram by elementary segment; a window is the sum of its segments. Spark counts one row per
+distinct latency (``silver``), and NumPy derives all figures (``Silver``, ``Histogram``) in a second; Spark jobs for the
+figures took a minute.
 
-**Bins** of a run's plots come from a histogram by bin (``by_bin``, or ``silver`` itself in a short run). Their
-latencies are rounded down by at most half a percent. All bins are read at once: there are thousands of small ones.
+**Bins** of a run's plots come from a histogram by bin (``by_bin``, or ``silver`` itself in a short run), with latencies
+rounded down by at most half a percent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,29 +34,28 @@ from aftershock.results.measure.samples import client, ok, with_segment
 from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, Mask, Scene, firsts, longs, numbered
 
 Many = TypeVar("Many", int, Longs)
-_HALVED = 4  # points per halving of the slower part
 
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Histogram: ``seen[i]`` samples took ``latency_us[i]`` (ascending).
+    """Histogram: ``counts[i]`` samples took ``latency_us[i]`` (ascending); ``censored`` samples have no latency.
 
-    ``censored`` further samples have neither a latency nor ``bytes``.
+    ``bytes`` is the size of the samples with a latency.
     """
 
     latency_us: Longs
-    seen: Longs
+    counts: Longs
     censored: int
     bytes: int
 
     @cached_property
     def _upto(self) -> Longs:
         """Number of samples that took no longer than each value."""
-        return np.cumsum(self.seen)
+        return np.cumsum(self.counts)
 
     @cached_property
     def valued(self) -> int:
-        return int(self.seen.sum())
+        return int(self.counts.sum())
 
     @property
     def n(self) -> int:
@@ -68,12 +67,12 @@ class Histogram:
 
     @property
     def mean_us(self) -> float | None:
-        return int(self.latency_us @ self.seen) / self.valued if self.valued else None
+        return int(self.latency_us @ self.counts) / self.valued if self.valued else None
 
     @property
     def backwards(self) -> int:
         """Number of negative values."""
-        return int(self.seen[self.latency_us < 0].sum())
+        return int(self.counts[self.latency_us < 0].sum())
 
     def at_rank(self, rank: int) -> int | None:
         """Return the value at this rank, from 1; None for a censored sample or a rank that does not exist."""
@@ -90,26 +89,25 @@ class Histogram:
     def points(self) -> tuple[tuple[float, int | None], ...]:
         """Return points ``(share, latency_us)`` of a plot: that share of samples took no longer.
 
-        The slower part is halved again and again, with four points per halving.
-
-        The slowest value is always included, and so is the end of the censored samples.
+        The share of slower samples halves between every fourth point. The last points are the slowest value and, if
+        there are censored samples, (1.0, None).
         """
-        chosen = self._halvings(self._upto) > self._halvings(self._upto - self.seen)
+
+        def quarter_halvings(upto: Longs) -> npt.NDArray[np.float64]:
+            halvings: npt.NDArray[np.float64] = np.floor(4 * np.log2(self.n / np.maximum(self.n - upto, 0.5)))
+            return halvings
+
+        chosen = quarter_halvings(self._upto) > quarter_halvings(self._upto - self.counts)
         chosen[-1:] = True
         upto, latency_us = self._upto[chosen].tolist(), self.latency_us[chosen].tolist()
         end: list[tuple[float, int | None]] = [(1.0, None)] if self.censored else []
         return (*((count / self.n, value) for count, value in zip(upto, latency_us, strict=True)), *end)
 
-    def _halvings(self, upto: Longs) -> npt.NDArray[np.float64]:
-        """Return how often the slower part has halved, in quarters; without a slower part the greatest number."""
-        halved: npt.NDArray[np.float64] = np.floor(_HALVED * np.log2(self.n / np.maximum(self.n - upto, 0.5)))
-        return halved
-
 
 def rank_of(q: float, n: Many) -> Many:
-    """Return the rank of a quantile among ``n``, from 1, in integers: in floats 0.07 * 100 is more than 7."""
-    part, whole = _ratio(q)
-    return -(-n * part // whole)
+    """Return ceil(q n), the rank of a quantile, in integers: in floats 0.07 * 100 is more than 7."""
+    numerator, denominator = _ratio(q)
+    return -(-n * numerator // denominator)
 
 
 @cache
@@ -118,19 +116,19 @@ def _ratio(q: float) -> tuple[int, int]:
 
 
 def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
-    """Build a histogram from counts ``n`` and ``sizes`` in bytes, by ascending latency.
+    """Build a histogram from counts ``n`` and ``sizes`` in bytes by ascending latency, in which values may repeat.
 
-    Counts of censored samples come last and have no latency. A latency may occur several times.
+    Counts of censored samples come last and have no latency.
     """
     valued = len(latency_us)
     first = np.flatnonzero(np.diff(latency_us, prepend=latency_us[:1] - 1))
-    seen = np.add.reduceat(n[:valued], first) if valued else n[:0]
-    return Histogram(latency_us[first], seen, int(n[valued:].sum()), int(sizes[:valued].sum()))
+    counts = np.add.reduceat(n[:valued], first) if valued else n[:0]
+    return Histogram(latency_us[first], counts, int(n[valued:].sum()), int(sizes[:valued].sum()))
 
 
 SPECTRA = (RUN, "steady", "fault", "recovery")
-"""The windows with a spectrum and with traffic between racks."""
-FAULTS_DRAWN_MAX = 4  # with more faults, their spectra would be most of ``analysis.json``
+"""Windows with a spectrum and with traffic between racks."""
+FAULTS_DRAWN_MAX = 4  # the spectra of more faults would be most of ``analysis.json``
 _CENSORED = np.iinfo(np.int64).max
 
 Key = tuple[str, str, str]
@@ -138,7 +136,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """The rows of one metric and client by ascending latency; the first ``valued`` rows are not censored."""
+    """Rows of one metric and client by ascending latency; the first ``valued`` rows are not censored."""
 
     metric: str
     client: str
@@ -150,13 +148,12 @@ class Group:
     racks: Longs
 
     def histogram(self, chosen: Mask) -> Histogram:
-        """Return the histogram of the chosen rows."""
         return histogram(self.latency_us[: self.valued][chosen[: self.valued]], self.n[chosen], self.bytes[chosen])
 
 
 @dataclass(frozen=True, eq=False)
 class Silver:
-    """A run's silver by groups, and the pairs of racks (client, broker) by the numbers in its rows."""
+    """Silver of a run by groups, and the pairs of racks (client, broker) by the numbers in the rows."""
 
     groups: tuple[Group, ...]
     racks: tuple[tuple[str | None, str | None], ...]
@@ -168,8 +165,9 @@ class Silver:
             for group, inside in self._inside(scene, spans)
         }
 
-    def rack_flows(self, scene: Scene) -> Iterator[RackFlow]:
-        """Yield the traffic between racks in each window of ``SPECTRA``."""
+    def rack_flows(self, scene: Scene) -> tuple[RackFlow, ...]:
+        """Return the traffic between racks in each window of ``SPECTRA``, sorted by names."""
+        flows = []
         for window in SPECTRA:
             for group, inside in self._inside(scene, scene.windows.get(window, ())):
                 if not group.metric.endswith(".latency"):
@@ -179,12 +177,12 @@ class Silver:
                     histogram, size = group.histogram(chosen), int(group.bytes[chosen].sum())
                     op, (client_rack, broker_rack) = group.metric.split(".")[0], self.racks[pair]
                     p50_us, p99_us = histogram.at(0.5), histogram.at(0.99)
-                    yield RackFlow(
-                        op, group.client, client_rack, broker_rack, window, histogram.n, size, p50_us, p99_us
-                    )
+                    names = op, group.client, client_rack, broker_rack, window
+                    flows.append(RackFlow(*names, histogram.n, size, p50_us, p99_us))
+        return tuple(sorted(flows, key=lambda f: (f.op, f.client, f.window, f.client_rack or "", f.broker_rack or "")))
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each group with rows in some intervals, and a mask of them; segment -1 belongs to no interval."""
+        """Yield each group with rows in ``spans``, and the mask of these rows; segment -1 belongs to no interval."""
         within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)
         within[scene.segments.of(spans)] = True
         for group in self.groups:
@@ -194,7 +192,7 @@ class Silver:
 
 
 def drawn(key: Key, scene: Scene) -> bool:
-    """Return True if the report draws a spectrum: for the phases, and for each fault if there are few."""
+    """Return True if the report draws a spectrum: for phases, and for faults up to ``FAULTS_DRAWN_MAX``."""
     window = key[2]
     few_faults = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
     return key[0].endswith(".latency") and (window in SPECTRA or few_faults)
@@ -206,14 +204,9 @@ def silver_of(rows: pa.Table) -> Silver:
         numbered(rows[name]) for name in ("metric", "client", "client_rack", "broker_rack")
     )
     latency_us = longs(rows["latency_us"], _CENSORED)
-    columns = (
-        longs(rows["segment"], -1),
-        latency_us,
-        longs(rows["n"]),
-        longs(rows["bytes"]),
-        near * len(far_racks) + far,
-    )
-    # A short integer type sorts faster.
+    racks = near * len(far_racks) + far
+    columns = (longs(rows["segment"], -1), latency_us, longs(rows["n"]), longs(rows["bytes"]), racks)
+    # a short integer type sorts faster
     key = (metric * len(clients) + client).astype(np.min_scalar_type(len(metrics) * len(clients)))
     order = np.argsort(key, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
@@ -281,7 +274,7 @@ _BIN = "intended_us div bin_us"
 def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
     """Return ``run client_hash kind segment racks bin latency_us n bytes``; null latency is censored.
 
-    It has the metrics of ``latencies`` and of ``sendings``. Only latency has racks, bins and bytes.
+    The rows are those of ``latencies`` and of ``sendings``, which have no racks, bins or bytes.
     """
     return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "client_hash", "kind")
 
@@ -289,8 +282,8 @@ def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> Dat
 def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
     """Count ``produce.latency``, ``commit.latency`` and ``consume.latency`` (done - intended) for ``silver``.
 
-    ``consume.latency`` is measured at the first delivery; a record that a reader never got has the rack planned for the
-    reader. With ``bins`` (``BINS``) the bins of a plot are counted separately.
+    A record that a reader never got has the rack planned for the reader. With ``bins`` (``BINS``) the bins of a plot
+    are counted separately.
     """
     took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
     rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
@@ -302,25 +295,25 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
 
 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Count ``produce.service`` (done - sent), ``produce.lateness`` (sent - intended), and the same for ``commit``.
+    """Count ``service`` (done - sent) and ``lateness`` (sent - intended) of records produced and of commits.
 
-    They are counted separately, because they need half as many grouping columns. Lateness measures the load generator,
-    not Kafka.
+    Both metrics need half as many grouping columns as ``latencies``. Lateness measures the load generator, not Kafka.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
-    values = F.posexplode(F.array(service, lateness)).alias("second", "latency_us")
-    both = rows.select("run", "client_hash", "segment", values)
-    counted = both.groupBy("run", "client_hash", "segment", "second", "latency_us").agg(F.count("*").alias("n"))
-    kind = F.when(F.col("second") == 0, _number("service")).otherwise(_number("lateness"))
+    values = rows.select(
+        "run", "client_hash", "segment", F.posexplode(F.array(service, lateness)).alias("position", "latency_us")
+    )
+    counted = values.groupBy("run", "client_hash", "segment", "position", "latency_us").agg(F.count("*").alias("n"))
+    kind = F.when(F.col("position") == 0, _number("service")).otherwise(_number("lateness"))
     absent = {name: F.lit(None).cast("bigint") for name in ("bin", "bytes")}
     no_racks = hash_of(F.lit(None), F.lit(None))
-    return counted.withColumns({"kind": kind, "racks": no_racks, **absent}).drop("second")
+    return counted.withColumns({"kind": kind, "racks": no_racks, **absent}).drop("position")
 
 
 def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return the samples that are measurements, with ``segment`` and ``client_hash``."""
-    return with_segment(samples.where("owed"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
+    """Return the samples that are measurements (``due``), with ``segment`` and ``client_hash``."""
+    return with_segment(samples.where("due"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
 
 
 def _number(kind: str) -> Column:
@@ -328,7 +321,7 @@ def _number(kind: str) -> Column:
 
 
 def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
-    """Remove samples that do not measure the client (``Dims.excused``), by segment and by names or their hashes."""
+    """Remove samples that do not measure the client (``Dims.excused``), matched by segment and the columns ``by``."""
     metric = F.concat_ws(".", "op", F.elt(F.col("kind") + 1, *map(F.lit, KINDS)))
     excuses = dims.excused.withColumns({"metric": metric, "client": client(), "client_hash": hash_of(*CLIENT_COLUMNS)})
     key = ["run", *by, "segment"]
@@ -336,10 +329,13 @@ def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
 
 
 def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> DataFrame:
-    """Return ``dims n censored slowest_us mean_us q0 q1 ...``: the nearest-rank quantiles ``qs``, null if censored.
+    """Return ``dims n censored slowest_us mean_us q0 q1 ...``: the nearest-rank quantiles ``qs``, null if censored."""
 
-    ``q`` 1.0 is the maximum. The rank is ceil(q * n) in integers: in floats 0.07 * 100 is more than 7.
-    """
+    def at_rank(q: float) -> Column:
+        numerator, denominator = _ratio(q)
+        rank = F.expr(f"(total * {numerator} + {denominator - 1}) div {denominator}")
+        return F.min(F.when(F.col("upto") >= rank, F.col("latency_us")))
+
     upto = Window.partitionBy(*dims).orderBy(F.col("latency_us").asc_nulls_last())
     total = F.sum("n").over(Window.partitionBy(*dims))
     ranked = hist.withColumn("upto", F.sum("n").over(upto)).withColumn("total", total)
@@ -350,20 +346,14 @@ def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> Data
         F.sum(F.when(took.isNull(), n).otherwise(0)).alias("censored"),
         F.max(took).alias("slowest_us"),
         (spent / F.nullif(F.sum(F.when(took.isNotNull(), n)), F.lit(0))).cast("double").alias("mean_us"),
-        *[_at_rank(q).alias(f"q{index}") for index, q in enumerate(qs)],
+        *[at_rank(q).alias(f"q{index}") for index, q in enumerate(qs)],
     )
-
-
-def _at_rank(q: float) -> Column:
-    exact = Fraction(repr(q))
-    rank = F.expr(f"(total * {exact.numerator} + {exact.denominator - 1}) div {exact.denominator}")
-    return F.min(F.when(F.col("upto") >= rank, F.col("latency_us")))
 
 
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
     """Return ``run client_hash kind racks segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us``.
 
-    The result is for plots, so latencies are rounded as in ``of_silver``, which leaves few rows; null is censored.
+    Latencies are rounded as in ``of_silver``, so that there are few rows; a null latency is censored.
     """
     rows = _placed(samples.where("intended_us is not null"), dims).join(F.broadcast(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))

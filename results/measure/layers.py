@@ -1,9 +1,7 @@
 """Silver and gold: Parquet files in the run directory for later queries.
 
-Silver is the exact histogram of latencies; every latency figure of the verdict is a sum over it. Gold is the checks of
-the verdict. Each is one file, written completely or not at all. This process writes it, not Spark, because Spark's
-executors may not see the run directory. The size of a histogram depends on the number of distinct latencies, not on the
-evidence.
+Silver is the exact histogram of latencies, of which every latency figure of the verdict is a sum; gold is the checks of
+the verdict. This process writes the files, not Spark, because Spark's executors may not see the run directory.
 """
 
 from collections.abc import Sequence
@@ -44,7 +42,7 @@ def write_silver(rows: pa.Table, evidence: Evidence) -> None:
         sums = np.add.reduceat(longs(ordered[name]), first) if len(first) else first
         values = pa.array(sums, mask=distinct[name].is_null().to_numpy())
         distinct = distinct.set_column(distinct.column_names.index(name), name, values)
-    # add each segment's times and windows, so that queries need no join
+    # the times and windows of segments spare queries a join
     scene = Scene(evidence)
     segments = scene.segments
     windows = [

@@ -1,31 +1,35 @@
-"""The Spark jobs of a judgement: few, grouped, and the same for one run or a hundred.
+"""The Spark jobs of a judgement, the same for one run or a hundred.
 
-Order of the jobs: the gate first (``gate.py``), then the ledger of the records that the gate could not clear, if there
-are any. The latency histogram (*silver*) is counted once, and every latency figure is read from it. Jobs that need only
-recorded rows run at the same time as the gate. Results are small (distinct latencies, bins of a plot, seconds), never
-records. Rows are collected here, in ``lag.py`` and in ``names.py``.
+Order of the jobs: the gate (``gate.py``), then the ledger of the records that the gate did not clear. The latency
+histogram (*silver*) is counted once, and every latency figure is read from it. Jobs that need only recorded rows run at
+the same time as the gate. Results are small (distinct latencies, bins of a plot, seconds), never records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import astuple, dataclass, fields
+from functools import cached_property, reduce
 
-from aftershock.results.checks.findings import findings
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from aftershock.results.checks.findings.groups import co_owned, commits, offsets, replicas
+from aftershock.results.checks.findings.records import of_blocks, of_ledger, places, shared, summed
+from aftershock.results.checks.findings.sequences import PRINTS, deliveries, in_doubt, sequences
 from aftershock.results.checks.witness import crossing_of, passages
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure import answers, cuts, latency, recovery
 from aftershock.results.measure import samples as sampled
-from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of, is_default
+from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
 from aftershock.results.measure.cuts import sliced
 from aftershock.results.measure.facts import (
     MAX,
     Distribution,
     Facts,
     Host,
+    Lag,
     MeasurementRequest,
     ProxyTraffic,
     RecoveryCriterion,
@@ -39,22 +43,17 @@ from aftershock.results.measure.tables import Dims, Scene, dims, parted
 from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.tables import Tables, tables
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-
 TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 BIN_US = 1_000_000
 BINS_MAX, BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX = 600, 2400, 900  # of a plot; commits add a third plot
 JOBS_AT_ONCE = 2  # half of each job is planning, on one core
 
-Keep = Callable[[int, "pa.Table"], None]
-"""Callback for the silver table of a run: called with the run's number and the table."""
+Keep = Callable[[int, pa.Table], None]
+"""Callback for the number of a run and its silver table."""
 
 
 def measure(
-    spark: "SparkSession",
+    spark: SparkSession,
     runs: Sequence[Evidence],
     requests: Mapping[str, MeasurementRequest],
     *,
@@ -63,60 +62,70 @@ def measure(
 ) -> dict[str, Facts]:
     """Return every measurement that the checks and the report need, by run id.
 
-    ``requests`` maps each run id to the measurements that its SLOs need. ``exhaustive`` switches the gate off, so that
-    every record is examined.
+    ``requests``: the measurements that SLOs need, by run id. ``exhaustive``: examine every record, without the gate.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
     read, small = tables(spark, runs), dims(spark, runs)
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
 
-        def persist(rows: "DataFrame") -> "DataFrame":
+        def persist(rows: DataFrame) -> DataFrame:
             resources.callback(rows.persist().unpersist)
             return rows
 
-        early = _EarlyJobs(read, small, pool, exhaustive=exhaustive)
+        def proxy_bytes() -> DataFrame | None:
+            rows = [(run, *astuple(passage)) for run, evidence in enumerate(runs) for passage in passages(evidence)]
+            return sampled.proxy_bytes(read.metrics, small.table(rows, sampled.PASSAGES)) if rows else None
+
+        # jobs that need only recorded rows run at the same time as the gate
+        lanes = pool.submit(lambda: None if exhaustive else in_doubt(read, small).collect())
+        early = {
+            "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
+            "crossed": pool.submit(_rows, proxy_bytes),
+        }
+        lags = pool.submit(measure_lags, read, small)
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
-        lanes = early.lanes.result()
-        suspects = None if lanes is None else small.table(map(tuple, lanes), findings.PRINTS)
+        prints = lanes.result()
+        suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
         samples = samples_of(read, small, gate.blocks, gate.ledger)
-        facts = _Study(read, small, in_order, gate, suspects, samples).facts(early, pool, keep)
+        facts = _Study(read, small, in_order, gate, suspects, samples, pool).facts(early, lags, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
 
-class _EarlyJobs:
-    """Jobs that need only recorded rows, and therefore run at the same time as the gate."""
+def findings(
+    read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None, suspects: DataFrame | None
+) -> DataFrame:
+    """Return ``run rule side client examined broken samples`` for each integrity rule that Spark decides.
 
-    def __init__(self, read: Tables, small: Dims, pool: ThreadPoolExecutor, *, exhaustive: bool) -> None:
-        self._read, self._dims = read, small
-        self.lanes = pool.submit(lambda: None if exhaustive else findings.in_doubt(read, small).collect())
-        self.jobs = {
-            "host": pool.submit(_rows, lambda: sampled.host(read.metrics, small)),
-            "crossed": pool.submit(_rows, self._proxy_bytes),
-        }
-        self.lags = pool.submit(measure_lags, read, small)
-
-    def _proxy_bytes(self) -> "DataFrame | None":
-        rows = [
-            (run, passage.fault, passage.proxies, passage.from_us, passage.to_us)
-            for run, evidence in enumerate(self._dims.evidences)
-            for passage in passages(evidence)
-        ]
-        return sampled.proxy_bytes(self._read.metrics, self._dims.table(rows, sampled.PASSAGES)) if rows else None
+    ``results/checks/rules.py`` lists the findings of each rule. Further findings are only reported: ``in_doubt``
+    (records in doubt, broken: in the log), ``redelivered`` (delivered repeatedly), and of the lost records ``unlogged``
+    (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). ``suspects`` are the
+    sequences selected by ``in_doubt``, None to examine all sequences.
+    """
+    delivered = deliveries(read, dims)
+    with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
+    tables = [
+        of_blocks(blocks, dims),
+        sequences(read, dims, delivered, suspects),
+        co_owned(delivered, dims),
+        commits(read.log, delivered, dims),
+        offsets(read, dims),
+        replicas(read.replicas) if with_replicas else None,
+        *([shared(read.log)] if ledger is None else [of_ledger(ledger, dims), places(read, delivered, ledger, dims)]),
+    ]
+    return summed(reduce(DataFrame.unionByName, [rows for rows in tables if rows is not None]))
 
 
 @dataclass(frozen=True)
 class _Study:
-    """The tables of all runs and the jobs on them.
-
-    ``suspects`` are the sequences to examine exactly, None if all are examined.
-    """
+    """The tables of all runs and the jobs on them; ``suspects`` as for ``findings``."""
 
     read: Tables
     dims: Dims
     requests: Sequence[MeasurementRequest]
     gate: Gate
-    suspects: "DataFrame | None"
-    samples: "DataFrame"
+    suspects: DataFrame | None
+    samples: DataFrame
+    pool: ThreadPoolExecutor
 
     @property
     def scenes(self) -> Sequence[Scene]:
@@ -136,11 +145,14 @@ class _Study:
 
     @cached_property
     def many(self) -> bool:
-        """True if there are so many records that they are counted before they are sorted or collected."""
+        """True if the number of records requires that they are counted before they are sorted or collected."""
         return load_of([part for run in self.dims.evidences for part in run.parquet["outcomes"]]).long
 
-    def facts(self, early: _EarlyJobs, pool: ThreadPoolExecutor, keep: Keep | None) -> list[Facts]:
+    def facts(
+        self, early: dict[str, Future[Answers]], lags: Future[list[dict[str, tuple[Lag, ...]]]], keep: Keep | None
+    ) -> list[Facts]:
         """Run the jobs and return the facts of every run, in order."""
+        pool, gate = self.pool, self.gate
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
             lambda: self._collected(latency.silver(self.samples, self.dims, None if self.many else widths))
@@ -150,10 +162,9 @@ class _Study:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
         follow_up = FollowUpJobs(self.dims, self.samples)
         stalled = pool.submit(follow_up.stalls_and_failures)
-        gate = self.gate
-        jobs = early.jobs | {
+        jobs = early | {
             "findings": pool.submit(
-                _rows, lambda: findings.findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects)
+                _rows, lambda: findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects)
             )
         }
         silver = counted.result()
@@ -173,7 +184,7 @@ class _Study:
                 ).to_pylist()
             )
         )
-        # Each job is built by the thread that runs it: building is half of the work.
+        # the thread that runs a job also builds it: building is half of the work
         jobs["latencies"] = pool.submit(_rows, lambda: self._cuts(of_gaps=False))
         jobs["cut_gaps"] = pool.submit(_rows, lambda: self._cuts(of_gaps=True))
         if any(crossing_of(run, step["id"]) for run in self.dims.evidences for step in run.steps):
@@ -183,9 +194,7 @@ class _Study:
                 keep(run, rows)
         plotted = binned.result() if binned else map(of_silver, silver)
         plots = [bins(rows, bin_us(scene.evidence)) for rows, scene in zip(plotted, self.scenes, strict=True)]
-        racks = [
-            answers.rack_flows(rows.rack_flows(scene)) for rows, scene in zip(histograms_of, self.scenes, strict=True)
-        ]
+        racks = [rows.rack_flows(scene) for rows, scene in zip(histograms_of, self.scenes, strict=True)]
         results = {name: job.result() for name, job in jobs.items()} | stalled.result()
         facts = []
         for run in range(len(self.scenes)):
@@ -200,7 +209,7 @@ class _Study:
                     produced={
                         (row["window"], row["topic"], row["partition"]): row["n"] for row in rows.get("produced", ())
                     },
-                    host=next((answers.host(row) for row in rows["host"]), Host()),
+                    host=next((Host(*[row[field.name] for field in fields(Host)]) for row in rows["host"]), Host()),
                     bin_us=bin_us(scene.evidence),
                     stalls=stalls,
                     failures=answers.failures(rows["failures"]),
@@ -214,47 +223,45 @@ class _Study:
                     backwards=answers.backwards(histograms[run], scene),
                     bins=plots[run],
                     racks=racks[run],
-                    lag=early.lags.result()[run],
+                    lag=lags.result()[run],
                     calms=calms,
                     recoveries={
                         (criterion.fault, client): value
                         for (criterion, client), value in calms.items()
-                        if is_default(criterion)
+                        if criterion.is_default
                     },
                 )
             )
         return facts
 
-    def _named(self, counted: "DataFrame") -> "pa.Table":
+    def _named(self, counted: DataFrame) -> pa.Table:
         return with_names(counted.toArrow(), self.samples, self.dims)
 
-    def _collected(self, job: "DataFrame") -> "list[pa.Table]":
-        """Return the rows of a histogram by run."""
+    def _collected(self, job: DataFrame) -> list[pa.Table]:
         return parted(self._named(job), "run", len(self.scenes))
 
     def _distribution(self, run: int, key: Key, histogram: Histogram) -> Distribution:
-        """Return the distribution with its bands; the lateness of a generator has no bands."""
-        distribution = histogram.distribution(sorted(self.qs_of(run)))
-        request = self.requests[run]
+        """Return the distribution, with bands unless it measures the lateness of the load generator."""
+        distribution, request = histogram.distribution(sorted(self.qs_of(run))), self.requests[run]
         if key[0].endswith(".lateness"):
             return distribution
         return answers.banded(distribution, histogram, request.qs, request.confidences)
 
-    def _slowest(self, spread: Sequence[Distributions]) -> "DataFrame":
+    def _slowest(self, spread: Sequence[Distributions]) -> DataFrame:
         limits = []
         for run, of_run in enumerate(spread):
-            for (metric, client, window), seen in of_run.items():
+            for (metric, client, window), distribution in of_run.items():
                 if window == RUN and metric.endswith(".latency"):
-                    # the highest known latency that at least ten records reach: no other query is needed for it
+                    # the highest known quantile that at least ten records reach
                     reached = [
                         at_us
-                        for q, at_us in seen.at.items()
-                        if at_us is not None and seen.n * (1 - q) > sampled.SLOWEST_MAX
+                        for q, at_us in distribution.at.items()
+                        if at_us is not None and distribution.n * (1 - q) > sampled.SLOWEST_MAX
                     ]
                     limits.append((run, metric.split(".")[0], client, max(reached, default=0)))
         return sampled.slowest(self.samples, limits, self.dims)
 
-    def _cuts(self, *, of_gaps: bool) -> "DataFrame | None":
+    def _cuts(self, *, of_gaps: bool) -> DataFrame | None:
         requested = {run: request.cuts for run, request in enumerate(self.requests)}
         rows = list(cuts.cut_rows(requested, of_gaps=of_gaps))
         if not rows:
@@ -266,13 +273,13 @@ class _Study:
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)
 
 
-def _rows(build: "Callable[[], DataFrame | None]") -> Answers:
+def _rows(build: Callable[[], DataFrame | None]) -> Answers:
     job = build()
     return by_run(job.collect() if job is not None else [])
 
 
 def bin_us(evidence: Evidence) -> int:
-    """Return the width of a plot's bins: a second, or longer for long runs and many clients, to bound their number."""
+    """Return the width of a plot's bins: a second, or longer if the run is long or has many clients."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     commits = any(client.commits_to for client in evidence.clients)
     most = BINS_OF_ALL_WITH_COMMITS_MAX if commits else BINS_OF_ALL_MAX

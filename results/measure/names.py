@@ -1,7 +1,7 @@
 """64-bit hashes in place of the names of clients and racks, used as grouping keys of millions of rows.
 
-Grouping by a hash takes half of the time of grouping by names. The names come from the plans and ``run.json``; only for
-an unknown hash (for example of a client that the plan lacks) a query reads the names from the records.
+Grouping by a hash takes half the time of grouping by names. The names come from the plans and ``run.json``; for an
+unknown hash, for example of a client that the plan lacks, a query reads the names from the records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,15 +20,12 @@ Names = tuple[str | None, ...]
 
 
 def hash_of(*names: Column | str) -> Column:
-    """Return the hash of some names; null counts as a name."""
+    """Return the hash of names; null counts as a name."""
     return F.xxhash64(*[F.coalesce(name, F.lit("\0")) for name in names])
 
 
 def with_names(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
-    """Replace the columns ``client_hash``, ``kind`` and ``racks`` by ``metric client client_rack broker_rack``.
-
-    Without a column ``racks`` there are no columns for racks.
-    """
+    """Replace ``client_hash`` and ``kind`` by ``metric client``, ``racks`` if any by ``client_rack broker_rack``."""
     client, hashes = numbered(rows["client_hash"])
     clients = _names_of(hashes, CLIENT_COLUMNS, _planned_clients(dims), samples, dims)
     metrics = [f"{op}.{kind}" for op, *_ in clients for kind in KINDS]
@@ -38,17 +35,18 @@ def with_names(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
     }
     if "racks" in rows.column_names:
         racks, hashes = numbered(rows["racks"])
-        known = (pair for run in dims.evidences for pair in product([None, *sorted(run.racks)], repeat=2))
-        pairs = _names_of(hashes, RACKS, known, samples, dims)
+        planned = (pair for run in dims.evidences for pair in product([None, *sorted(run.racks)], repeat=2))
+        pairs = _names_of(hashes, RACKS, planned, samples, dims)
         columns["client_rack"] = _column([client_rack for client_rack, _ in pairs], racks)
         columns["broker_rack"] = _column([broker_rack for _, broker_rack in pairs], racks)
-    rest = rows.select([name for name in rows.column_names if name not in ("client_hash", "kind", "racks")])
-    return pa.table(columns | dict(zip(rest.column_names, rest.columns, strict=True)))
+    hashed = ("client_hash", "kind", "racks")
+    return pa.table(columns | {name: rows[name] for name in rows.column_names if name not in hashed})
 
 
 def client_names(dims: Dims) -> DataFrame:
     """Return ``client_hash op workload arm`` of every client of the plans."""
-    return _hashed(_table(_planned_clients(dims), CLIENT_COLUMNS, dims), CLIENT_COLUMNS, "client_hash")
+    clients = _table(_planned_clients(dims), CLIENT_COLUMNS, dims)
+    return clients.select(hash_of(*CLIENT_COLUMNS).alias("client_hash"), *CLIENT_COLUMNS)
 
 
 def _planned_clients(dims: Dims) -> Iterable[Names]:
@@ -58,22 +56,17 @@ def _planned_clients(dims: Dims) -> Iterable[Names]:
 def _names_of(
     hashes: Sequence[int], columns: Sequence[str], planned: Iterable[Names], samples: DataFrame, dims: Dims
 ) -> list[Names]:
-    known = _by_hash(_table(planned, columns, dims), columns)
-    if not known.keys() >= {*hashes}:
-        known |= _by_hash(samples.select(*columns).distinct(), columns)
-    return [known[value] for value in hashes]
+    def by_hash(table: DataFrame) -> dict[int, Names]:
+        return {value: tuple(names) for value, *names in table.select(hash_of(*columns), *columns).collect()}
+
+    names = by_hash(_table(planned, columns, dims))
+    if not names.keys() >= {*hashes}:
+        names |= by_hash(samples.select(*columns).distinct())
+    return [names[value] for value in hashes]
 
 
 def _table(rows: Iterable[Names], columns: Sequence[str], dims: Dims) -> DataFrame:
     return dims.table(dict.fromkeys(rows), ", ".join(f"{name} string" for name in columns))
-
-
-def _by_hash(table: DataFrame, columns: Sequence[str]) -> dict[int, Names]:
-    return {value: tuple(names) for value, *names in _hashed(table, columns, "hash").collect()}
-
-
-def _hashed(table: DataFrame, columns: Sequence[str], name: str) -> DataFrame:
-    return table.select(hash_of(*columns).alias(name), *columns)
 
 
 def _column(values: Sequence[str | None], indices: Longs) -> pa.DictionaryArray:

@@ -6,11 +6,11 @@
         |  x  x x  x  xx |. . . . . . . . .|
         |----recovery--->|
 
-Rules: a gap is clipped to its window, whose ends count as successes. A recovery period starts at a record's intended
-time and ends before the load does. Gaps are measured between successes or, if there are many, between slots of a
-millisecond, of which only the first and the last success count: a gap of a millisecond or more is exact, and a shorter
-one counts as a millisecond (``answers.longest``), because sorting 40 million records is too slow. ``answers.py``
-derives from counts where a calm period may begin, and only the records there are examined one by one.
+Rules: a gap is clipped to its window, whose ends count as successes. A calm period starts at a record's intended time
+and ends before the load does. Gaps are measured between successes or, in large runs, between the first and the last
+success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a millisecond or more is
+exact, a shorter gap counts as a millisecond (``answers.longest``). ``answers.where_to_look`` derives from counts where
+a calm period may begin; only the records there are examined individually.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -32,7 +32,7 @@ _LOOK = (*_CALM, "look_us")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
-    """Return ``run client_hash segment first_us last_us n`` by slots within segments; ``slot_us`` None: per success."""
+    """Return ``run client_hash segment first_us last_us n`` by slots within segments, or (None) by success."""
     rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
     named = rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
     if slot_us is None:
@@ -43,11 +43,8 @@ def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
 
 
 def success_stretches(slots: DataFrame) -> DataFrame:
-    """Return ``run client_hash kind segment first_us last_us n gap_us``: the successes of each segment.
-
-    ``gap_us`` is the longest time between two of them.
-    """
-    # Sorting by one hash is faster than by three columns.
+    """Return ``run client_hash kind segment first_us last_us n gap_us``: successes and longest gap by segment."""
+    # sorting by one hash is faster than by three columns
     joined = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
     return joined.withColumn("kind", F.lit(KINDS.index("gap")))
 
@@ -71,7 +68,7 @@ def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
 def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
     """Return ``run pace segment slot n failed slow``: the records of the load by slots of their intended time.
 
-    ``paces`` (``PACES``): a client, the end of the time examined, and the latency above which a record is slow.
+    ``paces`` (``PACES``): clients, the end of the time examined, and the latency above which a record is slow.
     """
     slot = F.expr(f"intended_us div {slot_us}").alias("slot")
     rows = with_segment(_paced(samples, paces), "intended_us", dims)
@@ -81,49 +78,48 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return ``run calm client recovered_us``: time from ``at_us`` to the first record that starts a calm ``for_us``.
 
-    ``looks`` (``LOOKS``): every record from ``look_us`` until ``until_us`` is a candidate; records that lie within
-    ``for_us`` of all candidates are counted only once. A period is calm if no record fails, at most ``n * (den - num)
-    div den`` of n are slow, and the load lasts until its end.
+    ``looks`` (``LOOKS``): every record from ``look_us`` until ``until_us`` is a candidate; records within ``for_us`` of
+    all candidates are counted once. A period is calm if no record fails, at most ``n * (den - num) div den`` of n are
+    slow, and the load does not end before the period.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
     common = (intended >= until) & (intended < F.col("look_us") + for_us)
     moment = F.when(common, until).otherwise(intended).alias("intended_us")
     moments = rows.groupBy(*_LOOK, moment, (intended < until).alias("begins")).agg(*_counts())
-    # nearest-rank quantile <= limit means: at least ceil(q n) records are within it
+    # nearest-rank quantile <= limit: at least ceil(q n) records are within the limit
     calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
     calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
-    begun = _ahead(moments, for_us).join(F.broadcast(looks), list(_LOOK)).where(calm)
-    return begun.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
+    periods = _ahead(moments, for_us).join(F.broadcast(looks), list(_LOOK)).where(calm)
+    return periods.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Return the ``moments`` at which calm may begin (``begins``), with the counts of the ``for_us`` after it.
+    """Return the ``moments`` at which a calm period may begin (``begins``), with the counts of the next ``for_us``.
 
-    The counts are differences of two running sums. With a sliding window frame, Spark would sum the whole frame for
-    every row.
+    The counts are differences of two running sums, because Spark sums a sliding window frame anew for every row.
     """
-    before, its, after = (
+    before, own, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))
         for turn, later_us in ((-1, 0), (0, 0), (1, for_us - 1))
     )
-    turns = F.when(F.col("begins"), F.array(before, its, after)).otherwise(F.array(its))
-    exploded = moments.withColumn("ask", F.explode(turns)).select("*", "ask.*")
-    until_here = Window.partitionBy(*_LOOK).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
-    sums = {name: F.col("turn") * F.sum(F.when(F.col("turn") == 0, F.col(name))).over(until_here) for name in _COUNTED}
-    begun = exploded.withColumns(sums).where("begins and turn <> 0")
-    return begun.groupBy(*_LOOK, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
+    turns = F.when(F.col("begins"), F.array(before, own, after)).otherwise(F.array(own))
+    exploded = moments.select("*", F.inline(turns))
+    upto = Window.partitionBy(*_LOOK).orderBy("sum_us", "turn").rowsBetween(Window.unboundedPreceding, 0)
+    sums = {name: F.col("turn") * F.sum(F.when(F.col("turn") == 0, F.col(name))).over(upto) for name in _COUNTED}
+    periods = exploded.withColumns(sums).where("begins and turn <> 0")
+    return periods.groupBy(*_LOOK, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
 
 
 def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
-    """Return every produced record of the load for each pace of its client, with ``failed`` and ``slow``."""
+    """Return every produced record of the load for each pace of the client, with ``failed`` and ``slow``."""
     produced = samples.where("op = 'produce'").withColumn("client", client())
-    kept = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
-    paced = kept.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
+    columns = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
+    paced = columns.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
     fast = F.col("ok") & (F.col("done_us") - F.col("intended_us") <= F.col("limit_us"))
     return paced.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
 
 
 def _counts() -> list[Column]:
-    """Count the rows of ``_paced``, and the failed and slow ones among them."""
+    """Return the counts of all rows of ``_paced``, of failed rows and of slow rows."""
     return [F.count("*").alias("n"), *[F.count(F.when(F.col(flag), True)).alias(flag) for flag in ("failed", "slow")]]

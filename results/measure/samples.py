@@ -1,15 +1,12 @@
 """Samples: one row per record produced, per delivery due, and per commit; and sums over samples and metrics.
 
-**Samples.** Produce and commit rows are taken as recorded. Only the first delivery of a record counts: a block that the
-gate cleared has no repeated deliveries, so its rows are used unchanged; for other blocks the ledger holds the first
-delivery. An acknowledged record that a reader should have got and never got is a row without ``done_us``. Nothing else
-is dropped.
+**Samples.** Produce and commit rows are used as recorded. Only the first delivery of a record counts: blocks that the
+gate cleared have no repeated deliveries; for other blocks the ledger holds the first delivery. An acknowledged record
+that a reader should get and never got is a row without ``done_us``.
 
 **Sums.** Bytes through the proxies of a fault, records produced per partition, and the punctuality of the host. The
-bytes of a counter between two samples count for a span only if both samples lie in it (with the caller's grace); a
-negative difference, from a counter that was reset, counts as 0.
-
-**Slowest** records and commits of each client, for the story of a run: failed ones first, then by latency.
+bytes of a counter between two samples count for a span only if both samples lie in the span; a negative difference,
+from a counter that was reset, counts as 0.
 """
 
 from collections.abc import Sequence
@@ -25,8 +22,7 @@ from aftershock.results.measure.gate import acked, cleared
 from aftershock.results.measure.tables import SLOT_US, Dims
 from aftershock.results.spark.tables import Tables
 
-MISSING = "missing"
-"""The status of a delivery that never happened."""
+MISSING = "missing"  # status of a delivery that never happened
 
 _COLUMNS = (
     *("run", "op", "workload", "arm", "producer_id", "seq", "topic", "partition", "offset", "broker_id"),
@@ -36,44 +32,31 @@ _COLUMNS = (
 
 
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
-    """Return the samples with the columns of ``OUTCOMES`` and ``owed``; ``ledger`` is None if all blocks are clean.
+    """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if all blocks are clean.
 
-    ``owed`` is false for a delivery that the reader need not get: it is a success, but not a measurement.
+    ``due`` is false for a delivery that the reader need not get: the delivery is a success, but not a measurement.
     """
     if ledger is None:
-        return read.outcomes.select(*_COLUMNS, F.lit(True).alias("owed"))
+        return read.outcomes.select(*_COLUMNS, F.lit(True).alias("due"))
     as_recorded = F.col("op").isin("produce", "commit")
     rows = read.outcomes.where(as_recorded).unionByName(cleared(read.outcomes.where(~as_recorded), blocks))
-    owed = rows.select(*_COLUMNS, F.lit(True).alias("owed"))
-    return owed.unionByName(_of_ledger(ledger, dims), allowMissingColumns=True)
-
-
-def _of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the first deliveries of suspect records, and the missing ones."""
+    recorded = rows.select(*_COLUMNS, F.lit(True).alias("due"))
+    # the first deliveries of suspect records, and their missing deliveries
     readers = dims.readers.select(
         *("run", "client", F.col("topic").alias("reads"), "from_us", F.col("rack").alias("stands"), "workload", "arm")
     )
     records = ledger.drop("client").join(F.broadcast(readers), "run")
     due = acked() & (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
-    return (
-        records.withColumn("owed", F.coalesce(due, F.lit(False)))
+    of_ledger = (
+        records.withColumn("due", F.coalesce(due, F.lit(False)))
         .withColumn(
             "delivery", F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("client")), F.lit(0))
         )
-        .where(F.col("owed") | F.col("delivery").isNotNull())
+        .where(F.col("due") | F.col("delivery").isNotNull())
         .select(
-            *(
-                "run",
-                F.lit("consume").alias("op"),
-                "workload",
-                "arm",
-                "producer_id",
-                "seq",
-                "topic",
-                "intended_us",
-                "owed",
-            ),
+            *("run", "workload", "arm", "producer_id", "seq", "topic", "intended_us", "due"),
+            F.lit("consume").alias("op"),
             F.coalesce(first["partition"], "partition").alias("partition"),
             F.coalesce(first["offset"], "offset").alias("offset"),
             first["broker_id"].alias("broker_id"),
@@ -85,6 +68,7 @@ def _of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
             F.when(F.col("delivery").isNull(), F.lit(MISSING)).otherwise(F.lit("ok")).alias("status"),
         )
     )
+    return recorded.unionByName(of_ledger, allowMissingColumns=True)
 
 
 def ok() -> Column:
@@ -98,22 +82,16 @@ def client() -> Column:
 
 
 def slot_of(time: str) -> Column:
-    """Return the slot of one second around a time."""
+    """Return the number of the second that contains a time."""
     return F.expr(f"try_cast({time} div {SLOT_US} as int)")
 
 
 def with_segment(rows: DataFrame, time: str, dims: Dims) -> DataFrame:
-    """Add ``segment``, the segment around column ``time``, null outside all segments."""
-    slots = dims.slots.select(
-        F.col("run").alias("slot_run"),
-        "slot",
-        "segment",
-        F.col("start_us").alias("from_us"),
-        F.col("end_us").alias("to_us"),
-    )
+    """Add ``segment``, the segment that contains column ``time``, null outside all segments."""
+    slots = dims.slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
     within = (F.col(time) >= F.col("from_us")) & (F.col(time) < F.col("to_us"))
-    here = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot")) & within
-    return rows.join(F.broadcast(slots), here, "left").drop("slot_run", "slot", "from_us", "to_us")
+    same_slot = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot"))
+    return rows.join(F.broadcast(slots), same_slot & within, "left").drop("slot_run", "slot", "from_us", "to_us")
 
 
 SENT = "client.sent_bytes/"  # counted by the clients: Toxiproxy counts a connection's bytes only when it closes
@@ -123,7 +101,7 @@ PASSAGES = "run int, fault string, proxies string, start_us bigint, end_us bigin
 
 @dataclass(frozen=True)
 class Passage:
-    """The proxies of one fault (a regular expression for whole names), and the time in which their traffic counts."""
+    """Proxies of a fault (a regular expression for whole names), and the time in which their traffic counts."""
 
     fault: str
     proxies: str
@@ -147,20 +125,16 @@ def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
     within = (F.col("from_us") >= F.col("start_us")) & (F.col("to_us") <= F.col("end_us"))
     named = F.expr("proxy rlike concat('^(?:', proxies, ')$')")
     matched = counters.join(F.broadcast(passages), "run").where(within & named)
-    return matched.groupBy("run", "fault").agg(F.sum("bytes").cast("bigint").alias("bytes"), _n())
+    return matched.groupBy("run", "fault").agg(F.sum("bytes").cast("bigint").alias("bytes"), F.count("*").alias("n"))
 
 
 def produced(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run window topic partition n``: records produced, by the fault's window of their intended time."""
+    """Return ``run window topic partition n``: the records produced in the window of each fault, by intended time."""
     rows = with_segment(samples.where("op = 'produce' and partition is not null"), "intended_us", dims)
-    counted = rows.groupBy("run", "segment", "topic", "partition").agg(_n())
+    counted = rows.groupBy("run", "segment", "topic", "partition").agg(F.count("*").alias("n"))
     of_faults = dims.segment_windows.where(F.col("window").startswith("fault/"))
     named = counted.join(F.broadcast(of_faults), ["run", "segment"])
     return named.groupBy("run", "window", "topic", "partition").agg(F.sum("n").alias("n"))
-
-
-def _n() -> Column:
-    return F.count("*").alias("n")
 
 
 def host(metrics: DataFrame, dims: Dims) -> DataFrame:
@@ -171,36 +145,35 @@ def host(metrics: DataFrame, dims: Dims) -> DataFrame:
         return F.when(F.col("name") == name, F.col("value"))
 
     late_us = value_of("host.tick_late_us")
+    # decimals, because a sum of floats depends on the order of the rows
+    means = {name: F.avg(value_of(f"host.{name}").cast("decimal(18,9)")) for name in ("cpu_busy", "steal")}
     return judged.groupBy("run").agg(
         F.count(late_us).alias("ticks"),
         F.count(F.when(late_us > TICK_LATE_US, True)).alias("late_ticks"),
-        *[_mean(value_of(f"host.{name}")).alias(name) for name in ("cpu_busy", "steal")],
+        *[mean.cast("double").alias(name) for name, mean in means.items()],
     )
-
-
-def _mean(share: Column) -> Column:
-    """Average decimals: a sum of floats depends on the order of the rows."""
-    return F.avg(share.cast("decimal(18,9)")).cast("double")
 
 
 SLOWEST_MAX = 10
 Limit = tuple[int, str, str, int]
-"""Run, op, client, and a latency in microseconds that the slowest records reach."""
+"""Run, operation, client, and a latency (us) that the slowest records reach."""
 
 
 def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
-    """Return the ten slowest ``samples`` per run, op and client, intended after warm-up, with ``place`` from 1.
+    """Return the ten slowest ``samples`` per run, operation and client after warm-up, with ``place`` from 1.
 
-    ``limits`` exclude rows from the sort that can't be among them.
+    Failed records come first. ``limits`` exclude rows from the sort that are too fast.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 
     def slow(least_us: Column | int) -> Column:
         return F.coalesce(F.col("took_us") >= least_us, F.lit(True))
 
-    least = {op: min(least_us for _, other, _, least_us in limits if other == op) for _, op, *_ in limits}
+    least: dict[str, int] = {}
+    for _, op, _, least_us in limits:
+        least[op] = min(least_us, least.get(op, least_us))
     slow_rows = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
-    named = samples.where("owed").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
+    named = samples.where("due").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
     table = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
     few = with_segment(
         named.join(table, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims
@@ -211,4 +184,4 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
         F.col("took_us").desc_nulls_first(), "intended_us", "producer_id", "seq"
     )
     ranked = after.withColumn("place", F.row_number().over(order)).where(F.col("place") <= SLOWEST_MAX)
-    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "owed")
+    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due")

@@ -1,19 +1,18 @@
 """Small tables about the runs for joins, the segments of a run's time, and helpers for Arrow columns.
 
-**Segments.** The time of a run is cut into elementary segments, so that a record's windows are found once per record
-and not once per window::
+**Segments.** The time of a run is cut into elementary segments, so that Spark finds the segment of each record once
+instead of searching every window::
 
     steady   |---------|                      a segment lies completely inside a window or outside it;
     fault              |--------|  |-----|    a moment lies in exactly one segment, or before the first or after the
     run      |---------------------------|    last one, which is segment null and belongs to no window
     segments |    0    |   1    |2 |  3  |
 
-Start inclusive, end exclusive. Other edges cut too: a fault that holds a client, or the moment from which a reader must
-get its records. A record finds its segment by its slot of one second, in a small table.
+Starts are inclusive, ends exclusive. Faults that hold a client, and the moment from which a reader must get records,
+also cut. Records are joined with their segments by slots of one second.
 
-**Small tables.** Nothing about a single run is compiled into an expression, so the same queries judge one run or a
-hundred. Every table begins with ``run``, the run's number as in ``spark/tables.py``. Clients are named
-``workload/arm``.
+**Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. Every table begins
+with ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
 """
 
 from bisect import bisect_left, bisect_right
@@ -45,7 +44,7 @@ def longs(column: pa.ChunkedArray, null: int = 0) -> Longs:
 
 
 def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
-    """Return a code per row, and the values by code; null is a value."""
+    """Return the code of each row, and the values by code; null has a code too."""
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column, null_encoding="encode")
     encoded = column.combine_chunks()
@@ -53,19 +52,19 @@ def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
 
 
 def firsts(keys: Iterable[Longs]) -> Longs:
-    """Return the rows at which any of some sorted columns differs from the row before."""
+    """Return the indices of the rows at which any of the sorted columns changes its value."""
     rows: Longs = np.flatnonzero(np.any([np.diff(key, prepend=~key[:1]) for key in keys], axis=0))
     return rows
 
 
 def parted(rows: pa.Table, by: str, count: int) -> list[pa.Table]:
-    """Split rows by the number in column ``by``, from 0 to ``count`` - 1; the order within a part is kept."""
-    rest = rows.drop_columns(by)
+    """Split rows by the number in column ``by``, from 0 to ``count`` - 1, without changing the order within a part."""
+    columns = rows.drop_columns(by)
     if count == 1:
-        return [rest]
+        return [columns]
     number = longs(rows[by])
     order = np.argsort(number, kind="stable")
-    edges, ordered = np.searchsorted(number[order], np.arange(count + 1)).tolist(), rest.take(order)
+    edges, ordered = np.searchsorted(number[order], np.arange(count + 1)).tolist(), columns.take(order)
     return [ordered.slice(first, last - first) for first, last in pairwise(edges)]
 
 
@@ -74,7 +73,7 @@ SLOT_US = 1_000_000
 
 @dataclass(frozen=True)
 class Segments:
-    """The sorted cut points of one run: segment i lies between the i-th and the next."""
+    """Sorted cut points of a run; segment i lies between the points i and i + 1."""
 
     cuts: tuple[int, ...]
 
@@ -83,19 +82,19 @@ class Segments:
         return tuple(pairwise(self.cuts))
 
     def of(self, intervals: Iterable[Interval]) -> list[int]:
-        """Return the numbers of the segments inside any of some intervals, whose ends are cut points."""
+        """Return the numbers of the segments inside the intervals, whose ends are cut points."""
         inside = (range(bisect_left(self.cuts, start), bisect_right(self.cuts, end) - 1) for start, end in intervals)
         return sorted({*chain.from_iterable(inside)})
 
     def slots(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield ``slot segment start_us end_us``: every slot of one second with each segment that overlaps it."""
+        """Yield ``slot segment start_us end_us`` for every slot of one second and each overlapping segment."""
         for number, (start, end) in enumerate(self.spans):
             for slot in range(start // SLOT_US, (end - 1) // SLOT_US + 1):
                 yield slot, number, start, end
 
 
 def segments_of(windows: Windows, moments: Sequence[int] = ()) -> Segments:
-    """Return the segments between the edges of all windows and some other moments."""
+    """Return the segments between the edges of all windows and further moments."""
     edges = {edge for spans in windows.values() for span in spans for edge in span}
     return Segments(tuple(sorted(edges | {*moments})))
 
@@ -108,7 +107,7 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class Scene:
-    """Times and clients of one run: windows, segments, blocks, ends of warm-up and load, and holds of clients."""
+    """Times and clients of a run."""
 
     evidence: Evidence
 
@@ -123,14 +122,14 @@ class Scene:
 
     @cached_property
     def segments(self) -> Segments:
-        """Segments between the edges of windows and holds; none without phases, when nothing is judged by time."""
+        """Segments between the edges of windows and holds; empty without phases."""
         if not self.windows:
             return Segments(())
         return segments_of(self.windows, [edge for spans in self.held.values() for span in spans for edge in span])
 
     @cached_property
     def blocks(self) -> dict[str, tuple[Interval, ...]]:
-        """The intervals of each block by the subject of its slice; a run without blocks is block 0."""
+        """Intervals of each block by the subject ``block=<n>``; a run without blocks is block 0."""
         phases = self.evidence.phases
         numbers = sorted({phase.block for phase in phases if phase.block}) or [0]
         return {
@@ -140,11 +139,11 @@ class Scene:
 
     @property
     def judged_from_us(self) -> int:
-        """The end of warm-up; 0 without phases."""
+        """End of warm-up; 0 without phases."""
         return self.windows[RUN][0][0] if self.windows.get(RUN) else 0
 
     def inject_us(self, fault: str) -> int | None:
-        """Return when a fault began, or None if it never did."""
+        """Return the start of a fault, or None if it never began."""
         window = self.evidence.window_of(fault)
         return window.start_us if window else None
 
@@ -156,24 +155,14 @@ class Scene:
     def readers(self) -> list[Client]:
         return [client for client in self.evidence.clients if client.consumes_from]
 
-    def owed_from_us(self, reader: Client) -> int:
-        """Return the intended time from which a reader must get records: after warm-up if it starts at ``latest``."""
+    def due_from_us(self, reader: Client) -> int:
+        """Return the intended time from which a reader must get records: the end of warm-up for ``latest``, else 0."""
         return self.judged_from_us if reader.from_latest else 0
-
-    @property
-    def lossy(self) -> set[str]:
-        """Producing clients that may lose acknowledged records, by their own, their topic's or the plan's settings."""
-        return {client.key for client in self.evidence.clients if lossy(self.evidence, client)}
-
-    @property
-    def topics(self) -> dict[str, str | None]:
-        """The topic that each client produces to."""
-        return {client.key: client.produces_to for client in self.evidence.clients}
 
 
 @dataclass(frozen=True)
 class Dims:
-    """The small tables about all runs.
+    """Small tables about all runs.
 
     ===================  ===================================================================================
     slots                ``run slot segment start_us end_us``: the segments that overlap a slot of one second
@@ -211,29 +200,22 @@ class Dims:
     @cached_property
     def readers(self) -> DataFrame:
         rows = (
-            (
-                run,
-                reader.key,
-                reader.workload,
-                reader.arm,
-                reader.consumes_from,
-                scene.owed_from_us(reader),
-                reader.consume_rack,
-            )
+            (run, r.key, r.workload, r.arm, r.consumes_from, scene.due_from_us(r), r.consume_rack)
             for run, scene in self._runs()
-            for reader in scene.readers
+            for r in scene.readers
         )
-        names = ("client", "workload", "arm", "topic")
-        schema = ", ".join(["run int", *[f"{name} string" for name in names], "from_us bigint", "rack string"])
-        return self.table(rows, schema)
+        names = "client string, workload string, arm string, topic string"
+        return self.table(rows, f"run int, {names}, from_us bigint, rack string")
 
     @cached_property
     def producers(self) -> DataFrame:
-        rows = (
-            (run, id_, key, scene.topics.get(key), key in scene.lossy)
-            for run, scene in self._runs()
-            for id_, key in scene.evidence.producers.items()
-        )
+        rows: list[Row] = []
+        for run, scene in self._runs():
+            clients = {client.key: client for client in scene.evidence.clients}
+            for number, key in scene.evidence.producers.items():
+                client = clients.get(key)
+                topic, may_lose = (client.produces_to, lossy(scene.evidence, client)) if client else (None, False)
+                rows.append((run, number, key, topic, may_lose))
         return self.table(rows, "run int, producer_id int, client string, topic string, lossy boolean")
 
     @cached_property
@@ -243,7 +225,7 @@ class Dims:
         for run, scene in self._runs():
             clients = {client.key: (client.workload, client.arm) for client in scene.evidence.clients}
             spans_of = [(side, "lateness", key, spans) for (side, key), spans in scene.held.items()]
-            spans_of += [("consume", "latency", r.key, ((0, scene.owed_from_us(r)),)) for r in scene.readers]
+            spans_of += [("consume", "latency", r.key, ((0, scene.due_from_us(r)),)) for r in scene.readers]
             for side, kind, key, spans in spans_of:
                 segments = scene.segments.of(spans)
                 rows += ((run, side, *clients[key], KINDS.index(kind), segment) for segment in segments)

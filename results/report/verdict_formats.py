@@ -37,7 +37,7 @@ def summary(verdict: Verdict) -> str:
         rows = [("", "observed", "threshold", "check")]
         for check in objectives:
             # The check is its id without the kind, then its subject; the id is cut if both don't fit.
-            subject = check.subject.replace("arm=", "") + ("" if check.gate else " (watched)")
+            subject = check.subject.replace("arm=", "") + ("" if check.gate else " (report only)")
             name = _cut(check.id.split("/", 1)[1], max(_COLUMNS[-1] - len(subject) - 1, 8))
             rows.append((check.status.value, observed(check), threshold(check), printable(f"{name} {subject}")))
         cells = (map(str.ljust, map(_cut, row, _COLUMNS), _COLUMNS) for row in rows)

@@ -12,9 +12,8 @@
     WINDOW   warmup | steady | fault | recovery | fault/<id> | run;  without a window: run, everything after warm-up
     SUBJECT  rack | partition | broker | producer | epoch
 
-Rules: spaces are free. A time or a share needs its unit. The error for a misspelt word suggests the right one.
-``metrics.py`` is the table of metrics, ``model.py`` has the values, ``parser.py`` parses the text; ``parse(str(slo)) ==
-slo``. The names of counts come from the table of integrity rules, ``results/checks/rules.py``.
+Spaces are free; a time or a share needs its unit. ``metrics.py`` is the table of metrics, ``model.py`` has the values,
+``parser.py`` parses the text. The names of counts come from the table of integrity rules, ``results/checks/rules.py``.
 """
 
 from aftershock.results.slo.metrics import (

@@ -1,8 +1,8 @@
 """Table of SLO metrics: for each metric its words in the language, its source, its value and its sentence.
 
-To add a metric, add a row to ``METRICS`` and, if no row calculates it yet, a function for its value and a function for
-its sentence. The parser, ``plan check``, the checks and the test of ``docs/SLO.md`` read the table. Times are
-microseconds, shares are fractions of 1, counts are plain numbers.
+To add a metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. The parser,
+``plan check``, the checks and the test of ``docs/SLO.md`` read the table. Times are microseconds, shares are fractions
+of 1.
 """
 
 import math
@@ -17,9 +17,8 @@ Side: TypeAlias = Literal["produce", "consume", "commit"]
 EachWord: TypeAlias = Literal["rack", "partition", "broker", "producer", "epoch"]
 Aggregate: TypeAlias = float | Literal["max", "mean"]
 Source: TypeAlias = Literal["latency", "service", "gap", "stalls", "lag", "age"]
-"""Measurement that a metric reads (``results/checks/slo/readings.py``): records with their latency from the intended
-time or from the send (service), the longest gap between successes, stalls, or the lag (records, or age of the oldest)
-at the end of each second."""
+"""Measurement that a metric reads: latency from the intended time or (service) from the send, the longest gap between
+successes, stalls, or the lag (records, or age of the oldest record) at the end of each second."""
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 MAX = 1.0  # the quantile that is the maximum
@@ -48,12 +47,12 @@ def aggregate_name(aggregate: Aggregate) -> str:
 
 
 def quantile_needs(q: float) -> int:
-    """Return the least n with ten values beyond the quantile, 10/(1-q), exactly: in floats p90 would need 101."""
+    """Return 10/(1-q), the least n with ten values beyond the quantile, exactly: in floats p90 would need 101."""
     return math.ceil(10 / (1 - Fraction(repr(q))))
 
 
 def share_needs(share: Decimal) -> int:
-    """Return 1/(1-share), the least n at which one failure does not exceed the limit; 1 for 100 %."""
+    """Return 1/(1-share), the least n at which a single failure does not exceed the limit; 1 for 100 %."""
     missing = 1 - Fraction(share)
     return math.ceil(1 / missing) if missing else 1
 
@@ -62,8 +61,8 @@ def share_needs(share: Decimal) -> int:
 class Selection:
     """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
 
-    Window None is ``run``, everything after warm-up; arm None is every arm that has the metric's side. ``every_us``:
-    each slot of this length is measured separately. ``target``: the success rate that defines an error budget.
+    Window None is ``run``, the time after warm-up; arm None is every arm that has the metric's side. ``every_us``: each
+    slot of this length is measured separately. ``target``: the success rate that defines an error budget.
     """
 
     metric: str
@@ -84,12 +83,12 @@ class Selection:
 
     @property
     def spread(self) -> str:
-        """The name of the aggregate, ``p99``; empty for a metric with a single value."""
+        """Name of the aggregate, ``p99``; empty for a metric with a single value."""
         return "" if self.aggregate is None else aggregate_name(self.aggregate)
 
     @property
     def place(self) -> str:
-        """``fault``, ``every 1s of fault``, or empty for everything after warm-up."""
+        """``fault``, ``every 1s of fault``, or empty for the time after warm-up."""
         if self.every_us is None:
             return self.window or ""
         return f"every {time(self.every_us)} of {self.window or 'run'}"
@@ -118,11 +117,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class Reading:
-    """Measurements of one client in one window or slot: of all its records, or of one subject such as ``orders/3``.
+    """Measurements of a client in a window or slot: of all its records, or of one subject such as ``orders/3``.
 
-    ``censored`` of the ``n`` records never succeeded. ``at`` maps quantiles to values, None if the quantile falls on a
-    censored record. ``value`` is calculated by ``Metric.value``; None exceeds any limit. ``length_us`` is the length
-    of the window or slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    ``censored`` of the ``n`` records never succeeded. ``at`` maps quantiles to values, None for a censored value.
+    ``value`` is calculated by ``Metric.value``; None exceeds any limit. ``length_us`` is the length of the window or
+    slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
     """
 
     n: int
@@ -149,7 +148,7 @@ def success_rate(_: Selection, reading: Reading) -> Fraction:
 
 
 def budget_used(selection: Selection, reading: Reading) -> Fraction:
-    """Return the failures as a share of the failures that the target allows."""
+    """Return the ratio of the failures to the failures that the target allows."""
     return Fraction(reading.censored, reading.n) / (1 - Fraction(selection.target or 0))
 
 
@@ -195,10 +194,10 @@ _SCALES = {"ms": Fraction(1_000), "s": Fraction(1_000_000), "%": Fraction(1, 100
 class Metric:
     """A row of ``METRICS``.
 
-    ``unit``: ``time``, ``share``, or the noun of a count, as it follows a limit in an SLO. ``each``: the subjects of
-    ``for each``. ``value`` calculates the value of a reading with n > 0, ``sentence`` states the value. ``ops``: the
-    valid comparisons. ``has_aggregate``: an SLO names a quantile, ``max`` or ``mean``. ``has_target``: an SLO names a
-    success rate. ``slots``: slots of a window can be measured.
+    ``unit``: ``time``, ``share``, or the noun of a count. ``each``: the subjects of ``for each``. ``value`` calculates
+    the value of a reading with n > 0, ``sentence`` states the value. ``ops``: the valid comparisons. ``has_aggregate``:
+    an SLO names a quantile, ``max`` or ``mean``. ``has_target``: an SLO names a success rate. ``slots``: slots of a
+    window can be measured.
     """
 
     side: Side
@@ -224,12 +223,12 @@ class Metric:
 
     @property
     def counted(self) -> str:
-        """The noun for ``n`` of a reading."""
+        """Noun for ``n`` of a reading."""
         return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
 
     @property
     def shown_unit(self) -> str:
-        """The unit of values in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
+        """Unit of values in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
         return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
 
     def scaled(self, value: Fraction) -> float:

@@ -1,7 +1,6 @@
-"""Values of the SLO language: a measure, a recovery or a count. They print themselves, ``parse(str(slo)) == slo``.
+"""Values of the SLO language: a measure, a recovery or a count; ``parse(str(slo)) == slo``.
 
-The parser decides which combinations are valid. Times are microseconds, shares are fractions of 1. Numbers are printed
-exactly, in the shortest unit of the language.
+The parser decides which combinations are valid. Times are microseconds, shares are fractions of 1.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ class Multiple:
     of: Selection
 
     def beside(self, first: Selection) -> dict[str, str]:
-        """Return the parts in which the other selection differs from the first, in the language's words."""
+        """Return the words of the parts in which the second selection differs from the first."""
         second_words, first_words = (
             {"metric": part.metric, "spread": part.spread, "window": part.window or "run", "arm": part.arm or ""}
             for part in (self.of, first)
@@ -62,7 +61,6 @@ class Measure:
 
     @property
     def windows(self) -> tuple[str | None, ...]:
-        """The windows of its selections."""
         return tuple(dict.fromkeys(selection.window for selection in self.selections))
 
     @property
@@ -71,21 +69,21 @@ class Measure:
 
     @property
     def q(self) -> float | None:
-        """The quantile of the first selection, if its aggregate is a quantile."""
+        """Quantile of the first selection, None for other aggregates."""
         return self.of.aggregate if isinstance(self.of.aggregate, float) else None
 
     @property
     def threshold_us(self) -> int | None:
-        """The limit, if it is a time and not a multiple."""
+        """Limit, None if it is a multiple or not a time."""
         return int(self.limit) if isinstance(self.limit, Decimal) and self.of.about.unit == "time" else None
 
     @property
     def compares_arms(self) -> bool:
-        """True if the two selections are of different arms, so that their ratio is judged."""
+        """True if the selections are of different arms, so that the ratio of the arms is judged."""
         return isinstance(self.limit, Multiple) and self.limit.of.arm != self.of.arm
 
     def needs_of(self, selection: Selection) -> int:
-        """Return the least number of values of one selection, in each subject and slot, that can decide the SLO."""
+        """Return the least number of values of a selection, in each subject and slot, that can decide the SLO."""
         if isinstance(self.limit, Decimal) and selection.about.unit == "share" and selection.target is None:
             return share_needs(self.limit)
         return selection.needs()
@@ -108,11 +106,11 @@ class Measure:
     def __str__(self) -> str:
         unit = self.of.about.unit
         if isinstance(self.limit, Multiple):
-            # the right side always has the aggregate, and other parts only if they differ from the left side
-            words, other = self.limit.beside(self.of), self.limit.of
+            # besides the aggregate, the right side has only the parts that differ from the left side
+            words, second = self.limit.beside(self.of), self.limit.of
             metric = f" of {words['metric']}" if "metric" in words else ""
             text = f"{self.of.head()}{self.of.tail()} {self.op} {number(self.limit.factor)} * "
-            text += f"{other.spread}{metric}" if other.spread else other.metric
+            text += f"{second.spread}{metric}" if second.spread else second.metric
             text += f" in {words['window']}" if "window" in words else ""
             text += f" for {words['arm']}" if "arm" in words else ""
         else:
@@ -161,7 +159,7 @@ class Recovery:
         return f" ({aggregate_name(self.q)} <= {number(self.factor)} * steady for {time(self.for_us)})"
 
     def needs(self) -> int:
-        """Return the records needed in ``steady`` for the baseline: ten beyond its quantile."""
+        """Return the number of records that the baseline in ``steady`` needs."""
         return quantile_needs(self.q)
 
     def check_id(self) -> str:
@@ -176,7 +174,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Count:
-    """``lost == 0``: number of records that broke an integrity rule, even if the configuration permits it."""
+    """``lost == 0``: number of records that break an integrity rule, including permitted breaches."""
 
     rule: str
     op: Op
@@ -192,11 +190,9 @@ class Count:
         return () if self.arm is None else (self.arm,)
 
     def needs(self) -> int:
-        """Return 1: without any record the count proves nothing."""
         return 1
 
     def check_id(self) -> str:
-        """Return ``slo/lost``."""
         return f"slo/{self.rule}"
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Parser of the SLO language: recursive descent. ``parse`` is the entry point.
 
-A token that is refused has not been consumed, so that the error points at it. Numbers are exact and bounded.
+An error points at the first token that is not consumed. Numbers are exact and bounded.
 """
 
 import re
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class SloSyntaxError(ValueError):
-    """The text is not an SLO. ``column`` (from 1) is the place of the error."""
+    """The text is not a valid SLO; ``column`` counts from 1."""
 
     def __init__(self, message: str, column: int) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class SloSyntaxError(ValueError):
 
 
 class Tokens:
-    """The tokens of one text and the position of the next. A number and its unit are one token, even if spaced."""
+    """Tokens of a text and the position of the next token. A number and its unit are one token, even if spaced."""
 
     def __init__(self, text: str) -> None:
         matches = list(_TOKEN.finditer(text))
@@ -47,7 +47,7 @@ class Tokens:
 
     @property
     def column(self) -> int:
-        """The column of the next token, or the column after the text."""
+        """Column of the next token, or the column after the text."""
         return self._tokens[self._next][1] if self._next < len(self._tokens) else self._length + 1
 
     def peek(self, ahead: int = 0) -> str:
@@ -64,12 +64,12 @@ class Tokens:
         """Raise SloSyntaxError at the next token, or at ``column``."""
         raise SloSyntaxError(message, column or self.column)
 
-    def one_of(self, words: Sequence[str], what: str) -> str:
-        """Consume the next token, which must be one of ``words``; the error suggests the nearest of them."""
+    def one_of(self, words: Sequence[str], description: str) -> str:
+        """Consume the next token, which must be in ``words``; the error suggests the most similar word."""
         if self.peek() not in words:
             near = get_close_matches(self.peek(), words, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]!r}?" if near else f"write {' or '.join(words)}"
-            self.fail(f"{what} expected, {self.seen()}; {hint}")
+            self.fail(f"{description} expected, {self.next_text()}; {hint}")
         return self.take()
 
     def accept(self, word: str) -> bool:
@@ -78,13 +78,13 @@ class Tokens:
         self._next += accepted
         return accepted
 
-    def name(self, what: str) -> str:
+    def name(self, description: str) -> str:
         """Consume the next token, which must be a name."""
         if not is_name(self.peek()):
-            self.fail(f"the name of {what} expected, {self.seen()}")
+            self.fail(f"the name of {description} expected, {self.next_text()}")
         return self.take()
 
-    def seen(self) -> str:
+    def next_text(self) -> str:
         """Describe the next token for an error."""
         return f"got {self.peek()!r}" if self.peek() else "but the text ends here"
 
@@ -135,7 +135,7 @@ def times(tokens: Tokens) -> Decimal:
 def whole(tokens: Tokens) -> int:
     value, unit = _number(tokens, "an integer")
     if unit or value != int(value) or "." in tokens.peek():
-        tokens.fail(f"an integer expected, {tokens.seen()}")
+        tokens.fail(f"an integer expected, {tokens.next_text()}")
     tokens.take()
     return int(value)
 
@@ -152,11 +152,11 @@ def read_aggregate(tokens: Tokens) -> Aggregate:
     return quantile(tokens, "a quantile like p95 or p99.9, max or mean,")
 
 
-def quantile(tokens: Tokens, what: str = "a quantile like p95 or p99.9") -> float:
+def quantile(tokens: Tokens, description: str = "a quantile like p95 or p99.9") -> float:
     """Parse ``p99.9`` as 0.999."""
     match = _QUANTILE.fullmatch(tokens.peek())
     if not match or not Decimal(match[1]):
-        tokens.fail(f"{what} expected, {tokens.seen()}")
+        tokens.fail(f"{description} expected, {tokens.next_text()}")
     tokens.take()
     return float(Decimal(match[1]) / 100)
 
@@ -165,11 +165,11 @@ def is_aggregate(token: str) -> bool:
     return token in ("max", "mean") or bool(_QUANTILE.fullmatch(token))
 
 
-def _number(tokens: Tokens, what: str) -> tuple[Decimal, str]:
+def _number(tokens: Tokens, description: str) -> tuple[Decimal, str]:
     """Return the next number and its unit without consuming the token."""
     match = _NUMBER.fullmatch(tokens.peek())
     if not match:
-        tokens.fail(f"{what} expected, {tokens.seen()}")
+        tokens.fail(f"{description} expected, {tokens.next_text()}")
     if not _EXACT.fullmatch(match[1]):
         tokens.fail(f"{match[1]} has more digits than can be judged; write at most 12 before the point and 9 after it")
     return Decimal(match[1]), match[2]
@@ -202,7 +202,7 @@ def parse(text: str) -> Slo:
 
 
 def _measure(tokens: Tokens) -> Measure:
-    """Parse ``METRIC [AGGREGATE] [PLACE] < VALUE [PLACE]``, or ``... <= 2 * OTHER``; only one PLACE is allowed."""
+    """Parse ``METRIC [AGGREGATE] [PLACE] < VALUE [PLACE]`` with at most one PLACE, or ``... <= 2 * OTHER``."""
     head = _head(tokens)
     first = _placed(tokens, head)
     each = _each(tokens, first)
@@ -228,10 +228,10 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
     column = tokens.column if _is_each(tokens) else column
     measure = replace(measure, each=measure.each or _each(tokens, measure.of))
     if measure.each is not None and isinstance(measure.limit, Multiple):
-        other = measure.limit.of
-        if measure.each not in other.about.each:
-            tokens.fail(f"{other.metric} is not known of each {measure.each}; remove 'for each'", column)
-        if measure.each == "epoch" and other.window != measure.of.window:
+        second = measure.limit.of
+        if measure.each not in second.about.each:
+            tokens.fail(f"{second.metric} is not known of each {measure.each}; remove 'for each'", column)
+        if measure.each == "epoch" and second.window != measure.of.window:
             tokens.fail("an epoch of one window does not occur in another; write a value, or remove 'for each'", column)
         if measure.each == "producer" and measure.compares_arms:
             tokens.fail("two arms have no producer in common; remove 'for each'", column)
@@ -244,7 +244,7 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
     tokens.one_of(("confidence",), "'confidence'")
     first = measure.of
     if measure.compares_arms:
-        # blocks can be paired if the two selections name arms and differ only in them
+        # blocks can be paired if the two selections differ only in the arms that they name
         second = measure.selections[1]
         comparable = (first.about.confident and first.aggregate != "mean") or first.about.source == "gap"
         paired = replace(second, arm=first.arm) == first and bool(first.arm) and measure.each is None and comparable
@@ -272,7 +272,7 @@ def _head(tokens: Tokens) -> Selection:
 
 
 def _placed(tokens: Tokens, selection: Selection) -> Selection:
-    """Add ``[in WINDOW | in every 1s of WINDOW] [for ARM]`` to the selection."""
+    """Parse ``[in WINDOW | in every 1s of WINDOW] [for ARM]``, and add it to the selection."""
     if tokens.accept("in"):
         every_us = _every_us(tokens, selection)
         slots = every_us is None and selection.about.slots
@@ -281,7 +281,7 @@ def _placed(tokens: Tokens, selection: Selection) -> Selection:
 
 
 def _every_us(tokens: Tokens, selection: Selection) -> int | None:
-    """Parse ``every 1s of``; a metric that is sampled once a second needs whole seconds."""
+    """Parse ``every 1s of``; sampled metrics need whole seconds."""
     column = tokens.column
     if not tokens.accept("every"):
         return None
@@ -297,7 +297,7 @@ def _every_us(tokens: Tokens, selection: Selection) -> int | None:
 
 
 def _window(tokens: Tokens, *suggestions: str) -> str | None:
-    """Parse the name of a window; None for the whole run. ``suggestions`` are further words for the error."""
+    """Parse the name of a window; None for ``run``. ``suggestions`` are further words for the error."""
     word = tokens.peek()
     if word.startswith("fault/") and is_name(word.removeprefix("fault/")):
         return tokens.take()
@@ -306,7 +306,6 @@ def _window(tokens: Tokens, *suggestions: str) -> str | None:
 
 
 def _with_arm(tokens: Tokens, selection: Selection) -> Selection:
-    """Add ``[for ARM]`` to the selection."""
     if tokens.peek() != "for" or _is_each(tokens):
         return selection
     tokens.take()
@@ -329,27 +328,24 @@ def _each(tokens: Tokens, selection: Selection) -> EachWord | None:
 
 
 def _multiple(tokens: Tokens, first: Selection) -> Multiple:
-    """Parse ``2 * p99 [of METRIC] [in WINDOW] [for ARM]``, or a metric in place of the aggregate.
-
-    Omitted parts are those of the first selection.
-    """
+    """Parse ``2 * p99 [of METRIC] [in WINDOW] [for ARM]``, or a metric instead of the aggregate."""
     factor = times(tokens) if is_factor(tokens.peek()) else Decimal(1)
     column = tokens.column
     if tokens.peek() in METRICS:
-        other = _head(tokens)
+        second = _head(tokens)
     else:
         aggregate = read_aggregate(tokens)
         metric = tokens.one_of(_WITH_AGGREGATE, "a metric") if tokens.accept("of") else first.metric
-        other = Selection(metric, aggregate)
-    if other.aggregate is not None and not other.about.has_aggregate:
-        tokens.fail(f"{other.metric} has one value, and no {other.spread}; write 'of METRIC' after it", column)
+        second = Selection(metric, aggregate)
+    if second.aggregate is not None and not second.about.has_aggregate:
+        tokens.fail(f"{second.metric} has one value, and no {second.spread}; write 'of METRIC' after it", column)
     window = _window(tokens) if tokens.accept("in") else first.window
-    other = _with_arm(tokens, replace(other, window=window, arm=first.arm))
-    if other.about.unit != first.about.unit:
-        tokens.fail(f"{first.metric} and {other.metric} are of different units; compare metrics of one unit", column)
-    if other == first:
+    second = _with_arm(tokens, replace(second, window=window, arm=first.arm))
+    if second.about.unit != first.about.unit:
+        tokens.fail(f"{first.metric} and {second.metric} are of different units; compare metrics of one unit", column)
+    if second == first:
         tokens.fail(f"{first.head()} is compared with itself; name another window, arm or metric", column)
-    return Multiple(factor, other)
+    return Multiple(factor, second)
 
 
 def _arm_ratio(tokens: Tokens) -> Measure:

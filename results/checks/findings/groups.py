@@ -1,24 +1,23 @@
 """Integrity findings about groups and replicas: co-ownership, committed positions, coordinator logs, replicas.
 
 **Co-ownership.** A member reads a partition from its first to its last delivery within a lane; two members of a group
-whose times overlap own it both. While faults are in force this may be legitimate, because a member that is frozen or
-that the coordinator can't reach is replaced before it learns of it: such overlaps are ``co_owned_in_fault``, from the
-first inject until a session timeout after the last heal.
+whose times overlap co-own the partition. From the first inject until a session timeout after the last heal an overlap
+may be legitimate (``co_owned_in_fault``), because the coordinator replaces a member that is frozen or unreachable.
 
-**Committed positions**, from the clients' ``committed`` events, which contain each acknowledged OffsetCommit of a
-consumer. A commit is *ahead* of what was delivered to the group only if the log has a record between the two (markers
-are never delivered), and if something of the partition was delivered at all: a new group may commit unread positions. A
-delivery is *behind* if it is the first after an assignment and lies before the last commit acknowledged until then.
+**Committed positions**, from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
+commit is *ahead* of the group's deliveries only if the log has a record in between (markers are never delivered), and
+if a record of the partition was delivered before: a new group may commit unread positions. A delivery is *behind* if it
+is the first after an assignment and lies before the last acknowledged commit.
 
 **Coordinator logs**, for the commits of a ``commit`` workload, whose groups read nothing. An acknowledged commit is
-*lost* if the log of the offsets topic has no entry of its group and partition with its position or a later one since
-the last tombstone (null): a commit may be superseded by a later one, and both are acknowledged together. An entry goes
-*backward* if it is below the one before it of the same group and partition, unless that was a tombstone. This log is
-not read from an attached cluster, and a share coordinator writes no positions to it.
+*lost* if the log of the offsets topic has no entry of the group and partition with the committed position or a later
+position since the last tombstone (null): a later commit may supersede an acknowledged commit. An entry goes *backward*
+if it is below the previous entry of the same group and partition, unless the previous entry was a tombstone. This log
+is not read from an attached cluster, and a share coordinator writes no positions to it.
 
-**Replicas**, each read by the harness after the last heal. A replica is summarised by a count and the xor of the 64-bit
-hashes of its stretches of records; it *differs* if most replicas of its partition have another summary. A replica that
-could not be read to its end proves nothing. The client of such a finding is the partition, ``orders/3``; its side is
+**Replicas**, which the harness reads after the last heal. A replica is summarised by a count and the xor of the 64-bit
+hashes of its stretches of records; it *differs* if most replicas of the partition have another summary. A replica that
+could not be read to its end proves nothing. The client of such a finding is the partition, ``orders/3``; the side is
 ``replica``.
 """
 
@@ -27,59 +26,50 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import breach, fact, found, no_record, record
+from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, record
 from aftershock.results.checks.findings.sequences import beginnings, reader_events
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 SESSION_US = 45_000_000
-"""Kafka's session.timeout.ms: the longest time until a group notices that a member is gone."""
+"""Kafka's session.timeout.ms: the longest time until a coordinator removes a silent member."""
 
 
 def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return ``co_owned`` and ``co_owned_in_fault`` by reader, from the times at which its members read a partition.
-
-    Returns None if no client reads in a group.
-    """
+    """Return the findings ``co_owned`` and ``co_owned_in_fault`` by reader; None if no client reads in a group."""
     if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
         return None
     owned = ("run", "group", "topic", "partition", "client", "member", "lane")
-    spans = (
-        delivered.where(F.col("member").isNotNull())
-        .groupBy(*owned)
-        .agg(F.min("at").alias("start"), F.max("at").alias("end"))
-        .select(*owned, F.struct("start", "end").alias("its"))
-    )
-    others = F.collect_list(F.struct("member", "its.start", "its.end")).alias("others")
-    by_partition = spans.groupBy(*owned[:4]).agg(F.collect_list(F.struct(*owned[4:], "its")).alias("all"), others)
-    exploded = by_partition.select("run", "others", F.explode("all").alias("own"))
+    reading = delivered.where(F.col("member").isNotNull()).groupBy(*owned)
+    spans = reading.agg(F.min("at").alias("start"), F.max("at").alias("end"))
+    of_partition = F.collect_list(F.struct("client", "member", "start", "end"))
+    by_partition = spans.groupBy(*owned[:4]).agg(of_partition.alias("all"))
+    exploded = by_partition.select("run", "all", F.explode("all").alias("own"))
     overlaps = F.filter(
-        "others",
-        lambda other: (
-            (other["member"] != F.col("own.member"))
-            & (other["start"] <= F.col("own.its.end"))
-            & (F.col("own.its.start") <= other["start"])
+        "all",
+        lambda span: (
+            (span["member"] != F.col("own.member"))
+            & (span["start"] <= F.col("own.end"))
+            & (F.col("own.start") <= span["start"])
         ),
-    )
-    rows = exploded.select(
-        "run", F.col("own.client").alias("client"), no_record().alias("record"), overlaps.alias("met")
-    )
+    ).alias("overlaps")
+    rows = exploded.select("run", F.col("own.client").alias("client"), no_record().alias("record"), overlaps)
     # overlaps that a fault may explain are excused
     fault_spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
     faults = F.broadcast(dims.table(fault_spans, "run int, from_us bigint, until_us bigint"))
-    within = F.filter("met", lambda overlap: overlap["start"].between(F.col("from_us"), F.col("until_us")))
+    within = F.filter("overlaps", lambda overlap: overlap["start"].between(F.col("from_us"), F.col("until_us")))
     counted = rows.join(faults, "run", "left")
-    counted = counted.withColumns({"free": F.size("met") - F.size(within), "excused": F.size(within)})
+    counted = counted.withColumns({"free": F.size("overlaps") - F.size(within), "excused": F.size(within)})
     facts = [
-        fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
-        fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
+        Fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
+        Fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
     ]
-    return found(counted, facts)
+    return explode_facts(counted, facts)
 
 
 def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Yield the span from the first inject until a session timeout after the last heal; nothing without faults."""
+    """Yield the span from the first inject until a session timeout after the last heal, if faults were injected."""
     times = [line["t_us"] for line in evidence.journal]
     if times:
         yield min(times), max(times) + SESSION_US
@@ -87,10 +77,8 @@ def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
 
 def group_of(evidence: Evidence, client: Client) -> str | None:
     """Return the group in which a client consumes, ``<group>-<arm>``, or None."""
-    groups = {
-        workload["name"]: (workload.get("consume") or {}).get("group") for workload in evidence.timeline["workloads"]
-    }
-    group = groups.get(client.workload)
+    workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
+    group = (workloads.get(client.workload, {}).get("consume") or {}).get("group")
     return f"{group}-{client.arm}" if group else None
 
 
@@ -99,14 +87,14 @@ _COMMIT_COLUMNS = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return ``commit_ahead`` (per commit) and ``commit_behind`` (per assignment) by reader; None without commits."""
+    """Return the findings ``commit_ahead`` (per commit) and ``commit_behind`` (per assignment), if clients commit."""
     rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
     if not rows:
         return None
     acked = dims.table(rows, f"{_COMMIT_COLUMNS}, at bigint, committed bigint")
     places = F.broadcast(acked.select(*_PARTITION).distinct())
-    theirs = delivered.join(places, [*_PARTITION], "left_semi")
-    return _ahead(acked, theirs, log).unionByName(_behind(theirs, dims))
+    of_committers = delivered.join(places, [*_PARTITION], "left_semi")
+    return _ahead(acked, of_committers, log).unionByName(_behind(of_committers, dims))
 
 
 def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
@@ -116,7 +104,7 @@ def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
 
 
 def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield (client, topic, partition, lane, position): the committed position at which an assigned lane resumes."""
+    """Yield (client, topic, partition, lane, position): the committed position from which an assigned lane resumes."""
     last: dict[tuple[str, str, int], int] = {}
     moments = [(at_us, 1, (client, topic, number), at) for client, topic, number, at_us, at in committed(evidence)]
     lanes: dict[tuple[str, str, int], int] = {}
@@ -146,8 +134,8 @@ def _ahead(acked: DataFrame, delivered: DataFrame, log: DataFrame) -> DataFrame:
     between = (F.col("offset") > F.col("reached")) & (F.col("offset") < F.col("committed"))
     unread = passed.join(F.broadcast(doubtful), ["run", "topic", "partition"]).where(between)
     ahead = unread.groupBy(*_PARTITION, "at").agg(F.min("record").alias("record"))
-    examined = found(judged, [fact("commit_ahead", "consume", F.col("client"), 1, 0)])
-    return examined.unionByName(found(ahead, [breach("commit_ahead", "consume", F.col("client"), 1)]))
+    examined = explode_facts(judged, [Fact("commit_ahead", "consume", F.col("client"), 1, 0)])
+    return examined.unionByName(explode_facts(ahead, [Fact("commit_ahead", "consume", F.col("client"), None, 1)]))
 
 
 def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
@@ -161,7 +149,7 @@ def _behind(delivered: DataFrame, dims: Dims) -> DataFrame:
         .withColumn("record", F.col("first.record"))
     )
     behind = F.col("first.offset") < F.col("committed")
-    return found(judged, [fact("commit_behind", "consume", F.col("client"), 1, behind)])
+    return explode_facts(judged, [Fact("commit_behind", "consume", F.col("client"), 1, behind)])
 
 
 SIDE = "commit"
@@ -169,7 +157,7 @@ _PLACE = ("run", "group", "topic", "partition")
 
 
 def committers(evidence: Evidence) -> Iterator[Client]:
-    """Yield the clients whose commits are in the coordinators' log."""
+    """Yield the clients that commit to the coordinators' log."""
     if "attach" in evidence.timeline.get("cluster", {}):
         return
     for client in evidence.clients:
@@ -178,18 +166,16 @@ def committers(evidence: Evidence) -> Iterator[Client]:
 
 
 def offsets(read: Tables, dims: Dims) -> DataFrame | None:
-    """Return ``lost`` (per acknowledged commit) and ``backward`` (per log entry) by client; None without the log."""
+    """Return the findings ``lost`` (per acknowledged commit) and ``backward`` (per log entry); None without the log."""
     logged = [(run, evidence) for run, evidence in enumerate(dims.evidences) if evidence.parquet["offsets"]]
-    rows = [
-        (run, client.workload, client.arm, client.key) for run, evidence in logged for client in committers(evidence)
-    ]
+    rows = [(run, by.workload, by.arm, by.key) for run, evidence in logged for by in committers(evidence)]
     if not rows:
         return None
-    theirs = F.broadcast(dims.table(rows, "run int, workload string, arm string, client string"))
+    clients = F.broadcast(dims.table(rows, "run int, workload string, arm string, client string"))
     acked = (
         read.outcomes.drop("client")
         .where((F.col("op") == SIDE) & (F.col("status") == "ok"))
-        .join(theirs, ["run", "workload", "arm"])
+        .join(clients, ["run", "workload", "arm"])
         .select(*_PLACE, "client", F.col("offset").alias("committed"), record().alias("record"))
     )
     log = read.offsets.select(
@@ -199,15 +185,15 @@ def offsets(read: Tables, dims: Dims) -> DataFrame | None:
     in_order = Window.partitionBy(*_PLACE)
     # an acknowledged commit is lost if no entry after the last tombstone has its position or a later position
     tombstone = F.max(F.when(F.col("committed").isNull(), F.col("place"))).over(in_order)
-    stands = log.withColumn("gone", tombstone).where(F.col("gone").isNull() | (F.col("place") > F.col("gone")))
-    compared = acked.join(stands.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
+    since = log.withColumn("tombstone", tombstone).where("tombstone is null or place > tombstone")
+    compared = acked.join(since.groupBy(*_PLACE).agg(F.max("committed").alias("reached")), list(_PLACE), "left")
     in_log = F.coalesce(F.col("reached") >= F.col("committed"), F.lit(False))
-    lost = found(compared, [fact("lost", SIDE, F.col("client"), 1, ~in_log)])
+    lost = explode_facts(compared, [Fact("lost", SIDE, F.col("client"), 1, ~in_log)])
     # an entry goes backward if it is below the entry before it
     before = F.lag("committed").over(in_order.orderBy("place"))
     entries = log.withColumn("back", F.coalesce(F.col("committed") < before, F.lit(False)))
     own = entries.join(acked.select(*_PLACE, "client").distinct(), list(_PLACE)).withColumn("record", no_record())
-    return lost.unionByName(found(own, [fact("backward", SIDE, F.col("client"), 1, F.col("back"))]))
+    return lost.unionByName(explode_facts(own, [Fact("backward", SIDE, F.col("client"), 1, F.col("back"))]))
 
 
 REPLICA_SIDE = "replica"
@@ -215,22 +201,22 @@ _REPLICA_PARTITION = ("run", "topic", "partition")
 
 
 def replicas(table: DataFrame) -> DataFrame:
-    """Return ``differing`` (replicas unlike most that were read) and ``unread`` (replicas that were not read)."""
+    """Return the findings ``differing`` (replicas that differ from most replicas) and ``unread`` by partition."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
-    each = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
+    by_replica = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
         F.max(F.col("error").isNotNull()).alias("unread"),
-        F.struct(F.count("*"), F.bit_xor(stretch)).alias("held"),
+        F.struct(F.count("*"), F.bit_xor(stretch)).alias("summary"),
     )
-    alike = each.groupBy(*_REPLICA_PARTITION, "unread", "held").agg(F.count("*").alias("n"))
-    known = F.when(~F.col("unread"), F.col("n"))
+    alike = by_replica.groupBy(*_REPLICA_PARTITION, "unread", "summary").agg(F.count("*").alias("n"))
+    readable = F.when(~F.col("unread"), F.col("n"))
     rows = alike.groupBy(*_REPLICA_PARTITION).agg(
         F.sum("n").alias("n"),
-        F.coalesce(F.sum(known), F.lit(0)).alias("known"),
-        F.coalesce(F.max(known), F.lit(0)).alias("most"),
+        F.coalesce(F.sum(readable), F.lit(0)).alias("readable"),
+        F.coalesce(F.max(readable), F.lit(0)).alias("most"),
     )
-    name, n, read = F.concat_ws("/", "topic", "partition"), F.col("n"), F.col("known")
+    name, n, read = F.concat_ws("/", "topic", "partition"), F.col("n"), F.col("readable")
     facts = [
-        fact("differing", REPLICA_SIDE, name, F.when(read > 1, read), read - F.col("most")),
-        fact("unread", REPLICA_SIDE, name, n, n - read),
+        Fact("differing", REPLICA_SIDE, name, F.when(read > 1, read), read - F.col("most")),
+        Fact("unread", REPLICA_SIDE, name, n, n - read),
     ]
-    return found(rows.withColumn("record", no_record()), facts)
+    return explode_facts(rows.withColumn("record", no_record()), facts)

@@ -2,20 +2,18 @@
 
 A finding is the sum of facts: rows with the number of examined and the number of broken records.
 
-**Records:** lost, duplicated, misplaced, never sent. Records in the ledger are examined one by one; records in clean
-blocks are only counted. For ``lost``, a reader is examined for the records that it should get and the records that it
-got; a record that a ``lossy`` producer lost could not be read by anyone. A record whose producer got no offset can't be
-misplaced. A failed record is certain to be nowhere (otherwise it would be in doubt), so one that is in the log is a
-phantom.
+**Records:** lost, duplicated, misplaced, never sent. Records in the ledger are examined individually; records in clean
+blocks are only counted. A record that a ``lossy`` producer lost is not expected at a reader. A record whose producer
+got no offset can't be misplaced. A failed record is certain not to be written (otherwise it is in doubt), so a failed
+record in the log is a phantom.
 
-**Offsets:** two records at one offset (``collision``), and records that a reader passed over (``skipped``). A separate
-gate selects the offsets to examine. A bucket is 32,768 offsets of a partition. If the count and the xor of a 64-bit
-hash of each record with its offset are equal in the log and in a reader's lane, the lane had exactly the log's records
-there; if the log has as many distinct offsets (counted as bits) as rows, no two records share one. Only other buckets
-are examined. If the gate of the records cleared everything, each lane has the log's records at the log's offsets, so
-only the log can have two records at one offset. A lane is judged between its first and its last offset. A record that a
-reader should have got and never got is ``lost``, not ``skipped``, so that one lost record raises only one alarm. A
-record without our ids is a phantom and collides with nothing.
+**Offsets:** two records at one offset (``collision``), and records that a reader passed over (``skipped``). Only some
+buckets of 32,768 offsets of a partition are examined. If the count and the xor of a 64-bit hash of each record with its
+offset are equal in the log and in a reader's lane, the lane had exactly the log's records; if the log has as many
+distinct offsets (counted as bits) as rows, no two records share an offset. If the gate of the records cleared all
+blocks, only the log can have two records at one offset. A lane is judged between its first and its last offset. A
+record that a reader should get and never got is ``lost``, not ``skipped``. A record without ids is a phantom, not a
+collision.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,35 +23,38 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.check import SAMPLES_MAX
+from aftershock.results.measure.gate import acked
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 LOG_READER = "log"
-"""Client name of findings that concern the log itself."""
+"""Client name of findings about the log."""
 
 _KEY = ("run", "rule", "side", "client")
 
 
 def record() -> Column:
-    """Return ``producer_id seq`` of a row as one value, null if the row has none."""
+    """Return a struct of ``producer_id seq``, null if the row lacks either."""
     named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     return F.when(named, F.struct("producer_id", "seq"))
 
 
 def no_record() -> Column:
-    """Return a null of the same type."""
+    """Return a null of the type of ``record``."""
     return F.lit(None).cast("struct<producer_id:int,seq:bigint>")
 
 
 class Fact(NamedTuple):
-    """Result of one rule for a row; ``side`` and ``client`` are a text or a column."""
+    """Result of a rule for a row; ``examined`` and ``broken`` are conditions or counts.
+
+    Only an examined row can be broken; ``examined`` is None if another fact counts the row as examined.
+    """
 
     rule: str
     side: str | Column
     client: str | Column
-    examined: Column | int
+    examined: Column | int | None
     broken: Column | int
-    alone: bool = True
 
     def sql(self, named: Callable[[Column], str]) -> str:
         """Return the struct ``rule side client examined broken`` in SQL; ``named`` maps a column to its alias."""
@@ -64,33 +65,23 @@ class Fact(NamedTuple):
         def number(value: Column | int) -> str:
             return f"{value}L" if isinstance(value, int) else f"coalesce(cast({named(value)} as bigint), 0L)"
 
-        examined, broken = number(self.examined), number(self.broken)
-        counted = f"if({examined} > 0, {broken}, 0L)" if self.alone else broken
+        examined, broken = number(0 if self.examined is None else self.examined), number(self.broken)
+        counted = broken if self.examined is None else f"if({examined} > 0, {broken}, 0L)"
         return (
             f"named_struct('rule', '{self.rule}', 'side', {text(self.side)}, 'client', {text(self.client)}, "
             f"'examined', {examined}, 'broken', {counted})"
         )
 
 
-def fact(rule: str, side: str | Column, client: str | Column, examined: Column | int, broken: Column | int) -> Fact:
-    """Create a fact; ``examined`` and ``broken`` are conditions or counts; only examined rows can be broken."""
-    return Fact(rule, side, client, examined, broken)
-
-
-def breach(rule: str, side: str | Column, client: str | Column, broken: Column | int) -> Fact:
-    """Create a fact for a broken row that was counted as examined elsewhere."""
-    return Fact(rule, side, client, 0, broken, alone=False)
-
-
-def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
+def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
     """Return the facts of each row (with ``run`` and ``record``), without facts that examine nothing.
 
-    All facts are one SQL expression: a column built in Python calls the JVM a dozen times, and there are hundreds.
+    All facts are one SQL expression, because a column built in Python calls the JVM a dozen times.
     """
     columns: list[Column] = []
 
     def named(column: Column) -> str:
-        number = next((at for at, known in enumerate(columns) if known is column), len(columns))
+        number = next((at for at, earlier in enumerate(columns) if earlier is column), len(columns))
         if number == len(columns):
             columns.append(column)
         return f"fact_{number}"
@@ -103,8 +94,7 @@ def found(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
 def summed(findings: DataFrame) -> DataFrame:
     """Return one row per (run, rule, side, client), with the lowest broken records as samples.
 
-    First aggregates to one row for all intact records and one per broken record, because finding the lowest needs a
-    sort, and broken records are few.
+    The first aggregation leaves one row per broken record and one for all intact records, so that few rows are sorted.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
     few = findings.groupBy(*_KEY, broken.alias("record")).agg(
@@ -118,80 +108,77 @@ def summed(findings: DataFrame) -> DataFrame:
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings of clean blocks: everything was examined, nothing is broken."""
+    """Return the findings of clean blocks, in which no record is broken."""
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
-        .agg(*[F.sum(name).alias(name) for name in ("n", "told", "failed", "in_doubt")])
+        .agg(*[F.sum(name).alias(name) for name in ("n", "acked_offsets", "failed", "in_doubt")])
         .join(F.broadcast(dims.producers), ["run", "producer_id"])
         .withColumn("record", no_record())
     )
     client, n = F.col("client"), F.col("n")
-    sent = [fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate")]
-    untaken = {"misplaced": "told", "in_doubt": "in_doubt", "phantom": "failed"}
-    sent += [fact(rule, "produce", client, F.col(examined), 0) for rule, examined in untaken.items()]
+    sent = [Fact(rule, "produce", client, n, 0) for rule in ("lost", "duplicate")]
+    untaken = {"misplaced": "acked_offsets", "in_doubt": "in_doubt", "phantom": "failed"}
+    sent += [Fact(rule, "produce", client, F.col(examined), 0) for rule, examined in untaken.items()]
     readers = dims.readers.select("run", "topic", F.col("client").alias("reader"))
-    read = [fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
-    of_readers = found(clean.join(F.broadcast(readers), ["run", "topic"]), read)
-    return found(clean, [*sent, fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
+    read = [Fact(rule, "consume", F.col("reader"), n, 0) for rule in ("lost", "redelivered", "phantom")]
+    of_readers = explode_facts(clean.join(F.broadcast(readers), ["run", "topic"]), read)
+    return explode_facts(clean, [*sent, Fact("phantom", "consume", LOG_READER, n, 0)]).unionByName(of_readers)
 
 
-def of_book(book: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings of the ledger, whose records are examined one by one."""
-    rows = book.withColumn("record", record())
+def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
+    """Return the findings of the records in the ledger."""
+    rows = ledger.withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
-    lost = _acked() & ~logged
+    lost = acked() & ~logged
     in_doubt, failed = (F.coalesce(F.col("status") == status, F.lit(False)) for status in ("in_doubt", "failed"))
     acknowledged_place = F.struct("topic", "partition", "offset")
-    comparable = _acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
+    comparable = acked() & F.col("offset").isNotNull() & F.col("partition").isNotNull()
     elsewhere = (F.size(placed) > 0) & ~F.array_contains(placed, acknowledged_place)
     of_producers = [
-        fact("lost", "produce", client, _acked(), lost),
-        fact("delivered", "produce", client, lost, F.size(placed) > 0),
-        fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
-        fact("misplaced", "produce", client, comparable, elsewhere),
-        fact("in_doubt", "produce", client, in_doubt, logged),
-        fact("phantom", "produce", client, failed, logged),
+        Fact("lost", "produce", client, acked(), lost),
+        Fact("delivered", "produce", client, lost, F.size(placed) > 0),
+        Fact("duplicate", "produce", client, F.size(placed) > 0, F.size(placed) > 1),
+        Fact("misplaced", "produce", client, comparable, elsewhere),
+        Fact("in_doubt", "produce", client, in_doubt, logged),
+        Fact("phantom", "produce", client, failed, logged),
         _foreign(LOG_READER, F.col("logged")),
     ]
     reader, deliveries = F.col("reader"), F.col("deliveries")
     own_topic = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
-    due = _acked() & own_topic & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
-    undelivered = _owed() & (deliveries == 0)
+    due = acked() & own_topic & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
+    undelivered = _deliverable() & (deliveries == 0)
     of_readers = [
-        fact("lost", "consume", reader, due, undelivered),
-        fact("unlogged", "consume", reader, undelivered, F.col("logged") == 0),
-        fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
+        Fact("lost", "consume", reader, due, undelivered),
+        Fact("unlogged", "consume", reader, undelivered, F.col("logged") == 0),
+        Fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
         _foreign(reader, deliveries),
     ]
-    return found(rows, of_producers).unionByName(found(_with_readers(rows, dims), of_readers))
+    return explode_facts(rows, of_producers).unionByName(explode_facts(_with_readers(rows, dims), of_readers))
 
 
-def _with_readers(book: DataFrame, dims: Dims) -> DataFrame:
-    """Join records with each reader of their run; add the number of deliveries, and whether the record was due."""
+def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
+    """Join records with each reader of their run, and count their ``deliveries`` to the reader."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
-    joined = book.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
+    joined = ledger.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
     return joined.withColumn(
         "deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, delivery: n + delivery["n"])
     )
 
 
-def _acked() -> Column:
-    return F.coalesce(F.col("status") == "ok", F.lit(False))
-
-
-def _owed() -> Column:
-    """Return the condition that the reader should get the record."""
+def _deliverable() -> Column:
+    """Return True for a record that the reader should get."""
     meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
-    return _acked() & F.coalesce(meant, F.lit(False)) & readable
+    return acked() & F.coalesce(meant, F.lit(False)) & readable
 
 
-def _foreign(reader: str | Column, seen: Column) -> Fact:
-    """Create the fact for records that we never sent: their ids are missing or have no produce row."""
-    return fact("phantom", "consume", reader, seen, F.when(F.col("record").isNull() | F.col("client").isNull(), seen))
+def _foreign(reader: str | Column, count: Column) -> Fact:
+    """Create the fact for records that no producer of the run sent: their ids are missing or have no produce row."""
+    foreign = F.col("record").isNull() | F.col("client").isNull()
+    return Fact("phantom", "consume", reader, count, F.when(foreign, count))
 
 
 BUCKET = 32_768
@@ -201,34 +188,34 @@ _LANE = ("client", "lane", "member")
 _SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,last:bigint>>"
 
 
-def places(read: Tables, delivered: DataFrame, book: DataFrame, dims: Dims) -> DataFrame:
+def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) -> DataFrame:
     """Return the findings ``collision`` and ``skipped``; ``sequences`` counts the examined rows."""
     logged = _logged(read.log)
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
-    seen = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
+    compared = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
     # deliveries that differ from the log's record at their offset, and log records that share an offset
-    other = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
-    other = F.coalesce(other, F.array_except("had", "log"))
-    apart = seen.where((F.size("log") > 0) & (F.size(other) > 0)).withColumn("record", other[0])
+    differing = F.when(F.col("client") == LOG_READER, F.array_except("log", F.slice("log", 1, 1)))
+    differing = F.coalesce(differing, F.array_except("had", "log"))
+    apart = compared.where((F.size("log") > 0) & (F.size(differing) > 0)).withColumn("record", differing[0])
     # records that a reader passed over, without those that count as lost
     within = (F.col("offset") > F.col("first")) & (F.col("offset") < F.col("last"))
     passed = F.col("logged") & F.col("passed") & (F.col("client") != LOG_READER)
-    rows = seen.where(passed & within).withColumn("record", F.col("log")[0])
-    lost = _with_readers(book, dims).where(_owed() & (F.col("deliveries") == 0))
+    rows = compared.where(passed & within).withColumn("record", F.col("log")[0])
+    lost = _with_readers(ledger, dims).where(_deliverable() & (F.col("deliveries") == 0))
     lost = lost.select("run", F.col("reader").alias("client"), "producer_id", "seq")
     named = rows.withColumns({"producer_id": F.col("record.producer_id"), "seq": F.col("record.seq")})
     skipped = named.join(lost, ["run", "client", "producer_id", "seq"], "left_anti")
-    collisions = found(apart, [breach("collision", "consume", F.col("client"), 1)])
-    return collisions.unionByName(found(skipped, [breach("skipped", "consume", F.col("client"), 1)]))
+    collisions = explode_facts(apart, [Fact("collision", "consume", F.col("client"), None, 1)])
+    return collisions.unionByName(explode_facts(skipped, [Fact("skipped", "consume", F.col("client"), None, 1)]))
 
 
 def shared(log: DataFrame) -> DataFrame:
-    """Return ``collision`` for a log that all readers read exactly as it is."""
+    """Return the finding ``collision`` of the log, if all readers read exactly the log's records."""
     logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
     pairs = at_place.agg(F.min("record").alias("least"), F.max("record").alias("record")).where("least < record")
-    return found(pairs, [breach("collision", "consume", F.lit(LOG_READER), 1)])
+    return explode_facts(pairs, [Fact("collision", "consume", F.lit(LOG_READER), None, 1)])
 
 
 def _logged(log: DataFrame) -> DataFrame:
@@ -236,14 +223,14 @@ def _logged(log: DataFrame) -> DataFrame:
 
 
 def _placed(rows: DataFrame, *more: str) -> DataFrame:
-    known = rows.where(F.col("offset").isNotNull()).withColumn("bucket", F.expr(f"offset div {BUCKET}"))
-    return known.select(*_BUCKET, *more, "offset", "record")
+    located = rows.where(F.col("offset").isNotNull()).withColumn("bucket", F.expr(f"offset div {BUCKET}"))
+    return located.select(*_BUCKET, *more, "offset", "record")
 
 
 def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
     """Return per bucket ``print``, the ``first`` and ``last`` offset, and ``offsets``, the number of distinct offsets.
 
-    First aggregates bitmaps of 64 offsets each, because Spark aggregates plain numbers without sorting.
+    Distinct offsets are counted in bitmaps of 64, because Spark aggregates plain numbers without sorting.
     """
     bit = F.expr("shiftleft(1L, cast(offset & 63 as int))")
     words = rows.groupBy(*_BUCKET, *by, F.expr("offset div 64").alias("word")).agg(
@@ -264,9 +251,9 @@ def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
 
 
 def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Return the buckets to examine, by lane: ``client lane member first last``, the last two of the whole lane.
+    """Return the buckets to examine: ``client lane member first last``, where the last two are of the whole lane.
 
-    Where two records of the log share an offset, the log is included as a reader of itself.
+    If two records of the log share an offset, the log is included as a reader of itself.
     """
     of_lane = F.map_from_entries(F.collect_list(F.struct("bucket", "print"))).alias("prints")
     whole = (
@@ -283,29 +270,25 @@ def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
             & ~F.col("print").eqNullSafe(F.try_element_at(lane["prints"], F.col("bucket")))
         ),
     )
-    told = F.transform(unlike, lambda lane: F.struct(*[lane[name].alias(name) for name in (*_LANE, "first", "last")]))
-    itself = F.struct(
-        F.lit(LOG_READER).alias("client"),
-        F.lit(0).cast("bigint").alias("lane"),
-        F.lit("").alias("member"),
-        F.col("first"),
-        F.col("last"),
+    of_lanes = F.transform(
+        unlike, lambda lane: F.struct(*[lane[name].alias(name) for name in (*_LANE, "first", "last")])
     )
-    shared = F.when(F.col("print.n") > F.col("offsets"), F.array(itself))
-    looked = F.concat(*[F.coalesce(some, F.array().cast(_SUSPECTS)) for some in (told, shared)])
+    log = (F.lit(LOG_READER).alias("client"), F.lit(0).cast("bigint").alias("lane"), F.lit("").alias("member"))
+    of_log = F.when(F.col("print.n") > F.col("offsets"), F.array(F.struct(*log, "first", "last")))
+    buckets = F.concat(*[F.coalesce(suspects, F.array().cast(_SUSPECTS)) for suspects in (of_lanes, of_log)])
     joined = _fingerprints(logged).join(F.broadcast(every), [*_PARTITION], "left")
-    return joined.select(*_BUCKET, F.explode(looked).alias("one")).select(*_BUCKET, "one.*")
+    return joined.select(*_BUCKET, F.explode(buckets).alias("suspect")).select(*_BUCKET, "suspect.*")
 
 
 def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> DataFrame:
-    """Return a row per offset of a suspect bucket and lane: the lowest and highest record of the log and the lane."""
+    """Return the lowest and highest record of the log and of the lane at each offset of the suspect buckets."""
     log = logged.join(suspects, [*_BUCKET]).withColumn("of_log", F.lit(True))
     lane = lanes.join(suspects, [*_BUCKET, *_LANE]).withColumn("of_log", F.lit(False))
-    kept = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]
+    columns = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]
     of_log, of_lane = F.when(F.col("of_log"), F.col("record")), F.when(~F.col("of_log"), F.col("record"))
     return (
-        log.select(*kept)
-        .unionByName(lane.select(*kept))
+        log.select(*columns)
+        .unionByName(lane.select(*columns))
         .groupBy(*_PARTITION, "offset", *_LANE, "first", "last")
         .agg(
             F.max("of_log").alias("logged"),

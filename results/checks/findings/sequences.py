@@ -1,27 +1,25 @@
 """Integrity findings that need ordered rows: order, repeated deliveries, epochs and high watermarks that go back.
 
 **Lanes.** Each delivery of a reader belongs to a lane, within which the offsets must rise, without gaps or repetitions.
-A new lane begins whenever the partition is assigned to the reader (at-least-once permits that what follows is delivered
-again) and whenever the reader reports a position reset, both from the clients' events.
+A new lane begins when the partition is assigned to the reader (at-least-once permits that later records are delivered
+again) and when the reader reports a position reset, both from the clients' events.
 
 **Sequences** of three kinds, in one sort: the log by offset, with a lane per producer, whose seqs must rise; a reader's
 lanes by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
 
 Rules. A row is late if a row with a higher value precedes it. In a lane with a late row, the first occurrence of each
-value counts for ``order`` and further ones are ``repeated``, so that one duplicate raises only one alarm. Epochs are
-compared only between rows with rising offsets. A high watermark may go back when the leader changes, because a new
-leader learns it late. So it is compared only between two responses of the same broker, without a newer epoch of the
-partition in between. A broker notes the high watermark before it reads the records (``Partition.readRecords``), so the
-records of one response may lie beyond it: a record counts as ``beyond`` only if it lies beyond every high watermark
-that the lane reported, and the lane read for at least another second. An acknowledgement carries the leader epoch that
-its request was sent with. Only first attempts count, because a later attempt may be acknowledged for a record that an
-earlier one wrote.
+value counts for ``order`` and further occurrences are ``repeated``. Epochs are compared only between rows with rising
+offsets. A high watermark may go back when the leader changes, because a new leader learns the high watermark late, so
+high watermarks are compared only between two responses of the same broker in the newest epoch of the partition. A
+broker notes the high watermark before it reads the records (``Partition.readRecords``): a record counts as ``beyond``
+only if it lies beyond every high watermark that the lane reported, and the lane read for at least another second. An
+acknowledgement carries the leader epoch of its request. Only first attempts count, because a later attempt may be
+acknowledged for a record that an earlier attempt wrote.
 
-**Gate** (``suspect_sequences``): selects the sequences that may contain a broken row, by reading far fewer data than
-their rows. It may select an intact sequence, but never misses a broken one. Rows of the log and of readers are sorted
-by a fingerprint of their sequence, as plain numbers, and compared with the row before: if each value is higher than the
-one before, it is higher than all before. Acknowledgements are not sorted at all: all offsets of a leader epoch must lie
-above all offsets of the previous epoch.
+**Gate** (``suspect_sequences``): selects all sequences that contain a broken row, and possibly intact sequences, with
+far less data. Rows of the log and of readers are sorted by a fingerprint of their sequence, as plain numbers, and
+compared with the previous row. Acknowledgements are not sorted: all offsets of a leader epoch must lie above all
+offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,14 +28,14 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import LOG_READER, Fact, breach, fact, found, record
+from aftershock.results.checks.findings.records import LOG_READER, Fact, explode_facts, record
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 LANE = ("client", "topic", "partition", "lane", "member")
 OWN_MARKS = ("reference",)
-"""Clients that report the high watermark of the same response: librdkafka reports that of its latest response."""
+"""Clients that report the high watermark of a record's own response; librdkafka reports that of the latest response."""
 
 Event = Mapping[str, Any]
 
@@ -46,34 +44,24 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
     """Return each consume row as ``run client topic topic_id partition lane member group offset at`` and details.
 
     The details are ``epoch`` (of the batch), ``own`` (the high watermark is that of the row's own response) and
-    ``high_watermark broker_id error producer_id seq``. ``topic_id`` falls back to the topic's name if the id is
-    unknown.
+    ``high_watermark broker_id error producer_id seq``. ``topic_id`` is the topic's name if the id is unknown.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
     rows = consumed.select(
-        "run",
+        *("run", "topic", "partition", "member", "group", "offset"),
+        *("high_watermark", "broker_id", "error", "producer_id", "seq"),
         F.concat_ws("/", "workload", "arm").alias("client"),
-        "topic",
         F.coalesce("topic_id", "topic").alias("topic_id"),
-        "partition",
-        "member",
-        "group",
-        "offset",
         F.col("done_us").alias("at"),
         F.col("leader_epoch").alias("epoch"),
         F.col("client").isin(*OWN_MARKS).alias("own"),
-        "high_watermark",
-        "broker_id",
-        "error",
-        "producer_id",
-        "seq",
     )
     starts = ((run, *lane[:4]) for run, scene in enumerate(dims.scenes) for lane in beginnings(scene.evidence))
     table = dims.table(starts, "run int, client string, topic string, partition int, at_us bigint")
-    by_partition = table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("begun"))
-    begun = F.filter("begun", lambda moment: moment <= F.col("at"))
+    by_partition = table.groupBy("run", "client", "topic", "partition").agg(F.collect_list("at_us").alias("starts"))
+    earlier = F.filter("starts", lambda moment: moment <= F.col("at"))
     joined = rows.join(F.broadcast(by_partition), ["run", "client", "topic", "partition"], "left")
-    return joined.withColumn("lane", F.coalesce(F.size(begun), F.lit(0)).cast("bigint")).drop("begun")
+    return joined.withColumn("lane", F.coalesce(F.size(earlier), F.lit(0)).cast("bigint")).drop("starts")
 
 
 def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
@@ -85,7 +73,7 @@ def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
 
 
 def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
-    """Yield (client key, event) for all events of that name from consuming clients."""
+    """Yield (client key, event) for all events of a name from consuming clients."""
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
@@ -98,14 +86,14 @@ PRINTS = "print bigint"
 
 
 def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """Return ``PRINTS`` of the sequences to examine row by row; those with ``corrupt`` rows are always included."""
+    """Return ``PRINTS`` of the sequences to examine by row, including all sequences with ``corrupt`` rows."""
     acks = F.col("side") == "acks"
     # lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
     marks = ("epoch", "high_watermark", "broker_id", "own")
     numbers = rows.where(~acks).select("print", "at", "value", *marks, corrupt.alias("corrupt"))
-    going = Window.partitionBy("print").orderBy("at", "value")
-    before = {name: F.lag(name).over(going) for name in ("value", "epoch", "high_watermark", "broker_id")}
+    order = Window.partitionBy("print").orderBy("at", "value")
+    before = {name: F.lag(name).over(order) for name in ("value", "epoch", "high_watermark", "broker_id")}
     paired = numbers.withColumns({f"{name}_before": column for name, column in before.items()})
     lower = own & (F.col("broker_id") == F.col("broker_id_before")) & (mark < F.col("high_watermark_before"))
     back = (value <= F.col("value_before")) | (F.col("epoch") < F.col("epoch_before")) | lower | F.col("corrupt")
@@ -129,7 +117,7 @@ SECOND_US = 1_000_000
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
     """Return the findings ``order repeated backward beyond corrupt``, and the numbers of rows that ``places`` needs.
 
-    ``doubted`` (``PRINTS``) are the sequences to examine row by row, None for all.
+    ``doubted`` (``PRINTS``) are the sequences to examine by row, None for all.
     """
     rows = _rows(read, dims, delivered)
     exact = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
@@ -139,35 +127,27 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
     newest = own_epochs.groupBy(*by_partition).agg(F.max("epoch").alias("newest"))
     counts = _examined(_flagged(exact).join(F.broadcast(newest), [*by_partition], "left"))
     if doubted is not None:
-        # nothing is broken in other sequences: one row per client
+        # no row of an intact sequence is broken: one row per client
         intact = rows.join(F.broadcast(doubted), "print", "left_anti")
         sums = intact.groupBy("run", "side", "client").agg(*_counts()).withColumn("rule", F.lit(_ALL))
         counts = counts.unionByName(sums, allowMissingColumns=True)
-    return found(counts, _facts())
+    return explode_facts(counts, _facts())
 
 
 def in_doubt(read: Tables, dims: Dims) -> DataFrame:
-    """Return ``PRINTS`` of the sequences that ``sequences`` has to examine row by row."""
+    """Return ``PRINTS`` of the sequences that ``sequences`` must examine by row."""
     return suspect_sequences(_rows(read, dims, deliveries(read, dims)), _corrupt())
 
 
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    """Return the rows of all sequences, each with its ``print``, a fingerprint of 64 bits."""
+    """Return the rows of all sequences with ``print``, a 64-bit fingerprint of the sequence."""
     # the log: the value is the seq, ``at`` the offset
     producers = dims.producers.select("run", "producer_id", "client")
-    ours = read.log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
-    logged = ours.join(F.broadcast(producers), ["run", "producer_id"]).select(
-        "run",
-        F.lit("log").alias("side"),
-        "client",
-        "topic",
-        "partition",
-        F.col("producer_id").cast("bigint").alias("lane"),
-        F.col("seq").alias("value"),
-        F.col("offset").alias("at"),
-        "error",
-        "producer_id",
-        "seq",
+    lane = F.col("producer_id").cast("bigint").alias("lane")
+    with_ids = read.log.where(F.col("seq").isNotNull() & F.col("offset").isNotNull())
+    logged = with_ids.join(F.broadcast(producers), ["run", "producer_id"]).select(
+        *("run", F.lit("log").alias("side"), "client", "topic", "partition", lane),
+        *(F.col("seq").alias("value"), F.col("offset").alias("at"), "error", "producer_id", "seq"),
     )
     # deliveries: the value is the offset, ``at`` the time
     marks = ("epoch", "high_watermark", "broker_id", "own", "error")
@@ -176,29 +156,21 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
     # acknowledgements of first attempts: value and ``at`` are the offset
     acked = (F.col("op") == "produce") & (F.col("status") == "ok") & (F.col("attempts") == 1)
     acks = read.outcomes.where(acked & F.col("leader_epoch").isNotNull() & F.col("offset").isNotNull()).select(
-        "run",
-        F.lit("acks").alias("side"),
-        F.concat_ws("/", "workload", "arm").alias("client"),
-        "topic",
-        "partition",
-        F.col("producer_id").cast("bigint").alias("lane"),
-        F.col("offset").alias("value"),
-        F.col("offset").alias("at"),
-        F.col("leader_epoch").alias("epoch"),
-        "producer_id",
-        "seq",
+        *("run", F.lit("acks").alias("side"), F.concat_ws("/", "workload", "arm").alias("client")),
+        *("topic", "partition", lane, F.col("offset").alias("value"), F.col("offset").alias("at")),
+        *(F.col("leader_epoch").alias("epoch"), "producer_id", "seq"),
     )
     rows = logged.unionByName(reads, allowMissingColumns=True).unionByName(acks, allowMissingColumns=True)
     return rows.withColumn("print", F.xxhash64(*_SEQUENCE))
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add to each row ``late``, ``before`` (the row before), and ``dirty top until`` of its lane."""
+    """Add to each row ``late``, ``before`` (the previous row), and ``dirty top until`` of the lane."""
     lane = Window.partitionBy(*_SEQUENCE)
-    going = lane.orderBy("at", "value")
-    highest = F.max("value").over(going.rowsBetween(Window.unboundedPreceding, -1))
+    order = lane.orderBy("at", "value")
+    highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
     late = (F.col("side") != "acks") & F.coalesce(F.col("value") <= highest, F.lit(False))
-    before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(going)
+    before = F.lag(F.struct("value", "epoch", "high_watermark", "broker_id")).over(order)
     whole = {"dirty": F.max("late"), "top": F.max("high_watermark"), "until": F.max("at")}
     flagged = rows.withColumns({"late": late, "before": before})
     return flagged.withColumns({name: column.over(lane) for name, column in whole.items()})
@@ -209,10 +181,9 @@ def _corrupt() -> Column:
 
 
 def _examined(rows: DataFrame) -> DataFrame:
-    """Aggregate: one row per client, plus one per value in lanes with a late row and for each broken row.
+    """Aggregate to one row per client, one per value in lanes with a late row, and one per broken row.
 
-    ``late`` is taken from the first occurrence of a value. Only plain numbers are aggregated, which Spark does without
-    sorting.
+    ``late`` is that of the first occurrence of a value. Spark aggregates plain numbers without sorting.
     """
     value, mark, epoch = F.col("value"), F.col("high_watermark"), F.col("epoch")
     older = (value > F.col("before.value")) & (epoch < F.col("before.epoch"))
@@ -221,10 +192,10 @@ def _examined(rows: DataFrame) -> DataFrame:
     backward = F.coalesce(older, F.lit(False)) | F.coalesce(lower, F.lit(False))
     beyond = F.col("own") & (value >= F.col("top")) & (F.col("at") <= F.col("until") - SECOND_US)
     broken = {_BACKWARD: backward, _BEYOND: beyond, _CORRUPT: _corrupt()}
-    rules = F.array_compact(F.array(F.lit(_ALL), *[F.when(so, F.lit(rule)) for rule, so in broken.items()]))
+    rules = F.array(F.lit(_ALL), *[F.when(is_broken, F.lit(rule)) for rule, is_broken in broken.items()])
     exact = F.col("dirty") | (F.col("rule") != _ALL)
     lane = F.when(exact, F.struct("topic", "partition", "lane", "member"))
-    exploded = rows.withColumn("rule", F.explode(rules))
+    exploded = rows.withColumn("rule", F.explode(F.array_compact(rules)))
     return (
         exploded.withColumns({"exact": lane, "point": F.when(exact, F.col("value"))})
         .groupBy("run", "side", "client", "rule", "exact", "point")
@@ -251,12 +222,12 @@ def _facts() -> list[Fact]:
     exact = F.col("point").isNotNull()
     ordered, read = F.when(is_all & sequential, n), F.when(is_all & (F.col("side") == "read"), n)
     return [
-        fact("order", side, client, ordered, exact & F.col("late")),
-        fact("repeated", side, client, read, F.when(exact, n - 1)),
-        fact("collision", "consume", reader, ordered, 0),
-        fact("skipped", side, client, read, 0),
-        fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),
-        fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
-        *[breach(rule, side, client, F.when(F.col("rule") == rule, n)) for rule in (_BACKWARD, _BEYOND)],
-        breach(_CORRUPT, "consume", reader, F.when(F.col("rule") == _CORRUPT, n)),
+        Fact("order", side, client, ordered, exact & F.col("late")),
+        Fact("repeated", side, client, read, F.when(exact, n - 1)),
+        Fact("collision", "consume", reader, ordered, 0),
+        Fact("skipped", side, client, read, 0),
+        Fact(_BACKWARD, side, client, F.when(is_all, F.col("epochs")), 0),
+        Fact(_BEYOND, side, client, F.when(is_all, F.col("marks")), 0),
+        *[Fact(rule, side, client, None, F.when(F.col("rule") == rule, n)) for rule in (_BACKWARD, _BEYOND)],
+        Fact(_CORRUPT, "consume", reader, None, F.when(F.col("rule") == _CORRUPT, n)),
     ]

@@ -1,10 +1,8 @@
 """Obligation checks: ``obligation/produce``, ``obligation/consume``, ``obligation/commit``, without any SLO.
 
-Rules. A client has an obligation while progress is possible. A stall during an obligation that lasts longer than the
-permitted time (the patience) FAILS, or is INCONCLUSIVE if the harness can't be trusted. Stalls and failures outside
-obligations are counted in ``why``, with the reason why they were permitted. A client without any obligation has no
-check. Rules that hold at every moment (no loss, no duplicates) are ``integrity/...``. The arithmetic is in ``spans.py``
-and in docs/OBLIGATIONS.md.
+A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). A check FAILS if a stall
+during that time lasts longer than the patience, or is INCONCLUSIVE if the harness can't be trusted. ``why`` counts
+other stalls and failures, with the reason why they were permitted. A client without any obligation has no check.
 """
 
 from collections.abc import Sequence
@@ -35,8 +33,7 @@ class _Overlap:
 
 
 def obligation_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return a check for each side (produce, consume, commit) of each client with an obligation."""
-    return [_check(evidence, facts, lane, doubts) for lane in lanes(evidence) if lane.owed_us]
+    return [_check(evidence, facts, lane, doubts) for lane in lanes(evidence) if lane.required_us]
 
 
 def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Check:
@@ -73,12 +70,12 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Chec
 
 
 def _overlaps(lane: Lane, stall: Stall) -> list[_Overlap]:
-    overlaps = (_Overlap(stall, span) for span in lane.of(stall.partition) if span.owed)
+    overlaps = (_Overlap(stall, span) for span in lane.of(stall.partition) if span.required)
     return [overlap for overlap in overlaps if overlap.within_us > 0]
 
 
 def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | None) -> str:
-    texts = [f"progress was required for {lane.owed_us / 1e6:.1f} of {lane.length_us / 1e6:.1f} s"]
+    texts = [f"progress was required for {lane.required_us / 1e6:.1f} of {lane.length_us / 1e6:.1f} s"]
     if worst is None:
         texts.append("no stall within that time")
     else:
@@ -89,18 +86,15 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
             f"(from {stall.start_us / 1e6:.1f} to {stall.end_us / 1e6:.1f} s; "
             f"{span.patience_us / 1e6:g} s are allowed: {span.why})"
         )
-    # the longest stall outside obligations, and failures, are only reported, with the reason why they are permitted
-    permitted = [
-        (stall, reason)
-        for stall in stalls
-        if (reason := _unowed(lane.of(stall.partition), stall)) and not _overlaps(lane, stall)
-    ]
+    # a stall while no progress was required, and failures, are only reported
+    reasons = ((stall, _excuse(lane.of(stall.partition), stall)) for stall in stalls if not _overlaps(lane, stall))
+    permitted = [(stall, excuse) for stall, excuse in reasons if excuse]
     if permitted:
         longest, reason = max(permitted, key=lambda pair: pair[0].end_us - pair[0].start_us)
         texts.append(f"a stall of {(longest.end_us - longest.start_us) / 1e6:.1f} s was permitted ({reason})")
     failures = facts.failures.get((lane.side, lane.client.key), ())
     if failures:
-        excused = {failure: reason for failure in failures if (reason := _unowed(lane.whole, failure))}
+        excused = {failure: excuse for failure in failures if (excuse := _excuse(lane.whole, failure))}
         because = f" ({next(iter(excused.values()))})" if excused else ""
         texts.append(
             f"{sum(failure.n for failure in failures)} failed, {sum(failure.n for failure in excused)} of them while "
@@ -109,8 +103,8 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
     return "; ".join(texts)
 
 
-def _unowed(spans: Sequence[Span], time: Stall | FailureSpan) -> str | None:
-    """Return the first reason why progress was not required at some moment of that time; None if it always was."""
+def _excuse(spans: Sequence[Span], time: Stall | FailureSpan) -> str | None:
+    """Return why progress was not required at some moment of a time; None if progress was always required."""
     during = [span for span in spans if span.start_us < time.end_us and time.start_us < span.end_us]
     reason = None if during else "it was before or after the judged part of the run"
-    return next((span.why for span in during if not span.owed), reason)
+    return next((span.why for span in during if not span.required), reason)

@@ -1,36 +1,34 @@
 """Possibility of progress: cluster, effects of faults, and who can reach whom at a given moment.
 
-**Cluster.** Nodes, racks and voters, the settings in force and the replicas of each partition, all from evidence
-(``run.json``, ``timeline.json``). A run that doesn't record its voters has no obligations: without knowing which nodes
-must be reachable, no stall can be judged.
+**Cluster.** Nodes, racks and voters, settings, and the replicas of each partition, from ``run.json`` and
+``timeline.json``. A run that doesn't record its voters has no obligations.
 
-**Effects of faults** (``Harm``), from the timeline and the journal, the only thing that obligations know of faults::
+**Effects of faults** (``Harm``), from the timeline and the journal::
 
     intended ──▶ injected ─────────────▶ healing ──▶ healed
        | moving     | in force              | moving    | over
 
-Rules; in doubt, each decides in the client's favour. The effect of a fault that failed, or of a kind that doesn't
-declare its effect, is unknown, so no progress is required of partitions and clients that it may touch. A fault that was
-not undone lasts until the end. A fault that begins while the ISR may not be full (links between nodes were affected and
-have not settled) is unknown too: it may hit the only replica that is still in sync.
+Every rule decides doubtful cases in the client's favour. The effect of a fault is unknown if the fault failed, if the
+kind doesn't declare an effect, or if the fault began while the ISR might not be full; then no progress is required of
+the partitions and clients that the fault may affect. A fault that was not undone lasts until the end.
 
-**Reachability**: which nodes are available, and whether the client, the replicas and the quorum reach each other::
+**Reachability** of nodes by clients, replicas and the quorum, through proxies (nodes of one rack connect directly)::
 
-    client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3        who connects to whom, through which proxy
-                               k2 ───controller_b-k3──▶ k3        (nodes of one rack connect directly)
+    client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3
+                               k2 ───controller_b-k3──▶ k3
 
-Rules. A link that lost one direction carries no request. The evidence doesn't record which broker leads a partition, so
+A link that lost one direction carries no request. The evidence doesn't record which broker leads a partition, so
 progress is possible only if it is possible under each leader that Kafka may choose: any available replica. A replica is
-available unless its node is away, or is cut off in both directions from the majority of the voters: then it is fenced,
-and another replica leads. After half a cut (one side hears the other, but not vice versa) it is unknown which
-controller is active, so no progress is required.
+unavailable if its node is down, or is cut off in both directions from the majority of the voters: the controller fences
+the node, and another replica leads. After a cut of one direction it is unknown which controller is active, so no
+progress is required.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.evidence import Evidence
 
 COORDINATION = "__consumer_offsets"
 # the internal topics of transactions and share groups need two of three replicas (harness/cluster/topology.py)
@@ -39,7 +37,7 @@ _TRANSACTIONS_IN_SYNC = 2
 
 @dataclass(frozen=True)
 class Terrain:
-    """Rack of each node; which nodes are brokers, and which vote in the metadata quorum."""
+    """Racks of the nodes, the brokers, and the voters of the metadata quorum."""
 
     racks: Mapping[int, str]
     brokers: frozenset[int]
@@ -48,9 +46,9 @@ class Terrain:
 
 @dataclass(frozen=True)
 class Seat:
-    """Replicas of a partition: partitions with the same replicas are available at the same times.
+    """Replicas of partitions that are available at the same times.
 
-    ``replicas`` is None if the run did not record them; then any ``replication`` brokers may hold them.
+    ``replicas`` is None if the run did not record the brokers; then any ``replication`` brokers may hold the replicas.
     """
 
     topic: str
@@ -71,7 +69,7 @@ def terrain_of(evidence: Evidence) -> Terrain | None:
 
 
 def settings_of(evidence: Evidence) -> dict[str, str]:
-    """Return broker settings by name: the profile's, overridden by the plan's."""
+    """Return broker settings by name: those of the profile, overridden by the plan."""
     profile, cluster = evidence.run.get("profile") or {}, evidence.timeline.get("cluster") or {}
     return {str(key): str(value) for key, value in {**profile, **(cluster.get("config") or {})}.items()}
 
@@ -81,9 +79,8 @@ def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tup
     planned = next((entry for entry in evidence.timeline.get("topics", ()) if entry["name"] == topic), None)
     if planned is None:
         return {}
-    recorded: Mapping[str, Any] = next(
-        (entry for entry in evidence.run.get("topics", ()) if entry["name"] == topic), {}
-    )
+    topics = evidence.run.get("topics", ())
+    recorded: Mapping[str, Any] = next((entry for entry in topics if entry["name"] == topic), {})
     assigned = {int(number): replicas for number, replicas in (recorded.get("assignment") or {}).items()}
     name = "min.insync.replicas"  # Kafka's default is 1
     in_sync_min = int((planned.get("config") or {}).get(name, settings_of(evidence).get(name, 1)))
@@ -97,26 +94,22 @@ def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tup
 
 
 def coordination(terrain: Terrain) -> Seat:
-    """Return the seat of groups, transactions and share groups: any three brokers, two of them in sync."""
+    """Return the seat of groups, transactions and share groups: any three brokers, of which two must be in sync."""
     count = len(terrain.brokers)
     return Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count))
 
 
-def topic_of(client: Client, side: str) -> str | None:
-    return {"produce": client.produces_to, "consume": client.consumes_from, "commit": client.commits_to}[side]
-
-
 Stage = Literal["before", "moving", "in force", "over"]
 ALONE = ("nodes", "one node")
-"""Effects that end with the action if the fault has no ``for``: a restart. Other effects without ``for`` stay."""
+"""Effects that end with the action if the fault has no ``for``, as in a restart; other effects then stay."""
 
 
 @dataclass(frozen=True)
 class Harm:
-    """Effect of one fault. ``unrecorded``: number of changes whose moments are not in the journal.
+    """Effect of a fault. ``unrecorded``: number of changes whose moments are not in the journal.
 
     ``announced``: clients notice the fault at once, because their connections are closed. ``controller``: the active
-    controller may have been among its brokers.
+    controller may have been among the fault's brokers.
     """
 
     fault: str
@@ -150,7 +143,7 @@ class Harm:
 
 
 def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
-    """Return the effect of each fault that began, in order; none in a rehearsal."""
+    """Return the effect of each fault that began, by time; empty in a rehearsal."""
     if evidence.run.get("rehearse"):
         return []
     harms = (_harm(evidence, step, until_us) for step in evidence.steps)
@@ -165,9 +158,9 @@ def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> li
     marked: list[Harm] = []
     for harm in harms:
         narrow = any(
-            harm.start_us < settled_us(other)
-            and (other.between_nodes or other.everywhere or (other.impact == "unknown" and bool(other.brokers)))
-            for other in marked
+            harm.start_us < settled_us(peer)
+            and (peer.between_nodes or peer.everywhere or (peer.impact == "unknown" and bool(peer.brokers)))
+            for peer in marked
         )
         marked.append(replace(harm, impact="unknown") if narrow and harm.impact in ("links", *ALONE) else harm)
     return marked
@@ -182,7 +175,7 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
     declared = "injected" in at_us and "failed" not in at_us
     impact = str(step.get("takes", "unknown")) if declared else "unknown"
     alone = step.get("for_ms") is None
-    # the heal is proven, unless the last line gives a reason: then an emergency heal was not verified
+    # the heal is proven, unless the last line gives a reason why an emergency heal was not verified
     undone = lines[-1]["state"] == "healed" and (alone or not lines[-1].get("why"))
     stays = not undone or (alone and impact not in (*ALONE, "leaders"))
     start_us, end_us = at_us["intended"], until_us if stays else lines[-1]["t_us"]
@@ -225,7 +218,7 @@ class State:
 
 
 def refusal(seat: Seat, rack: str, state: State) -> str | None:
-    """Return why a client of ``rack`` may make no progress on the partition; None if it can under any leader."""
+    """Return why a client of ``rack`` may make no progress on a partition; None if progress is possible."""
     up = frozenset(state.terrain.racks) - state.away
     governed = _governed(state, up)
     if governed is None:
@@ -243,7 +236,7 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
     if count < needed:
         return f"{seat.topic} may have {max(0, count)} of the {needed} in-sync replicas it needs"
     for leader in sorted(leaders):
-        deaf = sum(not state.carries("replication", other, leader) for other in leaders if other != leader)
+        deaf = sum(not state.carries("replication", peer, leader) for peer in leaders if peer != leader)
         if count - deaf < needed:
             return (
                 f"{seat.topic} led by node {leader} may have {count - deaf} of the {needed} in-sync replicas it needs"
@@ -254,23 +247,23 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
 
 
 def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
-    """Return the nodes connected with a majority of voters, if all other nodes are cut off from them; else None.
+    """Return the nodes connected with a majority of voters, if all peer nodes are cut off from the majority.
 
-    Only voters accept connections on the controller listeners. An island are the nodes that are connected there in at
-    least one direction, directly or through others.
+    Only voters accept connections on the controller listeners. An island is a set of nodes connected in at least one
+    direction, directly or through other nodes.
     """
     voters, remaining = state.terrain.voters, set(up)
 
-    def reaches(node: int, other: int) -> bool:
-        return other in voters and state.carries("controller", node, other)
+    def reaches(node: int, peer: int) -> bool:
+        return peer in voters and state.carries("controller", node, peer)
 
     while remaining:
         island, edge = set[int](), {remaining.pop()}
         while edge:
             island |= edge
-            edge = {other for other in remaining for node in edge if reaches(node, other) or reaches(other, node)}
+            edge = {peer for peer in remaining for node in edge if reaches(node, peer) or reaches(peer, node)}
             remaining -= edge
         if 2 * len(island & voters) > len(voters):
-            pairs = ((node, other) for node in island for other in island & voters if node != other)
-            return frozenset(island) if all(reaches(node, other) for node, other in pairs) else None
+            pairs = ((node, peer) for node in island for peer in island & voters if node != peer)
+            return frozenset(island) if all(reaches(node, peer) for node, peer in pairs) else None
     return None

@@ -1,7 +1,7 @@
 """Spans of time in which a client must make progress, and the grace after each change of the cluster.
 
-The grace is how long progress may stop after a change: the sum of the time-outs and back-offs of Kafka and the client,
-from their settings.
+The grace is the time for which progress may stop after a change: the sum of the time-outs and back-offs of Kafka and
+the client.
 
 =======================  ===========================================================================================
 change                   grace
@@ -9,19 +9,19 @@ change                   grace
 nodes stop               an election of the quorum (if the controller may be among them), the broker's session
 links between nodes      the same, and 1.5 x ``replica.lag.time.max.ms``: a leader checks its followers' lag every half
 fail or return           of it (ReplicaManager)
-nodes return             none: the heal has waited until they are in every ISR; an isolated controller, whose heal is
-                         only its start, takes 10 s to boot and may wait for an election and its brokers' sessions
+nodes return             none: the heal waits until the nodes are in every ISR; an isolated controller, whose heal
+                         only starts the process, takes 10 s to boot, an election and the brokers' sessions
 client links, leaders    none
-an unknown fault ends    all of it
+an unknown fault ends    all of the above
 =======================  ===========================================================================================
 
-The client's own waits are added: its longest back-offs and a metadata request; after a fault that is not announced
-(connections stay open and silent) two requests that time out, one to the node and one for metadata, and a connection
-attempt; for a member of a group a heartbeat and a rebalance. Defaults are Kafka's (4.x) and librdkafka's (2.x).
+The client's own waits are added: the longest back-offs and a metadata request; after an unannounced fault (connections
+stay open and silent) two requests that time out and a connection attempt; for a member of a group a heartbeat and a
+rebalance. Defaults are those of Kafka 4.x and librdkafka 2.x.
 
-Spans: the time after warm-up is cut wherever a fault changes its stage or a grace ends, so that nothing changes within
-a span. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes stop and
-return at unrecorded moments (a restart), the grace has no known start. So it is added to the patience, once per change.
+Spans: the time after warm-up is cut wherever a fault changes its stage or a grace ends. Progress is required in a span
+if it is possible under any leader and each grace has ended. If nodes stop and return at unrecorded moments (a restart),
+the grace has no known start, so it is added to the patience, once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ ROUND_MS = 1_000  # a metadata request and its response on a busy host
 
 
 class _SettingNames(NamedTuple):
-    """Setting names of a client, each with its default (ms) and the number of times that the client may wait for it."""
+    """Settings of a client, as (name, default in ms, number of times that the client may wait for that time)."""
 
     request: tuple[str, int, float]
     setup: tuple[str, int, float]
@@ -61,7 +61,7 @@ _NAMES = {"reference": _JAVA, "java": _JAVA}
 
 @dataclass(frozen=True)
 class Term:
-    """Part of a grace: the setting that is waited for, and how long."""
+    """Part of a grace: a setting, and the time that may pass because of it."""
 
     name: str
     ms: float
@@ -81,7 +81,7 @@ class Habits:
 
 
 def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool) -> Habits:
-    """Return the waits of a client of this implementation with its ``own`` settings, on brokers with ``settings``."""
+    """Return the waits of a ``client`` implementation with its ``own`` settings, on brokers with ``settings``."""
     names = _NAMES.get(client, _LIBRDKAFKA)
     # the settings of a user's own program have unknown names, so the longer defaults apply
     values = {} if client == "exec" else {key.replace("_", "."): value for key, value in own.items()}
@@ -112,7 +112,7 @@ def at_start(
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """Return the grace after heal; ``silent`` as above."""
+    """Return the grace after heal; ``silent`` as for ``at_start``."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
@@ -126,7 +126,7 @@ def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, 
 
 
 def settling(harm: Harm, settings: Mapping[str, str]) -> Grace:
-    """Return the cluster's own grace after a heal: until followers are in sync and there is one active controller."""
+    """Return the cluster's grace after a heal: until followers are in sync and a single controller is active."""
     unknown = harm.impact == "unknown" and (bool(harm.brokers or harm.topics) or harm.everywhere)
     return (*_quorum(settings), *_session(settings), *_lag(settings)) if harm.between_nodes or unknown else ()
 
@@ -136,7 +136,7 @@ def total_us(grace: Grace) -> int:
 
 
 def _quorum(settings: Mapping[str, str]) -> Grace:
-    """Return the terms of a controller election: followers notice the failure, then elect, perhaps twice."""
+    """Return the terms of a controller election: followers notice the failure, then hold up to two elections."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
     vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
     pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)
@@ -162,25 +162,25 @@ def _number(value: object, default: float) -> float:
 
 
 PATIENCE_US = 5_000_000
-"""Longest time without progress while progress is required: covers a lost request, a busy host, a backlog."""
+"""Longest permitted time without progress while progress is required: a lost request, a busy host, a backlog."""
 MOMENTS_US = 10_000_000
 """Addition for links with a delay of at most a second: ten round trips."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Span of time. ``owed``: progress is required; ``patience_us``: longest permitted time without a success."""
+    """Span of time. ``required``: progress is required; ``patience_us``: longest permitted time without a success."""
 
     start_us: int
     end_us: int
-    owed: bool
+    required: bool
     patience_us: int
     why: str
 
 
 @dataclass(frozen=True)
 class Post:
-    """Client: its process name, rack, and waits."""
+    """Process name, rack and waits of a client."""
 
     worker: str
     rack: str
@@ -197,13 +197,13 @@ class Scene:
 
     @classmethod
     def of(cls, terrain: Terrain, settings: Mapping[str, str], harms: Iterable[Harm]) -> "Scene":
-        """Create a scene; faults that may have hit a narrow ISR count as unknown."""
+        """Create a scene; faults that began while the ISR might not be full count as unknown."""
         marked = mark_unknown(harms, lambda harm: harm.end_us + total_us(settling(harm, settings)))
         return cls(terrain, settings, tuple(marked))
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
-    """Return the spans of a client and some partitions, all of which must be able to make progress."""
+    """Return the spans of a client in which progress is possible in all partitions of ``seats``, or is not required."""
     relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
     changes: list[_Change] = []
     moments = {from_us, to_us}
@@ -229,22 +229,22 @@ def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: 
 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
-    """Return whether the fault can affect the client at these partitions."""
+    """Return True if the fault can affect the client at these partitions."""
     if harm.everywhere or harm.between_nodes or post.worker in harm.clients:
         return True
     if any(link.startswith(f"client_{post.rack}-") for link in harm.links):
         return True
     if any(seat.topic in harm.topics for seat in seats):
         return True
-    here = any(seat.replicas is None or seat.replicas & harm.brokers for seat in seats)
-    return bool(harm.brokers) and (here or bool(harm.brokers & terrain.voters))
+    on_replicas = any(seat.replicas is None or seat.replicas & harm.brokers for seat in seats)
+    return bool(harm.brokers) and (on_replicas or bool(harm.brokers & terrain.voters))
 
 
 @dataclass(frozen=True)
 class _Change:
     at_us: int
     grace: Grace
-    what: str
+    event: str
 
     @property
     def settled_us(self) -> int:
@@ -256,7 +256,7 @@ def _start_grace(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene,
 
 
 def _silent(relevant: Sequence[Harm], at_us: int) -> bool:
-    """Return whether an unannounced fault is in force: metadata requests may then go to a silent node."""
+    """Return True if an unannounced fault is in force: metadata requests may then go to a silent node."""
     return any(not harm.announced and harm.stage(at_us) not in ("before", "over") for harm in relevant)
 
 
@@ -272,13 +272,13 @@ def _span(
     live = [harm for harm in relevant if harm.stage(start_us) not in ("before", "over")]
     why = _excuse(post, seats, scene, live, changes, start_us)
     if why:
-        return Span(start_us, end_us, owed=False, patience_us=0, why=why)
+        return Span(start_us, end_us, required=False, patience_us=0, why=why)
     patience_us = PATIENCE_US + (MOMENTS_US if any(harm.impact == "moments" for harm in live) else 0)
     for harm in (harm for harm in live if harm.unrecorded):
         patience_us += harm.unrecorded * total_us(_start_grace(harm, live, post, scene, start_us))
     during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
     why = f"every possible leader can be reached{during}"
-    return Span(start_us, end_us, owed=True, patience_us=patience_us, why=why)
+    return Span(start_us, end_us, required=True, patience_us=patience_us, why=why)
 
 
 def _excuse(
@@ -299,7 +299,7 @@ def _excuse(
         return None
     last = max(running, key=lambda change: change.settled_us)
     terms = " + ".join(f"{term.ms / 1e3:g} s {term.name}" for term in last.grace)
-    return f"{last.what}: a grace of {total_us(last.grace) / 1e6:g} s = {terms}"
+    return f"{last.event}: a grace of {total_us(last.grace) / 1e6:g} s = {terms}"
 
 
 def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:

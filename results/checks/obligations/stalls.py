@@ -1,29 +1,26 @@
-"""Lanes and stalls: when each side of each client had to make progress, and when it made none.
+"""Lanes and stalls: when each side of each client had to make progress, and when it made no progress.
 
-A lane is one side (produce, consume, commit) of a client, with the spans in which it had to make progress, as a whole
-and by partition.
-
-A stall is a time during which records waited and nothing at all succeeded, for a client or for one of its partitions::
+A lane is a side (produce, consume, commit) of a client, with the spans in which progress was required, as a whole and
+by partition. A stall is a time during which records waited and no record succeeded, for a client or a partition::
 
     success        record B wanted        record C wanted         success (B or C)
        |-----------------|----------- stall ------------------------|
        |------------------------- silence --------------------------|
 
 Rules. A stall begins with the last success or, if no record was waiting then, when the next record starts to wait (is
-*wanted*). It ends with the next success, or with the failure of the last waiting record if no other is wanted within a
-second. So an idle client never stalls, but a client with only failing records does. A produced record is wanted from
-its intended time until it is acknowledged, a delivery from the acknowledgement on, a commit from its intended time on.
-Records of unknown partition (they failed before they were sent) count for the client as a whole, which is partition
-null.
+*wanted*). It ends with the next success, or with the failure of the last waiting record if no record is wanted within
+the next second. So an idle client never stalls, but a client with only failing records does. A produced record is
+wanted from its intended time until it is acknowledged, a delivery from the acknowledgement on, a commit from its
+intended time on. Records of unknown partition (failed before they were sent) count for the client as a whole, which is
+partition null.
 
-A stall lies within a silence, the time between two successes. Silences are found from slots of time: Spark counts a few
-slots per second and partition (``slots``), and plain arrays yield the silences (``silences``). Records are not sorted
-for that; only those that waited in a silence are examined one by one. Both steps are exact.
+A stall lies within a silence, the time between two successes. Spark counts a few slots per second and partition
+(``slots``), from which arrays yield the silences (``silences``) without sorting records; only records that waited in a
+silence are examined individually. Both steps are exact.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,7 +35,6 @@ from aftershock.results.checks.obligations.reach import (
     seats_of,
     settings_of,
     terrain_of,
-    topic_of,
 )
 from aftershock.results.checks.obligations.spans import Post, Scene, Span, habits, spans
 from aftershock.results.evidence.evidence import Client, Evidence
@@ -48,12 +44,10 @@ from aftershock.results.measure.samples import client, ok
 from aftershock.results.measure.tables import Dims, firsts, longs
 from aftershock.results.slo import Side
 
-SIDES: tuple[Side, ...] = ("produce", "consume", "commit")
-
 
 @dataclass(frozen=True)
 class Lane:
-    """One side of a client: its spans as a ``whole`` (all partitions can make progress) and per partition."""
+    """Side of a client: its spans as a ``whole`` (all partitions can make progress) and per partition."""
 
     client: Client
     side: Side
@@ -62,14 +56,14 @@ class Lane:
     partitions: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
 
     def of(self, partition: int | None) -> tuple[Span, ...]:
-        """Return the spans of a partition; for an unknown partition those of the client as a whole."""
+        """Return the spans of a partition; for an unknown partition the spans of the whole client."""
         return self.whole if partition is None else self.partitions.get(partition, self.whole)
 
     @property
-    def owed_us(self) -> int:
+    def required_us(self) -> int:
         """Length of the obligations: the maximum over the whole client and its partitions."""
         lanes = [self.whole, *self.partitions.values()]
-        return max(sum(span.end_us - span.start_us for span in spans if span.owed) for spans in lanes)
+        return max(sum(span.end_us - span.start_us for span in spans if span.required) for spans in lanes)
 
     @property
     def length_us(self) -> int:
@@ -77,7 +71,7 @@ class Lane:
 
 
 def lanes(evidence: Evidence) -> list[Lane]:
-    """Return the lanes; none if the run ended in warm-up or doesn't record its nodes and voters."""
+    """Return the lanes; empty if the run ended in warm-up or doesn't record its nodes and voters."""
     terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
     if terrain is None or not judged:
         return []
@@ -85,10 +79,8 @@ def lanes(evidence: Evidence) -> list[Lane]:
     scene = Scene.of(terrain, settings_of(evidence), harms_of(evidence, judged[-1][1]))
     workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     result = []
-    for owner, side in product(evidence.clients, SIDES):
-        topic = topic_of(owner, side)
-        if not topic:
-            continue
+    sides = [(owner, side, topic) for owner in evidence.clients for side, topic in owner.topics.items()]
+    for owner, side, topic in sides:
         workload: Mapping[str, Any] = workloads.get(owner.workload, {})
         arm: Mapping[str, Any] = (workload.get("arms") or {}).get(owner.arm) or {}
         options = workload.get(side) or {}
@@ -111,22 +103,21 @@ def lanes(evidence: Evidence) -> list[Lane]:
 SECOND_US = 1_000_000
 JOINED_US = 1_000_000
 _WHO = ("run", "side", "client", "partition")
-_LANE = ("run", "whose", "partition")
+_LANE = ("run", "client_hash", "partition")
 _RECORD = ("run", "producer_id", "seq")
 _CHUNK = 64
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run side whose client partition producer_id seq wanted_us done_us ok``: each record with its partition.
+    """Return ``run side client_hash client partition producer_id seq wanted_us done_us ok`` of each record.
 
     A record without a final status is done when the load ends. A delivery is wanted from its intended time, which is
-    too early: ``acknowledged`` corrects that once few rows are left. A record that a reader need not get is not
-    included.
+    too early: ``acknowledged`` corrects the time of the few rows in silences.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
-    wanted = F.when(F.col("owed"), F.col("intended_us"))
+    wanted = F.when(F.col("due"), F.col("intended_us"))
     return judged.select(
-        *("run", F.col("op").alias("side"), hash_of(*CLIENT_COLUMNS).alias("whose"), client().alias("client")),
+        *("run", F.col("op").alias("side"), hash_of(*CLIENT_COLUMNS).alias("client_hash"), client().alias("client")),
         F.when(F.col("op") != "commit", F.col("partition")).alias("partition"),
         *("producer_id", "seq", wanted.alias("wanted_us"), F.coalesce("done_us", "end_us").alias("done_us")),
         ok().alias("ok"),
@@ -134,14 +125,14 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
-    """Return ``run whose delivered partition slot first_us last_us wanted_us done_us failed`` by slots of ``done_us``.
+    """Return ``run client_hash delivered partition slot first_us last_us wanted_us done_us failed`` by slots.
 
-    Per slot: the first and the last success, when the first record was wanted, when the last was done, and the number
-    of ``failures``. ``delivered`` is True for consume rows.
+    Per slot: the first and the last success, when the first record was wanted, when the last record was done, and the
+    number of ``failures``. ``delivered`` is True for consume rows.
     """
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
-    return waits.groupBy("run", "whose", delivered, "partition", slot).agg(
+    return waits.groupBy("run", "client_hash", delivered, "partition", slot).agg(
         F.min(good).alias("first_us"),
         F.max(good).alias("last_us"),
         F.min("wanted_us").alias("wanted_us"),
@@ -151,7 +142,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
 
 
 def _in_lanes(rows: DataFrame) -> DataFrame:
-    """Return rows once per lane: a produced record for its partition and its client, a commit for its client only."""
+    """Return rows per lane: produced records for partition and client, deliveries by partition, commits by client."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
     lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
@@ -159,7 +150,7 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
 
 
 def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """Return the rows of ``waits`` that waited in one of ``silences`` or ended it, with ``since_us until_us``."""
+    """Return the rows of ``waits`` that waited in a silence or ended it, with ``since_us until_us`` of the silence."""
     lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
     same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
     candidates = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
@@ -176,9 +167,9 @@ def _waited() -> Column:
 
 
 def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
-    """Return ``during`` with deliveries wanted from their acknowledgement, which is in the produce row.
+    """Return the rows of ``during``, with deliveries wanted from the acknowledgement in the produce row.
 
-    Of the produce rows only the chunks of 64 records with such deliveries are read.
+    Only the chunks of 64 produced records with such deliveries are read.
     """
     chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
     delivered = waiting.where("side = 'consume'")
@@ -194,19 +185,18 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
     """Return ``run side client partition start_us end_us`` of each stall of at least this length, from ``during``."""
     silence = (*_WHO, "since_us", "until_us")
-    # ordered backwards: Spark extends such a frame row by row, and recomputes a frame that reaches forwards
+    # in descending order, because Spark recomputes frames that reach forwards for every row
     onwards = Window.partitionBy(*silence).orderBy(F.col("done_us").desc())
     order = Window.partitionBy(*silence).orderBy("done_us")
-    begun = waiting.withColumn("start_us", F.greatest("since_us", F.min("wanted_us").over(onwards)))
-    inside = begun.where(F.coalesce(F.col("done_us") <= F.col("until_us"), F.lit(True)))
+    started = waiting.withColumn("start_us", F.greatest("since_us", F.min("wanted_us").over(onwards)))
+    inside = started.where(F.coalesce(F.col("done_us") <= F.col("until_us"), F.lit(True)))
     before = F.lag("done_us").over(order)
     anew = F.coalesce(F.col("start_us") > before + JOINED_US, F.lit(False))
     number = F.sum(F.col("anew").cast("int")).over(order.rowsBetween(Window.unboundedPreceding, 0))
     numbered = inside.withColumn("anew", anew).withColumn("number", number)
-    found = numbered.groupBy(*silence, "number").agg(
-        F.min("start_us").alias("start_us"), F.max("done_us").alias("end_us")
-    )
-    return found.where(F.col("end_us") - F.col("start_us") >= at_least_us).select(*_WHO, "start_us", "end_us")
+    start_us, end_us = F.min("start_us").alias("start_us"), F.max("done_us").alias("end_us")
+    joined = numbered.groupBy(*silence, "number").agg(start_us, end_us)
+    return joined.where(F.col("end_us") - F.col("start_us") >= at_least_us).select(*_WHO, "start_us", "end_us")
 
 
 def failures(waits: DataFrame) -> DataFrame:
@@ -223,26 +213,22 @@ def failures(waits: DataFrame) -> DataFrame:
 
 
 def _failed() -> Column:
-    """Condition over ``waits``: failed.
-
-    A missing delivery does not count as a failure: the record is lost, or the reader need not get it.
-    """
+    """Return True for a failed row of ``waits``; a missing delivery is no failure, but a loss."""
     return ~F.col("ok") & (F.col("side") != "consume")
 
 
-SILENCES = "run int, whose bigint, delivered boolean, partition int, since_us bigint, until_us bigint"
+SILENCES = "run int, client_hash bigint, delivered boolean, partition int, since_us bigint, until_us bigint"
 Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None]
 
-_SLOT_LANE = ("run", "whose", "delivered", "partition")
+_SLOT_LANE = ("run", "client_hash", "delivered", "partition")
 _COUNTED = (("first_us", "min"), ("last_us", "max"), ("wanted_us", "min"), ("done_us", "max"))
 _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
-    """Yield the silences of at least this length, from ``slots`` that are no longer than that.
+    """Yield the silences of at least ``at_least_us``, from ``slots`` of at most that length, by partition and client.
 
-    Per partition, and per client as a whole: a produced record counts for both, a commit for its client. ``since_us``
-    is null before the first success, ``until_us`` after the last.
+    ``since_us`` is null before the first success, ``until_us`` after the last success.
     """
     rows = _slots_by_lane(slots)
     starts = firsts(longs(rows[name], _NONE) for name in _SLOT_LANE)
@@ -253,20 +239,20 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     good = first_us != _NONE
     # a silence ends with the first success of a slot, and with the lane
     after = np.searchsorted(lane[good], lanes, "right")
-    whose, until_us = np.insert(lane[good], after, lanes), np.insert(first_us[good], after, _NONE)
+    lane_of, until_us = np.insert(lane[good], after, lanes), np.insert(first_us[good], after, _NONE)
     since_us = np.roll(np.insert(last_us[good], after, _NONE), 1)
     # before the first success records may wait since the first was wanted, after the last until all were done
-    begun_us = np.minimum.reduceat(longs(rows["wanted_us"], _NEVER), starts)[whose]
-    over_us = np.maximum.reduceat(longs(rows["done_us"]), starts)[whose]
+    begun_us = np.minimum.reduceat(longs(rows["wanted_us"], _NEVER), starts)[lane_of]
+    over_us = np.maximum.reduceat(longs(rows["done_us"]), starts)[lane_of]
     start_us, end_us = np.where(since_us == _NONE, begun_us, since_us), np.where(until_us == _NONE, over_us, until_us)
     for at in np.flatnonzero((start_us != _NEVER) & (end_us - start_us >= at_least_us)).tolist():
-        run, owner, delivered, partition = (rows[name][starts[whose[at]]].as_py() for name in _SLOT_LANE)
+        run, owner, delivered, partition = (rows[name][starts[lane_of[at]]].as_py() for name in _SLOT_LANE)
         yield run, owner, delivered, partition, _or_none(since_us[at]), _or_none(until_us[at])
 
 
 def _slots_by_lane(slots: pa.Table) -> pa.Table:
-    """Return the slots of each lane (a partition, or a whole client) in order of time."""
-    by, counted = ["run", "whose", "delivered", "slot"], dict(_COUNTED)
+    """Return the slots of each lane (a partition, or a whole client) by time."""
+    by, counted = ["run", "client_hash", "delivered", "slot"], dict(_COUNTED)
     whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
     whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])
     part = slots.filter(pc.field("partition").is_valid()).select([*by, "partition", *counted])

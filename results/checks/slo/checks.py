@@ -8,15 +8,15 @@ form                        judged by
 ``Measure``                 ``measured.py``: ``measured``, per client, or per pair of arms if it compares arms
 ``Measure``, two arms with  ``_in_blocks``: records of one stall are one event, so the band of a quantile doesn't
 confidence                  tell whether one arm is better; arms are compared block by block
-``Recovery``                ``_recovered``: from inject to the first calm, of each round and block of the fault
+``Recovery``                ``_recovered``: from inject to the first calm period, of each round and block of the fault
 ``Count``                   ``_counted``: integrity findings, permitted or not; a record lost to two readers
                             counts twice
 ==========================  ====================================================================================
 
-Rules: too few samples are INCONCLUSIVE, never PASS or FAIL. A censored value is over any threshold. A missing recovery
-is a FAIL only if the load lasted longer than the limit; of several recoveries the worst is reported. An SLO that reads
-the window of an unproven fault is INCONCLUSIVE, except a failed count, which stays a FAIL. A slow harness can only make
-results worse, so a failure under it is INCONCLUSIVE and a pass stands.
+Too few samples are INCONCLUSIVE. A censored value is over any threshold. A missing recovery is a FAIL only if the load
+lasted longer than the limit; of several recoveries the worst is reported. An SLO that reads the window of an unproven
+fault is INCONCLUSIVE, except a failed count, which stays a FAIL. A slow harness can only make results worse, so a
+failure on a slow harness is INCONCLUSIVE and a pass stands.
 """
 
 from dataclasses import replace
@@ -33,14 +33,11 @@ from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Cut, Facts, MeasurementRequest, Recovered, RecoveryCriterion
 from aftershock.results.slo import Count, Measure, Multiple, Recovery, Slo, SloSyntaxError, aggregate_name
 
-USUAL = 0.95  # confidence of the bands that the report shows even if no SLO asks for them
+USUAL = 0.95  # confidence of the bands in the report
 
 
 def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return the checks in the plan's order.
-
-    If (id, subject) repeats with another threshold, a number is appended to the id.
-    """
+    """Return the checks in the plan's order; a number is appended to repeated ids of a subject."""
     checks = []
     times: dict[tuple[str, str], int] = {}
     for objective in evidence.objectives:
@@ -179,7 +176,7 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
 
 
 def calms(evidence: Evidence, slo: Recovery) -> tuple[RecoveryCriterion, ...]:
-    """Return the recoveries to measure: one for each round and block of the fault that the SLO names."""
+    """Return the recoveries to measure, for each round and block of the fault that the SLO names."""
     faults = evidence.faults_of(slo.after) or (slo.after,)
     return tuple(RecoveryCriterion(fault, slo.q, float(slo.factor), slo.for_us) for fault in faults)
 

@@ -5,16 +5,16 @@ compared with its limit, a value or a multiple of another reading, in exact arit
 
 =================  ==============================================================================================
 too few values     a reading has fewer values than it needs: no status
-nothing to         the other reading is censored or zero, so no multiple of it is known: INCONCLUSIVE
+nothing to         the reading to compare with is censored or zero, so the limit is unknown: INCONCLUSIVE
 compare with
 with confidence    PASS if the whole band is within the limit (of a multiple: the lower end of its band), FAIL if all
                    of it is outside (the upper end), else INCONCLUSIVE
 otherwise          PASS or FAIL by the value; a censored value is over any limit
 =================  ==============================================================================================
 
-The worst reading decides the check and is reported: a failed reading with enough values fails the check, even if other
-readings lack values. To pass, every reading needs enough values and must be within its limit. Records of unknown
-subject may belong to any subject, so a PASS that they could overturn is INCONCLUSIVE.
+The worst reading decides the check: a failed reading with enough values fails the check, even if other readings lack
+values. For a PASS every reading needs enough values within the limit. Records of unknown subject may belong to any
+subject, so a PASS that such records could overturn is INCONCLUSIVE.
 """
 
 import math
@@ -24,7 +24,6 @@ from decimal import Decimal
 from fractions import Fraction
 
 from aftershock.results.checks.check import Check, Status, holds
-from aftershock.results.checks.obligations.reach import topic_of
 from aftershock.results.checks.slo.readings import UNKNOWN, readings
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
 from aftershock.results.evidence.phases import RUN
@@ -44,7 +43,7 @@ def banded(selection: Selection, reading: Reading) -> str:
 
 
 def reading_name(selection: Selection, reading: Reading) -> str:
-    """Return ``orders/3``, ``the 1s from 17.0 s``, or both; an empty text if there is only one reading."""
+    """Return ``orders/3``, ``the 1s from 17.0 s``, or both; empty for a single reading."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
         slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
@@ -52,7 +51,7 @@ def reading_name(selection: Selection, reading: Reading) -> str:
 
 
 def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
-    """Advise how long the window or its slots must be to hold ``minimum`` values."""
+    """Return advice on the length of the window or its slots for ``minimum`` values."""
     more = "" if selection.about.sampled else " or raise the rate"
     enough_s = math.ceil(Fraction(reading.length_us * minimum, reading.n * 1_000_000))
     if selection.every_us is not None:
@@ -64,36 +63,36 @@ def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """Reading and, if its limit is a multiple, the reading it is compared with.
+    """Reading and, if the limit is a multiple, the reading to compare with.
 
-    ``limit`` is the resulting limit, None if it is unknown. ``status`` is None if there are too few values.
+    ``limit`` is None if it is unknown, ``status`` is None if there are too few values.
     """
 
     reading: Reading
-    other: Reading | None
+    baseline: Reading | None
     limit: Fraction | None
     status: Status | None
 
 
-def pairs(slo: Measure, own: Sequence[Reading], others: Sequence[Reading]) -> Iterator[Pair]:
-    """Yield each reading with its limit. The limit of a multiple comes from the other reading of the same subject."""
-    by_subject = {reading.subject: reading for reading in others}
+def pairs(slo: Measure, own: Sequence[Reading], baselines: Sequence[Reading]) -> Iterator[Pair]:
+    """Yield each reading with its limit; a multiple refers to the baseline of the same subject."""
+    by_subject = {reading.subject: reading for reading in baselines}
     for reading in own:
         enough = reading.n >= slo.needs_of(slo.of)
         if not isinstance(slo.limit, Multiple):
             limit = Fraction(slo.limit)
             yield Pair(reading, None, limit, _status(slo, reading, limit, limit, limit) if enough else None)
             continue
-        other, factor = by_subject.get(reading.subject, Reading(0)), Fraction(slo.limit.factor)
-        multiple = factor * other.value if other.value else None
-        if not enough or other.n < slo.needs_of(slo.limit.of):
+        baseline, factor = by_subject.get(reading.subject, Reading(0)), Fraction(slo.limit.factor)
+        multiple = factor * baseline.value if baseline.value else None
+        if not enough or baseline.n < slo.needs_of(slo.limit.of):
             status = None
         elif multiple is None:
             status = Status.INCONCLUSIVE
         else:
-            low, high = (None if end is None else factor * end for end in other.band or (None, None))
+            low, high = (None if end is None else factor * end for end in baseline.band or (None, None))
             status = _status(slo, reading, multiple, low, high)
-        yield Pair(reading, other, multiple, status)
+        yield Pair(reading, baseline, multiple, status)
 
 
 def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | None, high: Fraction | None) -> Status:
@@ -109,7 +108,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the pair that decides: a failed pair, else one that lacks values, an undecided one, or the tightest."""
+    """Return the pair that decides: the worst failed pair, else too few values, else undecided, else the tightest."""
 
     def badness(pair: Pair) -> tuple[bool, Fraction]:
         value = pair.reading.value
@@ -122,20 +121,20 @@ def worst(candidates: Sequence[Pair], op: str) -> Pair:
         same = [pair for pair in candidates if pair.status is status]
         if same and status is None:
             return min(
-                same, key=lambda pair: min(pair.reading.n, pair.reading.n if pair.other is None else pair.other.n)
+                same, key=lambda pair: min(pair.reading.n, pair.reading.n if pair.baseline is None else pair.baseline.n)
             )
         if same:
             return max(same, key=badness)
-    raise ValueError("there must be at least one reading; it may be empty")
+    raise ValueError("candidates must not be empty; an empty reading is enough")
 
 
 def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
-    """Return the clients that have the side, of one arm or (None) of all."""
-    return [client for client in evidence.clients if topic_of(client, side) is not None and arm in (None, client.arm)]
+    """Return the clients that have the side, of an arm or (None) of all arms."""
+    return [client for client in evidence.clients if side in client.topics and arm in (None, client.arm)]
 
 
 def blank(objective: Objective, slo: Slo) -> Check:
-    """Return the check of an SLO before anything is judged."""
+    """Return the check of an SLO without a result."""
     return Check(
         id=slo.check_id(),
         kind="compare" if isinstance(slo, Measure) and slo.compares_arms else "slo",
@@ -152,7 +151,7 @@ def blank(objective: Objective, slo: Slo) -> Check:
 
 
 def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
-    """Return the check with PASS or FAIL; ``observed`` None (slower than any value) exceeds every threshold."""
+    """Return the check with PASS or FAIL; a censored value (``observed`` None) exceeds every threshold."""
     passed = observed is not None and check.threshold is not None and holds(observed, op, check.threshold)
     status = Status.PASS if passed else Status.FAIL
     return replace(check, status=status, observed=observed, why=why, next=None if passed else LOOK)
@@ -168,16 +167,16 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
         readings(evidence, facts, selection, client, slo.each, confidence)
         for selection, client in zip(slo.selections, clients, strict=False)
     ]
-    own, others = sides[0], sides[1] if len(sides) > 1 else []
+    own, baselines = sides[0], sides[1] if len(sides) > 1 else []
     about = slo.of.about
-    known = [reading for reading in own if reading.subject != UNKNOWN]
+    of_subjects = [reading for reading in own if reading.subject != UNKNOWN]
     unknown = sum(reading.n for reading in own if reading.subject == UNKNOWN)
-    if unknown and not known:
+    if unknown and not of_subjects:
         # the client does not report the subject: librdkafka does not say which broker took a record
         why = f"none of {unknown} {about.counted} has a known {slo.each}"
-        advice = f"use `client: reference`, which reports it, or remove 'for each {slo.each}'"
+        advice = f"use `client: reference`, which reports the {slo.each}, or remove 'for each {slo.each}'"
         return replace(empty, n=unknown, unit=about.shown_unit, why=why, next=advice)
-    candidates = list(pairs(slo, known or [Reading(0)], others))
+    candidates = list(pairs(slo, of_subjects or [Reading(0)], baselines))
     decisive = worst(candidates, slo.op)
     check = _of_pair(empty, slo, decisive)
 
@@ -212,15 +211,15 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
 
 def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
     """Return the check for a single pair of readings."""
-    own, other, about = pair.reading, pair.other, slo.of.about
-    sizes = [reading.n for reading in (own, other) if reading is not None]
-    # of two readings, n and minimum are those of the one that has the least to spare
+    own, baseline, about = pair.reading, pair.baseline, slo.of.about
+    sizes = [reading.n for reading in (own, baseline) if reading is not None]
+    # n and minimum are those of the reading with the least surplus of values
     n, minimum = min(zip(sizes, map(slo.needs_of, slo.selections), strict=True), key=lambda side: Fraction(*side))
     check = replace(
         empty,
         subject=f"{empty.subject} {own.subject}".rstrip(),
         n=n,
-        censored=own.censored + (other.censored if other else 0),
+        censored=own.censored + (baseline.censored if baseline else 0),
         minimum=minimum,
         unit=about.shown_unit,
         threshold=None if pair.limit is None else about.scaled(pair.limit),
@@ -228,7 +227,7 @@ def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
     if pair.status is None:
         return _too_few(check, slo, pair)
     if slo.compares_arms and isinstance(slo.limit, Multiple):
-        ratio = float(own.value / other.value) if own.value is not None and other and other.value else None
+        ratio = float(own.value / baseline.value) if own.value is not None and baseline and baseline.value else None
         check = replace(check, observed=ratio, threshold=float(slo.limit.factor), unit="ratio")
     else:
         check = replace(check, observed=None if own.value is None else about.scaled(own.value))
@@ -241,10 +240,10 @@ def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
 
 
 def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
-    """Report the reading that lacks values."""
+    """Return the check of a pair of which a reading lacks values."""
     reading, selection = pair.reading, slo.of
-    if pair.other and isinstance(slo.limit, Multiple) and reading.n >= slo.needs_of(selection):
-        reading, selection = pair.other, slo.limit.of
+    if pair.baseline and isinstance(slo.limit, Multiple) and reading.n >= slo.needs_of(selection):
+        reading, selection = pair.baseline, slo.limit.of
     minimum, noun, name = slo.needs_of(selection), selection.about.counted, reading_name(selection, reading)
     if reading.n:
         subject = selection.spread or selection.head()
@@ -263,27 +262,27 @@ def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
 def _why(slo: Measure, pair: Pair) -> str:
     text = slo.of.about.sentence(slo.of, pair.reading)
     text += f", {banded(slo.of, pair.reading)}" if slo.confidence else ""
-    if pair.other is None or not isinstance(slo.limit, Multiple):
+    if pair.baseline is None or not isinstance(slo.limit, Multiple):
         return text
-    other, factor = slo.limit.of, number(slo.limit.factor)
+    second, factor = slo.limit.of, number(slo.limit.factor)
     if pair.limit is None:
-        state = "zero" if pair.other.value is not None else "censored"
-        return f"{text}; {other.head()} in {other.window_text} is {state}, so there is nothing to compare with"
-    arm = f" for {other.arm}" if slo.compares_arms else ""
-    band = f", {banded(other, pair.other)}" if slo.confidence else ""
-    name = other.spread if other.metric == slo.of.metric and other.spread else other.head()
-    compared = f"{name} in {other.window_text}{arm} is {other.about.shown(pair.other.value)}{band}"
+        state = "zero" if pair.baseline.value is not None else "censored"
+        return f"{text}; {second.head()} in {second.window_text} is {state}, so there is nothing to compare with"
+    arm = f" for {second.arm}" if slo.compares_arms else ""
+    band = f", {banded(second, pair.baseline)}" if slo.confidence else ""
+    name = second.spread if second.metric == slo.of.metric and second.spread else second.head()
+    compared = f"{name} in {second.window_text}{arm} is {second.about.shown(pair.baseline.value)}{band}"
     return f"{text}; {compared}" if slo.compares_arms else f"{text}; {factor} x {compared}"
 
 
 def _more_records(slo: Measure, reading: Reading, limit: Fraction) -> str:
-    """Advise how many more records are needed; the confidence band shrinks with the square root of their number."""
+    """Return advice on the number of records; the confidence band shrinks with the square root of their number."""
     value, (low, high) = reading.value, reading.band or (None, None)
     end = high if value is not None and value <= limit else low
     if value is None or end is None or value == limit:
         return "raise the rate or lengthen the window: the band is unbounded, or the value is exactly at the limit"
     times = (Fraction(end) - value) / (limit - value)
     if times > _TIMES_MORE_MAX:
-        return "the quantile is so close to the limit that no run could tell them apart; change the limit"
+        return "the quantile is so close to the limit that no run could distinguish them; change the limit"
     needed = math.ceil(reading.n * times * times)
     return f"about {needed - reading.n} more records are needed: {lengthened(slo.of, reading, needed)}"

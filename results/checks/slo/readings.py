@@ -1,9 +1,8 @@
 """Readings: the measurements of one selection and one client, for each subject and slot that the SLO distinguishes.
 
-Rules: values are exact, in the language's base units (microseconds, shares of 1, records). A partition or producer that
-was never observed has a reading with n = 0, so that its absence shows. Records without a known subject (a record that
-was never sent has no partition) form a separate reading, ``unknown``. Lag and freshness are known at the end of each
-second, so a window or a slot has as many values as seconds.
+Values are exact, in the language's base units (microseconds, shares of 1, records). A partition or producer that was
+never observed has a reading with n = 0. Records of unknown subject (a record that was never sent has no partition) form
+a separate reading, ``unknown``. Lag and freshness have one value per second.
 """
 
 import math
@@ -11,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from aftershock.results.checks.obligations.reach import topic_of
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, Interval, windows_of
 from aftershock.results.measure.facts import Cut, Distribution, Facts, LongestGap
@@ -22,10 +20,7 @@ UNKNOWN = "unknown"
 
 
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
-    """Return the cuts to measure besides the standard measurements.
-
-    A gap also needs the latencies, to count due records.
-    """
+    """Return the cuts to measure besides the standard measurements; a gap also needs latencies to count due records."""
     about = selection.about
     if about.source in ("stalls", "lag", "age") or not (each or selection.every_us):
         return ()
@@ -41,7 +36,7 @@ def readings(
     each: EachWord | None = None,
     confidence: float | None = None,
 ) -> list[Reading]:
-    """Return one reading, or one per subject and slot if the SLO distinguishes them, each with its value."""
+    """Return a single reading, or a reading for each subject and slot if the SLO distinguishes them."""
     about, window = selection.about, selection.window or RUN
     spans = windows_of(evidence.phases).get(window, ())
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
@@ -51,12 +46,12 @@ def readings(
         observed = _of_seconds(facts, selection, client, spans)
     elif measured_cuts := cuts(selection, each):
         observed = []
-        due = {(part.subject, part.start_us): part.seen.n for part in facts.slices(measured_cuts[-1], client.key)}
+        due = {(part.subject, part.start_us): part.values.n for part in facts.slices(measured_cuts[-1], client.key)}
         for part in facts.slices(measured_cuts[0], client.key):
             if about.source == "gap":
-                reading = _gap(part.seen.slowest_us, part.seen.n, due.get((part.subject, part.start_us), 0))
+                reading = _gap(part.values.slowest_us, part.values.n, due.get((part.subject, part.start_us), 0))
             else:
-                reading = _of_distribution(part.seen, selection, confidence)
+                reading = _of_distribution(part.values, selection, confidence)
             observed.append(replace(reading, subject=part.subject, start_us=part.start_us))
         observed += _unobserved(evidence, selection, client, each, observed, _slot_starts(selection, spans))
     elif about.source == "gap":
@@ -77,17 +72,14 @@ def _of_distribution(distribution: Distribution, selection: Selection, confidenc
 
 
 def _gap(longest_us: int | None, successes: int, due: int) -> Reading:
-    """Return the longest gap; without any success, all records that were due are censored."""
+    """Return the longest gap; without any success, all due records are censored."""
     if longest_us is None:
         return Reading(0)
     return Reading(successes or due, 0 if successes else due, {MAX: longest_us})
 
 
 def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Sequence[Interval]) -> list[Reading]:
-    """Return the lag (records, or age of the oldest in microseconds) of the seconds that ended within the window.
-
-    One reading for the whole window, or one for each slot.
-    """
+    """Return the lag (records, or age of the oldest record in us) of the seconds that end within the window or slot."""
     q, result = selection.aggregate, []
     for slot_us in _slot_starts(selection, spans):
         within = spans if slot_us is None else [(slot_us, slot_us + (selection.every_us or 0))]
@@ -110,12 +102,12 @@ def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Seque
 def _stalls(
     evidence: Evidence, facts: Facts, selection: Selection, client: Client, each: EachWord | None, due: int
 ) -> list[Reading]:
-    """Return the total stall time of each partition (0 without a stall), or the worst of all partitions."""
+    """Return the total stall time of each partition, or the maximum over all partitions."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
     if outages is None or not due:
         return [Reading(0)]
-    topic = topic_of(client, side)
+    topic = client.topics.get(side)
     totals_us = {f"{topic}/{outage.partition}": outage.total_us for outage in outages if outage.partition is not None}
     whole_us = max((outage.total_us for outage in outages if outage.partition is None), default=0)
     if each is None:
@@ -132,11 +124,11 @@ def _unobserved(
     observed: Sequence[Reading],
     starts: Sequence[int | None],
 ) -> list[Reading]:
-    """Return an empty reading for each subject and slot that should have been observed and was not."""
+    """Return an empty reading for each expected subject and slot without observations."""
     # racks, brokers and epochs come and go with the leaders, so only partitions and producers are expected
     expected: Iterable[str] = () if each else ("",)
     if each == "partition":
-        expected = partitions(evidence, topic_of(client, selection.about.side))
+        expected = partitions(evidence, client.topics.get(selection.about.side))
     elif each == "producer" and selection.about.side == "produce":
         expected = [f"producer={number}" for number, key in evidence.producers.items() if key == client.key]
     present = {(reading.subject, reading.start_us) for reading in observed}
@@ -158,6 +150,6 @@ def _slot_starts(selection: Selection, spans: Sequence[Interval]) -> list[int | 
 
 
 def partitions(evidence: Evidence, topic: str | None) -> list[str]:
-    """Return ``orders/0``, ``orders/1`` … of a topic, as recorded by the run."""
+    """Return the names ``orders/0``, ``orders/1`` … of a topic's partitions, as recorded by the run."""
     topics = (recorded for recorded in evidence.run.get("topics", ()) if recorded.get("name") == topic)
     return [f"{topic}/{number}" for recorded in topics for number in range(recorded.get("partitions", 0))]

@@ -76,7 +76,7 @@ def test_every_overlap_of_assignments_is_compared_with_the_faults() -> None:
     )
     checks = [check for check in integrity_checks(evidence, Facts(), NO_DOUBTS) if check.id == "integrity/co_owned"]
     assert [check.status for check in checks] == [Status.PASS, Status.PASS]
-    assert all(check.why.startswith("none of 2 assignments; 2 more while faults") for check in checks)
+    assert all(check.why.startswith("none of 2 assignments; 2 further overlaps are permitted") for check in checks)
 
 
 def test_every_rule_is_counted_and_described() -> None:

@@ -85,10 +85,10 @@ def test_nothing_is_collected_while_a_transform_is_built(
     from pyspark.sql.classic.dataframe import DataFrame  # noqa: PLC0415 - the class whose actions are forbidden here
 
     from aftershock.results.checks.findings.sequences import in_doubt  # noqa: PLC0415 - as above
-    from aftershock.results.measure.measure import findings  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations import stalls  # noqa: PLC0415 - as above
     from aftershock.results.checks.obligations.stalls import SILENCES  # noqa: PLC0415 - as above
     from aftershock.results.measure import cuts, gate, lag, latency, recovery, samples  # noqa: PLC0415 - as above
+    from aftershock.results.measure.measure import findings  # noqa: PLC0415 - as above
     from aftershock.results.spark.tables import tables  # noqa: PLC0415 - as above
 
     def refuse(*_: object, **__: object) -> None:

@@ -102,7 +102,7 @@ def two_owners(run: Run) -> None:
     _read_by_another(run, 8)
 
 
-@defect("the same while a broker is down: permitted, and told", says="while faults kept members from")
+@defect("the same while a broker is down: permitted, and told", says="because faults cut members off the coordinator")
 def two_owners_while_faulty(run: Run) -> None:
     _grouped(run)
     _read_by_another(run, 30)

@@ -118,7 +118,7 @@ def in_doubt_and_found(run: Run) -> None:
 @defect(
     "a record that its producer gave up for good, and that is in the log",
     fails=("integrity/phantom",),
-    says="their producer had reported them as failed",
+    says="the producer reported these records as failed",
 )
 def given_up_and_written(run: Run) -> None:
     run.lose(0, 500, status="failed", read_by="baseline patient")

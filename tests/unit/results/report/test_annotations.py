@@ -18,7 +18,7 @@ def test_a_failed_check_is_annotated_at_its_line() -> None:
     """The command has level, place and title, and the message has a line per fact."""
     expected = (
         "::error file=plans/demo.yaml,line=21,col=5,title=FAIL slo/gap (arm=a)::8.5 s%0Aobserved: 8.5 s%0A"
-        "threshold: 6 s%0An: 7, at least 1%0Anext: look%0Aasked for at: demo.yaml:21:5"
+        "threshold: 6 s%0An: 7, at least 1%0Anext: look%0ASLO at: demo.yaml:21:5"
     )
     assert [expected] == said(BAD)
 

@@ -94,7 +94,7 @@ def test_the_verdict_comes_first_and_nothing_is_loaded(judged: Judged, made: Mad
     assert {address.split("/")[2] for address in addresses} <= {"www.w3.org"}
     first = re.search(r"<h1>(.*?)</h1>", page)
     assert first
-    assert first[1] == "FAIL: demo, seed 7: a promise was broken (1 of 2 checks failed)"
+    assert first[1] == "FAIL: demo, seed 7: a requirement was violated (1 of 2 checks failed)"
     order = [
         "What needs attention",
         "<h2>Checks",

@@ -49,17 +49,17 @@ def test_report_only_checks_fail_nothing(made: Made, tmp_path: Path) -> None:
     """The run passes; summary, Markdown, annotations and JUnit file show the check, none as a failure."""
     verdict = Verdict("r", "demo", 7, ("a",), (GAP, WATCHED))
     assert verdict.status is Status.PASS
-    text = summary(verdict)
-    assert text.startswith("PASS: demo, seed 7: every check passed (1 of 1 checks passed; 1 more is watched)")
-    assert "FAIL (watched) slo/consume.gap (arm=a)" in text
-    assert "a (watched)" in text
+    text = " ".join(summary(verdict).split())
+    assert text.startswith("PASS: demo, seed 7: every check passed (1 of 1 checks passed; 1 more is only reported)")
+    assert "FAIL (report only) slo/consume.gap (arm=a)" in text
+    assert "a (report only)" in text
     (line,) = annotations(verdict, "demo.yaml")
-    assert line.startswith("::notice file=demo.yaml,title=FAIL (watched) slo/consume.gap")
+    assert line.startswith("::notice file=demo.yaml,title=FAIL (report only) slo/consume.gap")
     suite = ET.fromstring(document(verdict))[0]  # noqa: S314 - we wrote it ourselves
     assert ("0", "0") == (suite.get("failures"), suite.get("errors"))
     told = suite[1].findtext("system-out") or ""
-    assert "FAIL (watched)" in told
+    assert "FAIL (report only)" in told
     assert "8 s" in told
     home = judged(made, tmp_path / "run", GAP, WATCHED)
     (home / "analysis.json").write_text("{}")
-    assert "| FAIL (watched) | slo/consume.gap |" in markdown(home)
+    assert "| FAIL (report only) | slo/consume.gap |" in markdown(home)

@@ -46,7 +46,7 @@ def test_the_text_has_facts_and_next_step() -> None:
     text = cases(verdict(bad), "x")[0][0].text
     assert text == (
         "observed: 8.5 s\nthreshold: 6 s\nn: 7, at least 1, 2 censored\nrecords: 0:7\nnext: look\n"
-        "asked for at: demo.yaml:21:5"
+        "SLO at: demo.yaml:21:5"
     )
 
 

@@ -79,7 +79,7 @@ def judged(play: Play, stalls: list[tuple[float, float]]) -> Check:
 
 def progress_is_due(play: Play, since_s: float) -> bool:
     """Return whether a client that stops at ``since_s`` must be reported."""
-    spans = [span for span in lanes(play.evidence())[0].of(0) if span.owed and span.start_us >= since_s * S]
+    spans = [span for span in lanes(play.evidence())[0].of(0) if span.required and span.start_us >= since_s * S]
     return any(span.end_us - span.start_us > span.patience_us + S for span in spans)
 
 
@@ -108,7 +108,7 @@ def test_random_schedules_stall_clients_and_owe_progress() -> None:
     """Most schedules stall the client and owe it progress later; many also owe progress while a fault is in force."""
     plays = [(drawn(source), source) for source in map(random.Random, SEEDS)]
     stalled = sum(bool(list(Simulation(play, source).stalls())) for play, source in plays)
-    spans = [(play, span) for play, _ in plays for span in lanes(play.evidence())[0].of(0) if span.owed]
+    spans = [(play, span) for play, _ in plays for span in lanes(play.evidence())[0].of(0) if span.required]
     during = {id(play) for play, span in spans for fault in play.faults if _within(span.start_us, span.end_us, fault)}
     caught = sum(progress_is_due(play, min(fault.start_s for fault in play.faults)) for play, _ in plays)
 

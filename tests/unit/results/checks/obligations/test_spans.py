@@ -24,7 +24,7 @@ def client_lane(play: Play, side: Side = "produce") -> Lane:
 def due_s(play: Play, side: Side = "produce") -> list[tuple[float, float]]:
     """Return the spans in which partition 0 was due progress, in seconds, with adjacent spans joined."""
     joined: list[tuple[float, float]] = []
-    for span in (span for span in client_lane(play, side).of(0) if span.owed):
+    for span in (span for span in client_lane(play, side).of(0) if span.required):
         start = joined.pop()[0] if joined and joined[-1][1] == span.start_us / S else span.start_us / S
         joined.append((start, span.end_us / S))
     return joined
@@ -39,7 +39,7 @@ def test_a_rehearsal_is_judged_as_without_faults() -> None:
     evidence = Play([lasting("kill", 40, 70, brokers=(3,))]).evidence()
     rehearsed = lanes(evidence.__class__(**{**vars(evidence), "run": {**evidence.run, "rehearse": True}}))
 
-    assert [True] == [span.owed for span in rehearsed[0].whole]
+    assert [True] == [span.required for span in rehearsed[0].whole]
 
 
 def test_a_dead_node_gives_grace_for_its_session_and_an_election() -> None:
@@ -139,7 +139,7 @@ def test_a_restart_allows_two_grace_periods() -> None:
     play = Play([Fault("restart", 40, 40, 60, 60, brokers=(3,), lasting=False, controller=False)])
 
     during = next(span for span in client_lane(play).of(0) if span.start_us == 40 * S)
-    assert (True, 60 * S) == (during.owed, during.end_us)
+    assert (True, 60 * S) == (during.required, during.end_us)
     assert 5 * S + 2 * (SESSION_S + BASE_S) * S == during.patience_us
     assert [(10, 60), (60 + BASE_S, 130)] == due_s(play)
 

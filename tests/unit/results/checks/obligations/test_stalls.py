@@ -33,7 +33,7 @@ Wait = tuple[int, int, bool]
 def stalls_of(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int) -> list[tuple[Any, ...]]:
     """Return the stalls of these waits as text: ``client partition start end``."""
     waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
-    waits = waits.withColumn("whose", hash_of("side", "client"))
+    waits = waits.withColumn("client_hash", hash_of("side", "client"))
     silent = small(spark, silences(slots(waits, at_least).toArrow(), at_least), SILENCES)
     seen = stalls(during(waits, silent), at_least).collect()
     told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
@@ -106,7 +106,7 @@ def test_a_delivery_waits_from_the_acknowledgement_on(spark: "SparkSession") -> 
     told = [(op, seq, from_ms * 1000, done_ms * 1000, status) for op, seq, from_ms, done_ms, status in rows]
     shape = "op string, seq bigint, intended_us bigint, done_us bigint, status string"
     samples = spark.createDataFrame(told, shape).selectExpr(
-        *("0 as run", "'w' as workload", "'a' as arm", "0 as producer_id", "0 as partition", "true as owed", "*")
+        *("0 as run", "'w' as workload", "'a' as arm", "0 as producer_id", "0 as partition", "true as due", "*")
     )
     evidence = SimpleNamespace(phases=(Phase("steady", None, 0, 9 * S),), journal=(), clients=())
     twice = FollowUpJobs(Dims(spark, (Scene(cast("Evidence", evidence)),)), samples)
