@@ -96,7 +96,9 @@ def compile_document(document: Document, seed: int) -> Timeline:
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
-        raise PlanError([f"plan: {detail['loc']}: {detail['msg'].removeprefix('Value error, ')}" for detail in error.errors()]) from error
+        raise PlanError(
+            [f"plan: {detail['loc']}: {detail['msg'].removeprefix('Value error, ')}" for detail in error.errors()]
+        ) from error
     check(plan)
     return compile_plan(plan, seed, str(document["name"]), [""] * len(plan.slo))
 
