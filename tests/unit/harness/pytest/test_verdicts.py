@@ -52,9 +52,9 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_a_lost_record_fails_its_test_alone(tmp_path: Path) -> None:
-    """Two runs under xdist: the test whose run lost a record fails, with the check; the other test passes."""
+    """Two runs: the test whose run lost a record fails, with the check; the other test passes."""
     project(tmp_path, SUITE, ("losing", GOOD[0]))
-    told = run_suite(tmp_path, "-v", "-n", "2", "-k", "losing or passing")
+    told = run_suite(tmp_path, "-v", "-p", "no:xdist", "-k", "losing or passing")
     assert 1 == told.code
     assert "1 failed, 1 passed" in told.lines[-1]
     assert "FAIL integrity/lost (arm=baseline consume)" in "\n".join(told.section("FAILURES"))
