@@ -51,7 +51,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """The command line ``KIND key=value … --for duration --seed seed``."""
+    """Arguments of ``aftershock inject``: ``KIND key=value … --for duration --seed seed``."""
 
     kind: str
     pairs: Sequence[str]

@@ -119,7 +119,6 @@ class LiveFault:
 
     @property
     def pid(self) -> int:
-        """Id of the process that injected the fault."""
         return int(self.owner.partition(":")[0] or 0)
 
     @property

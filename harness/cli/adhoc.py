@@ -51,7 +51,7 @@ def up(
 
 @clusters.command()
 def status(as_json: JsonOption = False, run_id: RunOption = None) -> int:
-    """Show the kept clusters: nodes, faults in force, time left, how to heal. With --json: one cluster, or null."""
+    """Show the kept clusters with their nodes and the faults in force. With --json, print one cluster, or null."""
     from rich.console import Console
 
     from aftershock.harness.adhoc import kept
@@ -81,16 +81,19 @@ def down(run_id: RunOption = None) -> int:
 def inject(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="A fault kind; `aftershock plan faults` lists them.")],
     pairs: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE…", help='Parameters: broker="leader of orders/0".')
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE…", help='Parameters of the fault, for example broker="leader of orders/0".'),
     ] = None,
     duration: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="Duration of the fault: 10s, 500ms.")
+        str | None, typer.Option("--for", metavar="DURATION", help="Duration of the fault, for example 10s or 500ms.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the targets; inject nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print targets, undo and witness without an injection.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     run_id: RunOption = None,
 ) -> int:
-    """Inject one fault into the kept cluster; heal it on time and on Ctrl-C."""
+    """Inject a fault into the kept cluster; heal the fault at the end of its duration, or after Ctrl-C."""
     from aftershock.harness.adhoc import inject as injection
     from aftershock.harness.cluster import engine
     from aftershock.harness.run.progress import Progress
@@ -109,7 +112,7 @@ def heal(
     run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Heal only this run.")] = None,
     out: OutOption = Path("runs"),
 ) -> int:
-    """Undo faults of dead processes and remove what dead runs left behind; running processes are not touched."""
+    """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
     from aftershock.harness.cluster import engine, ownership
     from aftershock.harness.cluster.attached import is_attached
     from aftershock.harness.run import client_processes
@@ -186,9 +189,12 @@ def list_runs(context: typer.Context, out: OutOption = Path("runs"), as_json: Js
 def prune(
     keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N runs.")] = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove only runs older than 30d, 12h, 90m.")
+        str | None,
+        typer.Option(metavar="AGE", help="Remove only runs older than this age, for example 30d, 12h or 90m."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the runs; remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs that would be removed, and remove nothing.")
+    ] = False,
     out: OutOption = Path("runs"),
 ) -> int:
     """Remove old run directories, except those with a running process or a standing cluster."""

@@ -102,11 +102,16 @@ def compare(
     out: OutOption = Path("runs"),
     metric: Annotated[
         list[str] | None,
-        typer.Option(metavar="METRIC", help="'produce.latency p95 in fault', 'produce.gap', 'recovery'."),
+        typer.Option(
+            metavar="METRIC", help="A metric, for example 'produce.latency p95 in fault', 'produce.gap' or 'recovery'."
+        ),
     ] = None,
-    margin: Annotated[str, typer.Option(metavar="PERCENT", help="Differences up to this margin do not count.")] = "25%",
+    margin: Annotated[
+        str, typer.Option(metavar="PERCENT", help="Largest difference that counts as equivalent.")
+    ] = "25%",
     control: Annotated[
-        str | None, typer.Option(metavar="ARM", help="Of two runs: divide by the values of this arm.")
+        str | None,
+        typer.Option(metavar="ARM", help="Divide the values of each run by the values of this arm; only for two runs."),
     ] = None,
     style: FormatOption = "text",
     as_json: JsonOption = False,
@@ -137,10 +142,14 @@ def compare(
 
 def trend(
     ledger: Annotated[Path, typer.Option(metavar="FILE|DIR", help="The ledger, or its folder.")] = Path(),
-    add: Annotated[list[str] | None, typer.Option(metavar="RUN", help="Add this judged run first.")] = None,
+    add: Annotated[
+        list[str] | None, typer.Option(metavar="RUN", help="Add this judged run to the ledger first.")
+    ] = None,
     out: OutOption = Path("runs"),
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the series for Apache Otava.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="DATE", help="Ignore nights before this date.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Ignore nights before this date, for example 2026-11-21.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Report which nightly series have changed, since when, and by how much."""

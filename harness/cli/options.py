@@ -21,7 +21,11 @@ RunOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change the plan: timing.steady=5s, topics.0.partitions=6."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a value of the plan, for example timing.steady=5s or topics.0.partitions=6.",
+    ),
 ]
 OutOption = Annotated[Path, typer.Option(metavar="DIR", help="The folder that holds the runs.")]
 KafkaOption = Annotated[str | None, typer.Option(metavar="VERSION", help="Kafka version, for example 4.1.2.")]
@@ -29,7 +33,7 @@ SparkOption = Annotated[
     str | None, typer.Option(metavar="MASTER", help="Spark master, or sc://host:port (default: a local session).")
 ]
 EvidenceOption = Annotated[
-    str | None, typer.Option(metavar="URI", help="Evidence elsewhere: hdfs://, s3a:// or file:/, as Hadoop writes it.")
+    str | None, typer.Option(metavar="URI", help="URI of evidence outside --out: hdfs://, s3a:// or file:/.")
 ]
 AllowExecOption = Annotated[
     bool, typer.Option("--allow-exec", help="Allow the plan to start programs of your own (client: exec).")

@@ -24,7 +24,10 @@ def explore(
         str, typer.Argument(metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; the faults are drawn.")
     ] = "explore",
     budget: Annotated[
-        str, typer.Option(metavar="TIME", help="Time budget, for example 20m; no run starts that may end later.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Time budget, for example 20m; a run starts only if it ends within the budget."
+        ),
     ] = "20m",
     seed: Annotated[int, typer.Option(help="Seed of the draws; a later search with this seed continues it.")] = 0,
     out: Annotated[
@@ -34,7 +37,7 @@ def explore(
     as_json: JsonOption = False,
     spark: SparkOption = None,
 ) -> int:
-    """Search for failures with random faults: known failing plans first, then what was exercised least so far."""
+    """Search for failures with random faults: plans that failed before first, then the least tested faults."""
     from rich.console import Console
 
     from aftershock.faults.plan.check import load_plan
@@ -73,11 +76,13 @@ def explore(
 
 def minimise(
     run: RunArgument,
-    budget: Annotated[str, typer.Option(metavar="DURATION", help="Time budget of the search: 15m, 600s.")] = "15m",
+    budget: Annotated[
+        str, typer.Option(metavar="DURATION", help="Time budget of the search, for example 15m or 600s.")
+    ] = "15m",
     out: OutOption = Path("runs"),
     check: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="A failed check that must fail again (default: all that failed)."),
+        typer.Option(metavar="ID", help="A failed check that must fail again (default: all failed checks)."),
     ] = None,
     allow_exec: AllowExecOption = False,
     spark: SparkOption = None,
@@ -118,11 +123,12 @@ def minimise(
 
 
 def kip(
-    selection: Annotated[str, typer.Argument(metavar="N|all", help="Number of the KIP, or all of them.")],
+    selection: Annotated[str, typer.Argument(metavar="N|all", help="Number of a KIP, or `all`.")],
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Time budget, for example 30m; a smaller one gives wider intervals. `all`: 60m."
+            metavar="TIME",
+            help="Time budget, for example 30m; a smaller budget gives wider intervals. Default for `all`: 60m.",
         ),
     ] = None,
     seed: Annotated[
@@ -131,7 +137,7 @@ def kip(
     out: OutOption = Path("runs"),
     as_json: JsonOption = False,
 ) -> int:
-    """Put the claims of a KIP on trial: do the runs that are missing, and judge each claim from the evidence."""
+    """Test the claims of a KIP: perform the missing runs, and judge each claim from the evidence."""
     from aftershock.harness.labs.kip import output, runner
     from aftershock.harness.labs.kip.trials import select_trials
     from aftershock.harness.run.progress import Progress

@@ -207,7 +207,6 @@ class ProxyLayer:
         return self.host_address(self._topology.client_proxy_port(rack, broker))
 
     def add_wire_proxy(self, home: Path) -> None:
-        """Start a wire proxy in front of every client proxy."""
         routes = [
             Route(proxy.name, proxy.source_rack, proxy.node, self.host_address(proxy.listen_port))
             for proxy in self._topology.proxies()
@@ -220,7 +219,6 @@ class ProxyLayer:
 
 
 def prefix_of(run_id: str) -> str:
-    """Return the common prefix of the names of a cluster's Docker objects."""
     return f"aftershock-{run_id}"
 
 

@@ -135,7 +135,6 @@ def host_ports(container: Container) -> dict[int, int]:
 
 
 def addresses(container: Container) -> dict[str, str]:
-    """Return a container's address on each network, by the network's name."""
     container.reload()
     return {name: str(net["IPAddress"]) for name, net in container.attrs["NetworkSettings"]["Networks"].items()}
 

@@ -95,11 +95,9 @@ class Slot:
         return self._folder / cluster
 
     def forget(self) -> None:
-        """Mark the slot as empty; the home of the cluster stays."""
         self._file.unlink(missing_ok=True)
 
     def clear(self, cluster: str) -> None:
-        """Mark the slot as empty, and remove the home of the cluster."""
         shutil.rmtree(self.home(cluster), ignore_errors=True)
         self.forget()
 

@@ -101,7 +101,6 @@ class Toxiproxy:
         self._request("post", f"/proxies/{proxy}", json={"upstream": upstream})
 
     def reset(self) -> None:
-        """Remove all toxics and enable all proxies."""
         self._request("post", "/reset")
 
     def received_bytes(self) -> dict[tuple[str, str], int]:

@@ -73,8 +73,6 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Topology:
-    """Racks in order, and their nodes."""
-
     racks: tuple[str, ...]
     nodes: tuple[Node, ...]
 
@@ -84,7 +82,6 @@ class Topology:
 
     @property
     def controllers(self) -> tuple[Node, ...]:
-        """The voters of the metadata quorum."""
         return tuple(node for node in self.nodes if node.controller)
 
     def client_port(self, rack: str) -> int:
@@ -130,7 +127,6 @@ class Topology:
 
 
 def client_proxy(rack: str, node: int) -> str:
-    """Return the name of the proxy for clients of ``rack`` to ``node``."""
     return f"client_{rack}-k{node}"
 
 
@@ -336,7 +332,6 @@ class ClusterSpec:
 
 
 def client_listener(rack: str) -> str:
-    """Return the name of the listener for clients of ``rack``."""
     return f"CLIENT_{rack.upper()}"
 
 

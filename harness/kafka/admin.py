@@ -218,7 +218,6 @@ class Admin:
                 raise_for(result.error_code, f"delete topic {result.name}", result.error_message)
 
     def configs(self, kind: Resource, name: str) -> dict[str, str | None]:
-        """Return the configuration in force of a topic or a broker."""
         return {key: entry.value for key, entry in self.config_entries(kind, name).items()}
 
     def config_entries(self, kind: Resource, name: str) -> dict[str, Any]:
@@ -266,7 +265,6 @@ class Admin:
                 raise_for(result.error_code, f"reassign {topic.name}/{result.partition_index}", result.error_message)
 
     def reassigning(self) -> frozenset[Partition]:
-        """Return the partitions with a reassignment in progress."""
         response = self.ask_controller(ListPartitionReassignmentsRequest(timeout=TIMEOUT, topics=None))
         raise_for(response.error_code, "list reassignments", response.error_message)
         return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)

@@ -122,7 +122,6 @@ def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
 
 
 def finalised(admin: Admin) -> dict[str, int]:
-    """Return the cluster's finalised feature levels."""
     return {item.name: item.max_version_level for item in _api_versions(admin, None).finalized_features}
 
 

@@ -60,7 +60,6 @@ def keep(folder: Path, text: str, origin: Origin) -> Path:
 
 
 def read(folder: Path) -> Corpus:
-    """Read all plans in the folder, if the folder exists."""
     entries, skipped = [], []
     for path in sorted(folder.glob("*.yaml"), reverse=True):
         try:

@@ -123,7 +123,6 @@ class ChaosRun:
 
     @property
     def home(self) -> Path:
-        """The run directory with all evidence."""
         return self._home.path
 
     @property

@@ -160,7 +160,6 @@ class _Controller:
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the session's section if the session had chaos tests."""
         if self._lines:
             terminalreporter.section("aftershock")
             for line in self._lines:
@@ -195,7 +194,6 @@ class _Controller:
         )
 
     def _log(self, line: str) -> None:
-        """Print a separate line in the terminal."""
         terminal = self._terminal()
         if terminal:
             terminal.ensure_newline()

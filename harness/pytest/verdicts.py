@@ -138,7 +138,6 @@ def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
 
 
 def outcome_of(runs: Sequence[RunVerdict]) -> Outcome:
-    """Return a test's outcome from the verdicts of its runs."""
     worst = max((run.final for run in runs), key=lambda run: run.status.severity)
     return Outcome(worst.status.value, worst.sentence, "\n\n".join(run.text for run in runs))
 

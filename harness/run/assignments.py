@@ -119,7 +119,6 @@ def worker_names(timeline: Timeline) -> Iterator[str]:
 
 
 def group_names(timeline: Timeline) -> Iterator[str]:
-    """Yield the names of the consumers' groups."""
     for workload in timeline.workloads:
         if group := (workload["consume"] or {}).get("group"):
             yield from (_group(group, arm) for arm in workload["arms"])

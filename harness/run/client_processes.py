@@ -185,7 +185,6 @@ class Spool:
 
 
 def spool_for(run_id: str, run_dir: Path) -> Spool:
-    """Create a spool for a run of this process."""
     this_process = owner()
     path = spool_home(f"{run_id}.{this_process}", run_dir)
     path.mkdir(mode=0o700)
@@ -288,7 +287,6 @@ class ClientProcesses:
         return frozenset(names)
 
     def disconnect(self, worker: str) -> None:
-        """Shut down all TCP connections of the client."""
         for pid in self._connected_pids(worker):
             handles: dict[str, SocketHandle] = {}
             with _connection_errors(pid):

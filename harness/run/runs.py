@@ -141,6 +141,5 @@ def parse_age(text: str) -> timedelta:
 
 
 def size(size_bytes: int) -> str:
-    """Return a size as text, such as ``1.5 MB``."""
     mega = 1_000_000
     return f"{size_bytes / mega:.1f} MB" if size_bytes >= mega else f"{size_bytes / 1000:.0f} kB"

@@ -77,7 +77,6 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        """The Dockerfile's folder."""
         return _FOLDER / self.image.replace("-", "_")
 
     @property
@@ -234,7 +233,6 @@ class Build:
             ) from error
 
     def note(self, text: str) -> None:
-        """Append a line to the log."""
         with self.log_path.open("a") as log_file:
             log_file.write(text.rstrip("\n") + "\n")
 
@@ -319,7 +317,6 @@ class Build:
 
 
 def _cache_folder() -> Path:
-    """Return Aftershock's own folder in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aftershock"
 
 

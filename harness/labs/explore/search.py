@@ -69,7 +69,6 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Time left for runs."""
         return self.total_s - CLOSING_S - (self.clock() - self._began_s)
 
     def needs_s(self, timeline: Timeline) -> float:
@@ -97,7 +96,7 @@ class Budget:
 
 
 def format_duration(seconds: float) -> str:
-    """Format as ``12 m 10 s``."""
+    """Return a duration as text, such as ``12 m 10 s``."""
     minutes, remainder = divmod(round(max(0.0, seconds)), 60)
     return f"{minutes} m {remainder:02d} s" if minutes else f"{remainder} s"
 
@@ -140,7 +139,6 @@ def lines_of(
 def lines_without_verdict(
     plan: Plan, timeline: Timeline, number: int | None, run_id: str, night: date, why: str
 ) -> list[CoverageLine]:
-    """Return the lines of a run without a verdict."""
     cells = [cell for step in timeline.steps for cell, _ in _cells_of(step, plan, timeline, {})]
     return [
         CoverageLine(night, run_id, timeline.seed, number, cell, exercised=False, why=why, verdict="ERROR")
@@ -301,7 +299,6 @@ class Search:
 
 
 def next_plan(request: SearchRequest, coverage: Ledger) -> DrawnPlan:
-    """Draw the seed's next plan."""
     tallies = tally_cells(coverage.lines, request.today)
     return draw_plan(request.frame, tallies, request.seed, coverage.drawn(request.seed))
 

@@ -77,7 +77,6 @@ def exit_code(runs: Sequence[ExploredRun]) -> int:
 
 
 def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> str:
-    """Return the output of ``explore``."""
     cells, tallies = request.frame.cells, tally_cells(coverage.lines, request.today)
     uncovered = uncovered_cells(cells, tallies, request.today)
     exercised = len(cells) - sum(map(len, uncovered.values()))
@@ -127,6 +126,5 @@ def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRu
 
 
 def repeat_command(request: SearchRequest, run: ExploredRun) -> str:
-    """Return the command that repeats a run."""
     options = ["--allow-exec"] if request.allow_exec else []
     return shlex.join(["aftershock", "run", str(run.plan), "--seed", str(run.seed), *options])

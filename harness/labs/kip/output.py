@@ -177,7 +177,6 @@ def digest(trials: list[TrialResult]) -> str:
 
 
 def table(trials: list[TrialResult]) -> str:
-    """Return a Markdown heading and table for each trial."""
     lines = []
     for result in trials:
         heading = f"### KIP-{result.kip}, {result.title}"

@@ -171,7 +171,6 @@ Perform: TypeAlias = Callable[[Request], Path]
 
 
 def home_of(trial: Trial, out: Path) -> Path:
-    """Return the folder of a trial's runs and record."""
     return out / "kips" / str(trial.kip)
 
 

@@ -34,7 +34,6 @@ class Planned:
     kafka: str | None = None
 
     def settings(self, blocks: int | None) -> tuple[str, ...]:
-        """Return the changes to the plan, including the number of blocks."""
         return self.changes if blocks is None else (*self.changes, f"blocks={blocks}")
 
 

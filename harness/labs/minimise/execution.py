@@ -139,7 +139,6 @@ def plan_text(result: Minimised) -> str:
 
 
 def text(result: Minimised, folder: Path) -> str:
-    """Return the output of ``minimise``."""
     before, after = result.faults
     lines = [
         f"{result.source.run_id}: {_ENDINGS[result.ending]}",
@@ -155,7 +154,6 @@ def text(result: Minimised, folder: Path) -> str:
 
 
 def to_json(result: Minimised, folder: Path) -> dict[str, Any]:
-    """Return the output of ``minimise --json``."""
     before, after = result.faults
     return {
         "schema_version": 1,

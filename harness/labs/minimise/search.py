@@ -151,7 +151,6 @@ class Cache:
                 self._unused[outcome.digest].append(outcome)
 
     def take(self, digest: str) -> Outcome | None:
-        """Return the candidate's next unused outcome, if any."""
         return self._unused[digest].popleft() if self._unused[digest] else None
 
     def add(self, outcome: Outcome) -> None:

@@ -48,7 +48,6 @@ class Step:
     most_s: float
 
     def words(self, out: str, seed: int, seconds: float) -> list[str]:
-        """Return the command line."""
         return [word.format(out=out, seed=seed, seconds=int(seconds)) for word in self.command]
 
 
