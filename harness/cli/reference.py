@@ -52,9 +52,9 @@ def _sections(command: Any, name: str) -> Iterator[tuple[str, str]]:
 
 def _cell(parameter: Any) -> str:
     default = parameter.default
-    shown = default not in (None, False, ()) and not callable(default) and parameter.param_type_name == "option"
+    has_default = default not in (None, False, ()) and not callable(default) and parameter.param_type_name == "option"
     text = (parameter.help or "").replace("\n", " ").replace("|", "\\|")
-    return f"{text} Default: `{default}`." if shown else text
+    return f"{text} Default: `{default}`." if has_default else text
 
 
 if __name__ == "__main__":
