@@ -132,15 +132,15 @@ def _try_lock(file: int, operation: int) -> bool:
 
 
 def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lambda: None) -> T:
-    """Repeat ``attempt``, ten times a second, until its result is true; return the result.
+    """Repeat ``attempt``, fifty times a second, until its result is true; return the result.
 
     ``on_wait`` is called after each failure except the first, because a lock is often held only for a moment.
     """
     if not (result := attempt()):
-        time.sleep(0.1)
+        time.sleep(0.02)
         while not (result := attempt()):
             on_wait()
-            time.sleep(0.1)
+            time.sleep(0.02)
     return result
 
 
