@@ -272,8 +272,9 @@ These faults on links differ in what happens to connections and data (`cut` is d
 | `slow_close` | open; a close arrives late | accepted | not affected | connections that the broker has closed |
 | `latency`, `bandwidth`, `slice` | open | accepted | late | slow responses |
 
-To make connections half-open, use `cut`. A link with `->` affects only data from the source to the target, for example
-requests but no responses; `<->` affects both directions. `refuse` and `flap` affect the connections that the source
+Which kind for silent connections: if connections must survive the fault, use `stall`; if they must be half-open and die
+with the heal, use `cut`. A link with `->` affects only data from the source to the target, for example requests but no
+responses; `<->` affects both directions. `refuse` and `flap` affect the connections that the source
 opens. A `pause` of a broker resembles `stall`: connections stay open and silent, but the broker stops as well.
 
 """

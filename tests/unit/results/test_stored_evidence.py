@@ -9,6 +9,7 @@ contain the same figures in the same order; only wording may change. The README 
 import html
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -86,6 +87,9 @@ def test_stored_runs_are_judged_as_version_0_1_0_judged_them(tmp_path: Path) -> 
             if text != "report.md":  # a table of the checks, whose wording is compared above
                 wording += text_wording(before[text], after[text])
         differences += [f"{name}: {line}" for line in lines]
+        if "AFTERSHOCK_WRITE_EXPECTED" in os.environ:
+            for file, content in after.items():
+                (EVIDENCE / name / "expected" / file).write_text(content)
 
     page = wording_page(wording)
     (tmp_path / "wording.txt").write_text(page)
