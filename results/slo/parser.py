@@ -246,7 +246,7 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
     if measure.compares_arms:
         # blocks can be paired if the two selections differ only in the arms that they name
         second = measure.selections[1]
-        comparable = (first.about.confident and first.aggregate != "mean") or first.about.source == "gap"
+        comparable = (first.about.confident and first.aggregate != "mean") or first.metric.endswith(".gap")
         paired = replace(second, arm=first.arm) == first and bool(first.arm) and measure.each is None and comparable
         if not paired:
             like = "like 'p95(a) <= 0.7 * p95(b) of produce.latency in fault'"

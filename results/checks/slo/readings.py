@@ -55,7 +55,7 @@ def readings(
             observed.append(replace(reading, subject=part.subject, start_us=part.start_us))
         observed += _unobserved(evidence, selection, client, each, observed, _slot_starts(selection, spans))
     elif about.source == "gap":
-        gap = facts.longest.get((selection.metric, client.key, window), LongestGap())
+        gap = facts.longest.get((f"{about.side}.gap", client.key, window), LongestGap())
         observed = [_gap(gap.longest_us, gap.n, latencies.n)]
     else:
         distribution = facts.distribution(f"{about.side}.{about.source}", client.key, window)
