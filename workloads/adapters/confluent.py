@@ -1,7 +1,7 @@
 """Workload adapters of confluent-kafka (librdkafka): producer, consumer and committer.
 
-The adapters add no retries or time-outs, because librdkafka's behaviour is under test, and no error of the cluster ends
-an adapter's loop. Settings that librdkafka rejects raise ``KafkaException``.
+The librdkafka adapters add no retries or time-outs, because librdkafka's behaviour is under test, and an error of the
+cluster never ends an adapter's loop. The adapters raise ``KafkaException`` for settings that librdkafka rejects.
 """
 
 import time
@@ -37,7 +37,7 @@ from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 
 
 class ConfluentClient:
-    """Callbacks of every client of librdkafka."""
+    """Callbacks that every librdkafka client gets, for errors and for statistics."""
 
     def __init__(self, events: Events) -> None:
         self._events, self._traffic = events, Traffic()
@@ -59,7 +59,7 @@ def wait_for_leaders(client: Producer | AdminClient, topic: str, partitions: int
 
 
 class ConfluentProducer(ConfluentClient, PollingSender):
-    """Producer; a record that cannot be queued fails at once and is not retried."""
+    """Workload producer on librdkafka; a record that librdkafka can't queue has failed and is not retried."""
 
     _sending: ProduceRecorder
 
@@ -70,7 +70,7 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         self._sending = ProduceRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        """Find the leaders in advance, so that the lookup does not delay the first record."""
+        """Look up the partition leaders in advance, so that the lookup does not delay the first record."""
         wait_for_leaders(self._producer, self._assignment.topic, self._assignment.partitions)
 
     def _poll(self, wait_us: int) -> None:
@@ -104,11 +104,11 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Do nothing: queued records are in doubt in the spool, and the process is about to exit."""
+        """Do nothing: the process is about to exit, and the spool shows records without a result as in doubt."""
 
 
 def _or_unknown(number: int | None) -> int:
-    """Return UNKNOWN for librdkafka's values for an unknown number: -1, -1001 and None."""
+    """Return UNKNOWN for the values with which librdkafka marks an unknown number (-1, -1001 and None)."""
     return UNKNOWN if number is None or number < 0 else number
 
 
@@ -116,7 +116,7 @@ BATCH = 200  # records per step, so that orders are read under any load
 
 
 class ConfluentConsumer(ConfluentClient, ReceivingClient):
-    """Consumer; its start offsets are fixed before the load starts, so the consumer misses no record of the load."""
+    """Workload consumer on librdkafka, with start offsets that are fixed before the first record is produced."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         super().__init__(events)
@@ -126,7 +126,7 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
 
     def prepare(self) -> None:
-        """Fix the start offsets, then assign all partitions, or join the group and wait for an assignment."""
+        """Determine the start offsets, then assign all partitions, or join the group and wait for an assignment."""
         topic, starts = self._assignment.topic, self._receiving.begin_at(resolve_start_offsets(self._assignment))
         if self._assignment.group is None:
             self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
@@ -180,7 +180,6 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
         return self._receiving.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Commit and leave the group."""
         self._consumer.close()
 
 
@@ -189,11 +188,12 @@ _CALL_S = 3_600.0
 
 
 class ConfluentCommitter(ConfluentClient, PollingSender):
-    """Committer: the admin client's ``alter_consumer_group_offsets`` for groups without members, one call per commit.
+    """Workload committer on librdkafka: one ``alter_consumer_group_offsets`` call of the admin client for each commit.
 
-    An admin call that times out while the coordinator is away ends the whole process (an assertion of librdkafka 2.16,
-    its issue 4605). Calls therefore get the longest time-out; at its deadline the adapter records a commit without a
-    response as in doubt. librdkafka uses a single connection to a coordinator; the reference committer uses several.
+    librdkafka 2.16 aborts the whole process when an admin call times out while the group coordinator is away (an
+    assertion, issue 4605). Admin calls therefore get the longest time-out, and the adapter itself records a commit
+    without a response at its deadline as in doubt. librdkafka uses one connection to a coordinator; the reference
+    committer uses several.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
@@ -206,7 +206,7 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
         self._results: SimpleQueue[tuple[int, Future[Any]]] = SimpleQueue()
 
     def prepare(self) -> None:
-        """Find the topic; librdkafka finds a coordinator when the first commit needs the coordinator."""
+        """Wait for the topic's leaders; librdkafka looks up a group coordinator when the first commit needs it."""
         wait_for_leaders(self._admin, self._assignment.topic, 0)
 
     def step(self, wait_us: int) -> None:
@@ -245,7 +245,7 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
             return
 
     def _end(self, seq: int, code: int) -> None:
-        """Record the result of a commit; later results of the same commit are ignored."""
+        """Record the first result of a commit; later results of the same commit are ignored."""
         if self._open.pop(seq, None) is not None:
             self._sending.ended(seq, status_of_code(code), code)
 
@@ -253,4 +253,4 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Do nothing: commits in flight are in doubt in the spool, and the process is about to exit."""
+        """Do nothing: the process is about to exit, and the spool shows commits without a response as in doubt."""

@@ -1,9 +1,9 @@
 """librdkafka's configuration from an assignment, and the traffic with each broker from librdkafka's statistics.
 
-The configuration has three layers, and a later layer wins: settings that the harness needs, the plan's keys (acks,
-linger, deadline), and the arm's ``settings``. An arm's settings apply to its producer and its consumer alike; each
-client uses only the settings that it supports, because librdkafka warns about all others. The tables follow column C/P
-of librdkafka 2.16's own list (``rd_kafka_conf_properties_show``); a test compares them with the library.
+The librdkafka configuration has three layers, and a later layer wins: settings that the harness needs, the plan's keys
+(acks, linger, deadline), and the arm's ``settings``. An arm's settings apply to its producer and its consumer; each
+client gets only the settings that it supports, because librdkafka warns about all others. The tables of producer and
+consumer settings follow column C/P of librdkafka 2.16's list (``rd_kafka_conf_properties_show``), as a test confirms.
 """
 
 import json
@@ -22,10 +22,10 @@ STATISTICS_INTERVAL_MS = 1000
 
 
 class Traffic:
-    """Bytes sent to and received from each broker since the client started, as of the latest statistics.
+    """Bytes that a client has sent to and received from each broker, as of librdkafka's latest statistics.
 
-    The bytes prove exposure to a fault, because every byte crossed the link between the client's rack and the broker.
-    Toxiproxy's count is no proof: Toxiproxy counts a connection's bytes only when the connection closes.
+    Traffic with a broker proves that the client was exposed to a fault on the link between its rack and that broker.
+    Toxiproxy's count is no proof, because Toxiproxy counts a connection's bytes only when the connection closes.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ _REFUSED = {
 
 
 def producer_config(assignment: ProduceAssignment) -> Config:
-    """Return the producer's configuration; ``WorkloadError`` for a setting that is not allowed."""
+    """Return librdkafka's producer settings; raise ``WorkloadError`` for a setting that is not allowed."""
     planned: Config = {
         "acks": assignment.acks,
         "enable.idempotence": assignment.idempotence,
@@ -97,10 +97,10 @@ def producer_config(assignment: ProduceAssignment) -> Config:
 
 
 def consumer_config(assignment: ConsumeAssignment) -> Config:
-    """Return the consumer's configuration; ``WorkloadError`` for a setting that is not allowed.
+    """Return librdkafka's consumer settings; raise ``WorkloadError`` for a setting that is not allowed.
 
-    librdkafka requires a ``group.id`` of every consumer. A consumer without a group gets a unique name under which
-    nothing is ever committed.
+    librdkafka requires a ``group.id`` of every consumer. A consumer without a group therefore gets a unique
+    ``group.id``, under which no offset is ever committed.
     """
     planned: Config = {
         "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",
@@ -111,7 +111,7 @@ def consumer_config(assignment: ConsumeAssignment) -> Config:
 
 
 def committer_config(assignment: CommitAssignment) -> Config:
-    """Return an admin client's configuration; ``WorkloadError`` for a setting that is not allowed."""
+    """Return librdkafka's admin client settings; raise ``WorkloadError`` for a setting that is not allowed."""
     return _common(assignment) | _own(assignment, CONSUMER_ONLY | PRODUCER_ONLY)
 
 

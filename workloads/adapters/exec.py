@@ -1,7 +1,8 @@
 """Workload adapters of client programs (``client: exec`` and ``client: java``).
 
-The worker sends a program every order when the order is due, over the protocol of ``docs/EXEC.md``; the program reports
-the result of every order, or every delivered record. Errors are named as in Kafka or librdkafka.
+The worker sends the client program one order per record or commit, at its intended time, over the protocol of
+``docs/EXEC.md``. The client program reports the result of every order, or, as a consumer, every delivered record. Error
+names in the client program's reports are those of Kafka or of librdkafka.
 """
 
 import logging
@@ -50,7 +51,7 @@ _CODES: dict[str, int] = {
 
 
 def error_code(name: str) -> int:
-    """Return the code of an error by its name in Kafka or in librdkafka; -1 for an unknown name."""
+    """Return the number of a Kafka or librdkafka error name; -1 for an unknown name."""
     return _CODES.get(name, UNKNOWN_SERVER_ERROR)
 
 
@@ -62,7 +63,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ExecLink:
-    """Program of an assignment: handles reports common to all programs, and passes other reports to ``take``."""
+    """Running client program: handles the reports that every client program sends, and passes others to ``take``."""
 
     def __init__(self, assignment: Assignment, events: Events, take: Callable[[Report], None]) -> None:
         self._assignment, self._events, self._take = assignment, events, take
@@ -72,13 +73,13 @@ class ExecLink:
         self.traffic: Mapping[int, tuple[int, int]] = {}  # broker → bytes (sent, received)
 
     def start(self, positions: Mapping[int, int] | None = None) -> None:
-        """Send the start order, and wait without a limit until the program is ready."""
+        """Send the client program its start order, and wait without a time limit until it reports ``ready``."""
         self.write(start_order(self._assignment, positions))
         while not self._ready:
             self.hear(_PREPARE_STEP_S)
 
     def hear(self, wait_s: float) -> None:
-        """Process the program's reports, waiting up to ``wait_s``; ``WorkloadError`` if the program has ended."""
+        """Process a client program's reports for up to ``wait_s``; raise ``WorkloadError`` if the program has ended."""
         for line in self._child.hear(wait_s):
             match report := parse_report(line):
                 case Ready():
@@ -95,7 +96,7 @@ class ExecLink:
                     self._take(report)
 
     def close(self) -> None:
-        """Close the program within CLOSE_S; a program that does not close in time is killed, which is logged."""
+        """Order the client program to close; after CLOSE_S, kill the program and log a warning."""
         self.write(close_order())
         until = time.monotonic() + CLOSE_S
         try:
@@ -111,7 +112,7 @@ class ExecLink:
 
 
 class ExecSender(PollingSender):
-    """Client over a program that receives numbered orders and reports the result of every order once, by its number."""
+    """Producer or committer as a client program, which receives numbered orders and reports one result for each."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, events: Events) -> None:
         self._link = ExecLink(assignment, events, self._take)
@@ -119,7 +120,7 @@ class ExecSender(PollingSender):
 
     @abstractmethod
     def _next_order(self) -> tuple[int, bytes]:
-        """Begin the row of the order that is due; return the order's number and line."""
+        """Begin the spool row of the record or commit that is due; return the order's number and the line to send."""
 
     def prepare(self) -> None:
         self._link.start()
@@ -128,7 +129,7 @@ class ExecSender(PollingSender):
         self._link.hear(wait_us / US_PER_S)
 
     def _send(self) -> None:
-        """Write an order, or record a failure if the program is too far behind in reading orders."""
+        """Send an order to the client program, or record a failure if too many earlier orders are still unread."""
         seq, order = self._next_order()
         if self._link.write(order):
             self._open.add(seq)
@@ -160,7 +161,7 @@ class ExecSender(PollingSender):
 
 
 class ExecProducer(ExecSender):
-    """Producer: the program receives every record when the record is due."""
+    """Workload producer as a client program, which receives every record at the record's intended send time."""
 
     _sending: ProduceRecorder
 
@@ -174,7 +175,7 @@ class ExecProducer(ExecSender):
 
 
 class ExecCommitter(ExecSender):
-    """Committer: the program receives every offset when the commit is due."""
+    """Workload committer as a client program, which receives every offset at the commit's intended time."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         super().__init__(assignment, events)
@@ -187,7 +188,7 @@ class ExecCommitter(ExecSender):
 
 
 class ExecConsumer(ReceivingClient):
-    """Consumer: the program reports every delivered record. A record's delivery time is when its report is read."""
+    """Workload consumer as a client program; a record is delivered when the worker reads the program's report on it."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment = assignment
@@ -195,7 +196,7 @@ class ExecConsumer(ReceivingClient):
         self._receiving = ReceiveRecorder(assignment, clock, events)
 
     def prepare(self) -> None:
-        """Fix the start offsets, so that the program misses no record produced later; start the program."""
+        """Determine the start offsets and start the client program, before the first record is produced."""
         starts = self._receiving.begin_at(resolve_start_offsets(self._assignment))
         self._link.start(starts if self._assignment.group is None else None)
         if not self._receiving.assignments:

@@ -1,8 +1,8 @@
 """Client program as a child process, and the pipes to it.
 
-No call waits longer than the caller allows: all pipes are non-blocking. The program's output is read only as fast as
-the worker processes the reports, so a program that writes too much blocks on its pipe. The program's standard error
-goes to the worker's log. The program dies with the worker (``tether``); an orderly end also kills its child processes.
+Reading from and writing to a client program never waits longer than the caller allows, because all pipes are
+non-blocking. A client program that writes faster than the worker reads blocks on its pipe. The program's standard error
+goes to the worker's log. The client program dies with the worker (``tether``), and its child processes die with it.
 """
 
 import fcntl
@@ -32,7 +32,7 @@ _LAST_OUTPUT_S = 1.0
 
 
 class Child:
-    """Running program; all methods raise ``WorkloadError`` after an unexpected end of the program."""
+    """Running client program; every method raises ``WorkloadError`` if the program has ended unexpectedly."""
 
     def __init__(self, command: Sequence[str]) -> None:
         if not command:
@@ -62,11 +62,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Id of the process and of its process group."""
+        """Id of the client program's process and of its process group."""
         return self._process.pid
 
     def write(self, line: bytes) -> bool:
-        """Queue ``line`` for writing; return False, without queueing it, beyond BACKLOG_BYTES_MAX of queued lines."""
+        """Queue a line for the client program; return False if more than BACKLOG_BYTES_MAX bytes would be queued."""
         if self._dead:
             raise self._dead
         if len(self._backlog) + len(line) > BACKLOG_BYTES_MAX:
@@ -76,7 +76,7 @@ class Child:
         return True
 
     def hear(self, wait_s: float) -> list[bytes]:
-        """Return the whole lines that the program wrote within ``wait_s``; also write queued lines."""
+        """Return the whole lines that the client program wrote within ``wait_s``; also write the queued lines."""
         if self._dead:
             raise self._dead
         listening = [self._out, self._end] if self._err is None else [self._out, self._end, self._err]
@@ -98,7 +98,7 @@ class Child:
         return []
 
     def hang_up(self) -> None:
-        """Close the program's standard input, like the end of this process."""
+        """Close the client program's standard input, as the end of the worker's process would."""
         self._backlog.clear()
         if self._process.stdin:
             self._process.stdin.close()
@@ -112,7 +112,7 @@ class Child:
         return self.kill()
 
     def kill(self) -> int:
-        """Kill the program now with its children; return its exit status, -9 if the program had to be killed."""
+        """Kill the client program and its children; return its exit status, -9 if the program was still running."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 # before the wait, after which the id may belong to another process
@@ -132,7 +132,6 @@ class Child:
                 self._backlog.clear()  # its end is reported by `hear`, after its last output
 
     def _copy_log(self) -> None:
-        """Copy a piece of the program's standard error to the standard error of this process."""
         text = os.read(self._err, _CHUNK).decode(errors="replace") if self._err is not None else ""
         if not text:
             self._err = None
@@ -142,7 +141,7 @@ class Child:
         self._last_lines.extend(line for line in text.splitlines() if line.strip())
 
     def _death(self) -> WorkloadError:
-        """Kill the program, which has ended or closed its standard output, and return the error about it."""
+        """Kill a client program that ended or closed its standard output; return the error that describes its end."""
         ended = bool(select.select([self._end], [], [], _LAST_OUTPUT_S)[0])
         while self._err is not None and select.select([self._err], [], [], 0)[0]:
             self._copy_log()

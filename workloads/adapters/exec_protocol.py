@@ -1,7 +1,7 @@
 """Protocol between a worker and a client program: one JSON object per line, as ``docs/EXEC.md`` specifies.
 
-The worker writes orders (``do``) to the program's standard input; the program writes reports (``say``) to its standard
-output. Bytes are base64.
+The worker writes orders (field ``do``) to the program's standard input; the program writes reports (field ``say``) to
+its standard output. Keys, values and headers of records are base64.
 """
 
 import json
@@ -39,13 +39,13 @@ class _Report(BaseModel):
 
 
 class Ready(_Report):
-    """The first record can be sent, or read; a group member has been assigned its partitions."""
+    """Report: the client can send or read its first record, and a group member has been assigned its partitions."""
 
     say: Literal["ready"] = "ready"
 
 
 class Acked(_Report):
-    """Kafka acknowledged record (or commit) ``seq``; -1 for a partition or offset that Kafka did not return."""
+    """Report: Kafka acknowledged record or commit ``seq``; -1 for a partition or offset that Kafka did not return."""
 
     say: Literal["acked"] = "acked"
     seq: int
@@ -54,7 +54,10 @@ class Acked(_Report):
 
 
 class Failed(_Report):
-    """The client gave up on ``seq``. ``in_doubt``: the record may be written anyway; None: the error code decides."""
+    """Report: the client gave up on the record or commit with number ``seq``.
+
+    ``in_doubt``: True if Kafka may have written the record all the same; None leaves the decision to the error code.
+    """
 
     say: Literal["failed"] = "failed"
     seq: int
@@ -63,7 +66,7 @@ class Failed(_Report):
 
 
 class Record(_Report):
-    """A record was delivered. ``mark`` is the value of its header ``aftershock``, None without that header."""
+    """Report: a record was delivered; ``mark`` is the value of its header ``aftershock``, None without that header."""
 
     say: Literal["record"] = "record"
     partition: Partition
@@ -75,7 +78,7 @@ class Record(_Report):
 
 
 class Assigned(_Report):
-    """These partitions are read from now on; ``member`` is the client's member id, None outside a group."""
+    """Report: the consumer now reads these partitions; ``member`` is its member id, None without a consumer group."""
 
     say: Literal["assigned"] = "assigned"
     partitions: tuple[Partition, ...]
@@ -83,21 +86,21 @@ class Assigned(_Report):
 
 
 class Revoked(_Report):
-    """These partitions are no longer read."""
+    """Report: the consumer no longer reads these partitions."""
 
     say: Literal["revoked"] = "revoked"
     partitions: tuple[Partition, ...]
 
 
 class Traffic(_Report):
-    """Bytes (sent, received) of each broker so far, over all connections: the proof of exposure to faulty links."""
+    """Report: bytes (sent, received) by broker since the start, the proof that faulty links carried traffic."""
 
     say: Literal["traffic"] = "traffic"
     brokers: dict[int, tuple[int, int]]
 
 
 class ClientError(_Report):
-    """Error after which the client continues; recorded in the run's events."""
+    """Report: an error after which the client continues, and which the run's event log records."""
 
     say: Literal["error"] = "error"
     error: str
@@ -105,14 +108,14 @@ class ClientError(_Report):
 
 
 class Died(_Report):
-    """The client cannot continue; its last report."""
+    """Last report of a client that cannot continue."""
 
     say: Literal["died"] = "died"
     why: str
 
 
 class Bye(_Report):
-    """Everything is reported and closed; the last report after ``close``."""
+    """Last report of a client that was ordered to close, after all results are reported and the client is closed."""
 
     say: Literal["bye"] = "bye"
 
@@ -123,7 +126,7 @@ _ADAPTER: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminato
 
 
 def parse_report(line: bytes) -> Report:
-    """Return the report in one line; ``WorkloadError`` shows a line that is not a report."""
+    """Parse a client program's report; raise ``WorkloadError``, which quotes the line, if the line is not a report."""
     try:
         return _ADAPTER.validate_json(line)
     except ValidationError as error:
@@ -138,7 +141,7 @@ def parse_report(line: bytes) -> Report:
 
 
 def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:
-    """Return the first order: operation, cluster, settings. ``positions``: partition → start offset, not for groups."""
+    """Return the first order to a client program: its operation, cluster, settings and start offsets by partition."""
     # No other message or file contains the secrets of an attached cluster.
     security = assignment.security.resolved()
     connection = java_config(security) if assignment.client == "java" else librdkafka_config(security)
@@ -169,12 +172,12 @@ def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Head
 
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:
-    """Return the order to commit an offset for a group without members."""
+    """Return the order to commit an offset for a consumer group without members."""
     return _line({"do": "commit", "seq": seq, "group": group, "partition": partition, "offset": offset})
 
 
 def close_order() -> bytes:
-    """Return the order to report all pending results, leave the group, close, say bye and exit with status 0."""
+    """Return the order to report all pending results, leave the group, close, report ``bye`` and exit with status 0."""
     return _line({"do": "close"})
 
 

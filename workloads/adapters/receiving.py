@@ -1,7 +1,7 @@
 """Start offsets, spool rows and positions of one consumer, the same for every client library.
 
-The start offset of every partition is fixed before the load starts. A record is recorded when the library delivers the
-record, as to an application.
+The start offset of every partition is fixed before the first record is produced. A spool row is written for a record
+when the client library delivers the record, as to an application.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,13 @@ from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
 def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
-    """Return the first offset to read of each partition.
+    """Return, by partition, the offset at which a consumer starts to read.
 
-    That is the group's committed offset, else the offset that ``from`` gives now. For a group that starts at the end of
-    the log, that offset is committed; otherwise the group would start at the end of the log at the time of assignment,
-    and miss earlier records. Retries all steps without a limit: a group that has gained a member in the meantime
-    rejects the commit (UNKNOWN_MEMBER_ID), and that member commits the offsets.
+    The start offset is the group's committed offset, or else the current offset for ``from`` (``earliest``,
+    ``latest``). For a group that starts at ``latest``, the start offset is committed at once; otherwise the group would
+    start at the end of the log at the time of its assignment, and miss earlier records. All steps are retried without a
+    limit: a group that has gained a member meanwhile rejects the commit (UNKNOWN_MEMBER_ID), but then the member itself
+    commits the offsets.
     """
     plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
     partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
@@ -50,7 +51,7 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
 
 
 class ReceiveRecorder:
-    """Spool, counts and positions of one consumer. ``foreign`` counts delivered records of other producers."""
+    """Spool, counts and positions of one consumer; ``foreign`` counts delivered records of other producers."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment, self._clock, self._events = assignment, clock, events
@@ -63,17 +64,17 @@ class ReceiveRecorder:
         self._drain: Drain | None = None
 
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Return partition → offset where reading starts; ``starts``: committed offsets, or those for a new consumer.
+        """Return, by partition, the offset at which reading starts; ``starts`` has the offsets for a new consumer.
 
-        A restarted consumer without a group continues behind its last delivered record, like an application that stores
-        its offsets with its results.
+        A restarted consumer without a group instead continues behind its last delivered record, like an application
+        that stores its offsets with its results.
         """
         delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
         self._positions = {**starts, **delivered}
         return dict(self._positions)
 
     def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
-        """Record that partitions were assigned to this client, as ``member`` of its group, None without a group."""
+        """Record that partitions were assigned to the consumer; ``member`` is its member id, None without a group."""
         self.assignments += 1
         if member is not None:
             self._spool.member(member)
@@ -83,7 +84,7 @@ class ReceiveRecorder:
         self._emit("revoked", partitions)
 
     def committed(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Record that the coordinator confirmed these committed offsets: (partition, offset)."""
+        """Record that the group coordinator confirmed the committed ``offsets``, as pairs (partition, offset)."""
         rows = [[self._assignment.topic, number, offset] for number, offset in offsets]
         if rows:
             self._events.emit("committed", offsets=rows)
@@ -92,7 +93,7 @@ class ReceiveRecorder:
         self._events.emit(event, partitions=[[self._assignment.topic, number] for number in partitions])
 
     def obey(self, order: Order) -> None:
-        """Set the end on ``drain``; ``go`` and ``stop`` do not concern a consumer, which has no schedule."""
+        """Store a ``drain`` order; a consumer ignores ``go`` and ``stop``, because a consumer has no schedule."""
         if isinstance(order, Drain):
             self._drain = order
 
@@ -108,10 +109,10 @@ class ReceiveRecorder:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """Record a delivery at the current time. ``mark`` None: a foreign record.
+        """Record the delivery of a record at the current time; ``mark`` is None for a foreign record.
 
-        A ``value`` is compared with the value that was sent; None: the client reports no values. Records that were in
-        the topic before the run are counted but have no row.
+        The ``value`` of a record is compared with the value that was sent, except that None stands for a client that
+        reports no values. Records that were in the topic before the run are counted but have no spool row.
         """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
@@ -137,14 +138,14 @@ class ReceiveRecorder:
             self.foreign += 1
 
     def reached(self, partition: int, position: int) -> None:
-        """Advance a position; ``position`` may be behind transaction markers, which are never delivered."""
+        """Advance the consumer's position, also past transaction markers, which are never delivered."""
         self._positions[partition] = max(position, self._positions.get(partition, 0))
 
     def idle(self) -> None:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, after ``drain``, the number of missing offsets by partition; empty without missing offsets."""
+        """Return the answer to a ``drain`` order: by partition, the number of offsets that were not read."""
         if self._drain is None:
             return None
         ends = self._drain.end_offsets.items()

@@ -1,7 +1,7 @@
 """Workload adapters of the reference clients: a producer, a consumer and a committer, each on one event loop.
 
-The clients know the result of every attempt, so the clients decide which records and commits have ``failed`` and which
-are ``in_doubt``. ``SettingError`` names a setting that a client does not have.
+The reference clients know the result of every attempt, and so can tell which records and commits ``failed`` and which
+are ``in_doubt``. A setting that a reference client does not have raises ``SettingError``.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class EventLoopClient:
-    """Client on one event loop, with tasks that must not fail: after a failure the next ``step`` raises the error.
+    """Client on one event loop; if one of its vital tasks fails, the next ``step`` raises the task's error.
 
     The event loop uses ``select(2)``, which waits in microseconds; epoll waits in whole milliseconds, which would add
     half a millisecond to the lateness of every record.
@@ -66,7 +66,7 @@ class EventLoopClient:
         self._vital.append(self._loop.create_task(work))
 
     def step(self, wait_us: int) -> None:
-        """Run the event loop for ``wait_us``, or until a vital task ends."""
+        """Run the client's event loop for ``wait_us``, or until one of its vital tasks ends."""
 
         async def wait() -> None:
             if self._vital:
@@ -80,8 +80,6 @@ class EventLoopClient:
             task.result()
 
     def _leave(self, leaving: Coroutine[Any, Any, None]) -> None:
-        """Cancel the tasks, run ``leaving`` and close the loop."""
-
         async def cancel_tasks() -> None:
             for task in self._vital:
                 task.cancel()
@@ -99,9 +97,9 @@ S = TypeVar("S", bound=ClientSettings)
 
 
 def reference_settings(cls: type[S], assignment: Assignment) -> S:
-    """Return the settings of a reference client; ``SettingError`` for a setting that does not exist or a wrong value.
+    """Return the settings of a reference client; raise ``SettingError`` for an unknown setting or a wrong value.
 
-    Settings are layered as in ``confluent_settings.py``; an arm's switches are settings, too.
+    Settings of a reference client have the same layers as in ``confluent_settings.py``, and include the arm's switches.
     """
     settings: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
     settings |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
@@ -129,7 +127,7 @@ _PRODUCER_CLOSE_MS = 2_000.0
 
 
 class ReferenceProducer(EventLoopClient, SendingClient):
-    """Producer; if the buffer is full, a record waits for room in a separate task, without delaying later records."""
+    """Workload producer; while the buffer is full, each record waits in its own task, and delays no later record."""
 
     _sending: ProduceRecorder
 
@@ -189,10 +187,10 @@ _CONSUMER_CLOSE_MS = 3_000.0
 
 
 class ReferenceConsumer(EventLoopClient, ReceivingClient):
-    """Consumer; its start offsets are fixed before the load starts, so the consumer misses no record of the load.
+    """Workload consumer, with start offsets that are fixed before the first record is produced.
 
-    A partition's error is reported, and the next poll follows after a pause. An error that is final for the consumer,
-    such as a rejection by its group, ends the worker with that error's message.
+    If a partition has an error, the consumer reports the error and pauses before the next poll. An error that is final
+    for the consumer, such as a rejection by its group, ends the worker with that error's message.
     """
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
@@ -275,7 +273,6 @@ class ReferenceConsumer(EventLoopClient, ReceivingClient):
         return super().answer()
 
     def progress(self) -> dict[str, Any]:
-        """Return the counts of ``Tally.progress``, and the counters of fetches."""
         fetches = {name: count for name, count in self._consumer.counts.items() if name.startswith("fetch")}
         return self._receiving.tally.progress() | {"traffic": self._consumer.brokers.traffic, "counts": fetches}
 
@@ -292,9 +289,9 @@ _COMMITTER_CLOSE_MS = 2_000.0
 class ClosedLoop(SendRecorder):
     """Recorder of a closed loop: from ``go`` until ``stop``, ``in_flight`` commits are in flight at a time.
 
-    Use a closed loop to measure capacity only. The intended time of a commit is its send time, so its latency is its
-    service time: a stall of the system also stalls the load (coordinated omission). ``slot_freed`` is called after a
-    commit ends. Call ``begin`` only right after ``early_us`` reported a commit as due.
+    Use a closed loop to measure capacity only. In a closed loop the intended time of a commit is its send time, and a
+    stall of the system also stalls the load (coordinated omission). ``slot_freed`` is called after a commit ends. Call
+    ``begin`` only right after ``early_us`` has returned 0 or less.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:
@@ -327,7 +324,7 @@ class ClosedLoop(SendRecorder):
         return super().begin(size_bytes)
 
     def ended(self, seq: int, status: Status, code: int, **details: int) -> None:
-        """Record the final status of ``seq`` at the current time, and free its slot."""
+        """Record the final status of commit ``seq`` at the current time, so that another commit may be sent."""
         super().ended(seq, status, code, **details)
         del self._due_us[seq]
         self.slot_freed()
@@ -337,7 +334,7 @@ class ClosedLoop(SendRecorder):
 
 
 async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn:
-    """Call ``send`` whenever a slot is free; for senders on an event loop."""
+    """Call ``send`` whenever fewer than ``in_flight`` commits are in flight; for committers on an event loop."""
     while True:
         early_us = loop.early_us()
         if early_us is not None and early_us <= 0:
@@ -348,7 +345,7 @@ async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn
 
 
 class ReferenceCommitter(EventLoopClient, SendingClient):
-    """Committer: a closed loop if the assignment has ``in_flight``, an open loop otherwise."""
+    """Workload committer: a closed loop if the assignment has ``in_flight``, an open loop otherwise."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         settings = reference_settings(CommitterSettings, assignment)

@@ -1,7 +1,7 @@
 """Security settings of the clients of an attached cluster, and their translation into each client's own settings.
 
-A secret is named here by the environment variable that holds it (``${KAFKA_PASSWORD}``), so that an assignment may be
-stored on disk; each process reads its own environment when it creates its client. Files are named by absolute paths.
+A secret is given as the environment variable that contains the secret (``${KAFKA_PASSWORD}``), so that no assignment on
+disk contains secrets; each process reads its own environment when it creates its client. File paths are absolute.
 """
 
 import os
@@ -32,7 +32,7 @@ class SecuritySettings(BaseModel):
     verify_hostname: bool = True
 
     def resolved(self, environment: Mapping[str, str] = os.environ) -> Security:
-        """Return the settings with their secrets; WorkloadError names a variable that is not set."""
+        """Return the security settings with their secrets; raise WorkloadError for a missing environment variable."""
         secrets = []
         for reference in (self.password, self.key_password):
             if reference is None:
@@ -62,7 +62,7 @@ PLAINTEXT_SETTINGS = SecuritySettings()
 
 
 def librdkafka_config(security: Security) -> Config:
-    """Return librdkafka's settings, which programs of ``exec`` clients receive too; empty for PLAINTEXT."""
+    """Return librdkafka's security settings, which programs of ``exec`` clients receive too; empty for PLAINTEXT."""
     if security.protocol == "PLAINTEXT":
         return {}
     config = {
@@ -81,9 +81,9 @@ def librdkafka_config(security: Security) -> Config:
 
 
 def java_config(security: Security) -> Config:
-    """Return the settings of Kafka's Java clients; empty for PLAINTEXT.
+    """Return the security settings of Kafka's Java clients; empty for PLAINTEXT.
 
-    Contents as PEM text (KIP-651) replace file names: these clients run in a container that has none of the files.
+    Certificates and keys are passed as PEM text (KIP-651), because the Java clients' container has none of the files.
     """
     if security.protocol == "PLAINTEXT":
         return {}

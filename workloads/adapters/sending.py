@@ -1,6 +1,6 @@
 """Schedule, spool rows and counts of one open-loop sender, the same for every client library.
 
-A record (or commit) is sent at its intended time, or as soon afterwards as this process can, without waiting for the
+A record (or commit) is sent at its intended time, or as soon afterwards as the process can, without waiting for the
 results of earlier records. The record's spool row is begun before the client library receives the record.
 """
 
@@ -45,7 +45,7 @@ GRACE_US = 10 * US_PER_S
 
 
 class SendRecorder:
-    """Schedule, spool and counts of one sender. ``next`` is the number of the next record to send."""
+    """Schedule, spool and counts of one producer or committer; ``next`` is the number of its next record or commit."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
         self._assignment, self._clock = assignment, clock
@@ -92,7 +92,7 @@ class SendRecorder:
         return self._schedule.intended_us(self.next) - self._clock()
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """Begin the row of the next record, which the library receives now; return the number and the intended time."""
+        """Begin the spool row of the next record before it is sent; return the record's number and intended time."""
         seq, sent_us = self.next, self._clock()
         intended_us = self._intended_us(seq)
         self.next = seq + 1
@@ -113,7 +113,7 @@ class SendRecorder:
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Record the final status of ``seq`` at the current time. ``attempts`` 0: unknown."""
+        """Record the final status of record ``seq`` at the current time; 0 ``attempts`` means an unknown number."""
         done_us = self._clock()
         self._spool.end(
             seq,
@@ -135,7 +135,7 @@ class SendRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return, once after ``stop``, the number of lost records: without a status GRACE_US past the last deadline."""
+        """Return the answer to a ``stop`` order: how many records have no status GRACE_US after the last deadline."""
         if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
         unreported = self.tally.sent - self.tally.done
@@ -146,7 +146,7 @@ class SendRecorder:
 
 
 class DueRecord(NamedTuple):
-    """A record to send now. ``mark`` is the value of its header ``aftershock``."""
+    """Record to send now; ``mark`` is the value of its header ``aftershock``."""
 
     seq: int
     key: bytes | None
@@ -155,7 +155,7 @@ class DueRecord(NamedTuple):
 
 
 class ProduceRecorder(SendRecorder):
-    """Recorder of a producer; also draws the records."""
+    """Recorder of a producer, which also creates the records with their random sizes and keys."""
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock) -> None:
         super().__init__(assignment, clock)
@@ -165,7 +165,7 @@ class ProduceRecorder(SendRecorder):
         self._producer_id = assignment.producer_id
 
     def begin_record(self) -> DueRecord:
-        """Begin the row of the next record, which the library receives now; return the record."""
+        """Create the next record to send, and begin the record's spool row."""
         draw = self._stream.draw(self.next)
         seq, intended_us = self.begin(draw.size_bytes)
         value, mark = self._filler.value(seq, draw.size_bytes), pack(self._producer_id, seq, intended_us)
@@ -184,20 +184,20 @@ class SendingClient:
         return self._sending.answer()
 
     def counters(self) -> dict[str, int]:
-        """Return numbers of records: ``sent``, and by status; a record without a report has no status."""
+        """Return how many records were ``sent``, and how many ended with each status."""
         return self._sending.tally.counts()
 
 
 class PollingSender(SendingClient, ABC):
-    """Sender over a library that doesn't use this process's event loop."""
+    """Producer or committer whose client library doesn't use the worker's event loop."""
 
     @abstractmethod
     def _send(self) -> None:
-        """Send the record that is due."""
+        """Send the record or commit that is due."""
 
     @abstractmethod
     def _poll(self, wait_us: int) -> None:
-        """Take results, waiting up to ``wait_us`` for the first."""
+        """Process results of sent records, waiting up to ``wait_us`` for the first result."""
 
     def step(self, wait_us: int) -> None:
         early_us = self._sending.early_us()
@@ -211,7 +211,7 @@ class PollingSender(SendingClient, ABC):
 
 
 async def send_on_schedule(recorder: SendRecorder, send: Callable[[], None]) -> NoReturn:
-    """Call ``send`` whenever the next record is due; for senders on an event loop."""
+    """Call ``send`` whenever the next record is due; for producers and committers on an event loop."""
     while True:
         early_us = recorder.early_us()
         if early_us is not None and early_us <= 0:

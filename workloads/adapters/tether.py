@@ -1,7 +1,7 @@
 """Start a program that dies with the parent of this process: ``python tether.py <parent id> command...``.
 
 The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives
-``exec``. Then the program replaces this process. This is a separate program because in a process with threads no
+``exec``. Then the program replaces this process. The tether is a separate program because in a process with threads no
 Python code may safely run between ``fork`` and ``exec``.
 """
 
@@ -16,7 +16,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> int:
-    """Replace this process by ``command``; return an exit status only if that fails."""
+    """Replace this process by ``command``; return an exit status only if ``command`` can't be started."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent died before the request took effect
         return ORPHANED

@@ -1,8 +1,8 @@
-"""Conformance check of a client program.
+"""Conformance check of a client program, such as the program of an ``exec`` client.
 
-Usage: ``python -m aftershock.workloads.adapters.conformance [options] -- command...``. Runs the command many times,
-against librdkafka's mock cluster in a separate process or against the cluster at ``--bootstrap``, prints each
-requirement with its result, and exits with status 1 if the client fails any.
+Usage: ``python -m aftershock.workloads.adapters.conformance [options] -- command...`` runs the client program many
+times, against librdkafka's mock cluster in a separate process or against the cluster at ``--bootstrap``, prints each
+requirement with its result, and exits with status 1 if the client program fails a requirement.
 """
 
 import argparse
@@ -21,7 +21,7 @@ CHECKS: dict[str, Sequence[Check]] = {"produce": produce.CHECKS, "consume": cons
 
 
 def judge(check: Check, bench: Bench) -> tuple[str, str]:
-    """Return the result of one check, ``ok``, ``FAILS`` or ``-`` (not examined), and the reason."""
+    """Run a conformance check; return its result (``ok``, ``FAILS`` or, for a skipped check, ``-``) and the reason."""
     try:
         check(bench)
     except NotExaminable as reason:
@@ -32,7 +32,7 @@ def judge(check: Check, bench: Bench) -> tuple[str, str]:
 
 
 def examine(bench: Bench, ops: Iterable[str], log: Callable[[str], object]) -> int:
-    """Run the checks of these operations, log each result, and return the number of failed checks."""
+    """Run the conformance checks of the operations ``ops``, log each result, and return the number of failed checks."""
     failures = 0
     for op in ops:
         for check in CHECKS[op]:

@@ -1,6 +1,6 @@
-"""Test bench for client programs: a cluster that can be broken, an instance of the client, and the log to compare with.
+"""Test bench for client programs: a cluster that can be stopped, a running client, and the log to compare with.
 
-Every claim of the client is compared with the contents of the log, read by confluent-kafka.
+Every result that a client program reports is compared with the contents of the log, read by confluent-kafka.
 """
 
 import itertools
@@ -38,33 +38,32 @@ _PATIENCE_S = 30.0
 
 
 class NotExaminable(Exception):  # noqa: N818  # the check is skipped, which is not an error
-    """The check needs an outage, which this cluster doesn't allow."""
+    """A conformance check was skipped because it needs an outage, which the user's cluster doesn't allow."""
 
 
 class Cluster(Protocol):
-    """Cluster whose brokers keep their logs and ports during an outage."""
+    """Cluster for conformance checks whose brokers keep their logs and ports during an outage."""
 
     bootstrap: str
 
     def create(self, topic: str) -> None:
-        """Create a topic of PARTITIONS partitions."""
+        """Create a topic with PARTITIONS partitions."""
 
     def down(self) -> None:
-        """Stop all brokers from answering and from accepting connections; ``NotExaminable`` if not allowed."""
+        """Stop all brokers from answering and accepting connections; raise ``NotExaminable`` if that is not allowed."""
 
     def up(self) -> None:
-        """Bring all brokers back."""
+        """Start all stopped brokers of the cluster again."""
 
 
 class StandingCluster:
-    """Cluster of the user: checks create topics, delete none, and stop no broker."""
+    """Cluster of the user, on which conformance checks create topics but delete no topic and stop no broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str) -> None:
-        """Create the topic, and wait until every partition has a leader."""
         try:
             self._admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(_PATIENCE_S)
             until = time.monotonic() + _PATIENCE_S
@@ -82,7 +81,7 @@ class StandingCluster:
         raise NotExaminable(f"{self.bootstrap} must not be broken")
 
     def up(self) -> None:
-        """Do nothing: no broker was stopped."""
+        """Do nothing, because no broker of the user's cluster was stopped."""
 
 
 QUIET_S = 1.0
@@ -92,11 +91,11 @@ R = TypeVar("R", bound=Report)
 
 
 class Violation(Exception):  # noqa: N818  # the client's error, not the harness's
-    """Requirement that the client violates."""
+    """The client program violates a requirement of the protocol."""
 
 
 class ExpectedRecord(NamedTuple):
-    """Record of a send order, which the log must hold unchanged."""
+    """Record that the client program was ordered to send, and that the log must contain unchanged."""
 
     key: bytes | None
     value: bytes
@@ -104,7 +103,7 @@ class ExpectedRecord(NamedTuple):
 
 
 class ClientSession:
-    """Running instance of the client, with its reports so far."""
+    """Running client program, with the reports that it has written so far."""
 
     def __init__(self, command: Sequence[str], patience_s: float) -> None:
         self.child = Child(command)
@@ -123,7 +122,7 @@ class ClientSession:
         return [report for report in self.reports if isinstance(report, kind)]
 
     def until(self, condition: Callable[[], object], action: str, patience_s: float | None = None) -> None:
-        """Listen until ``condition`` holds; raise Violation ("does not ``action``") if that takes too long."""
+        """Read the client's reports until ``condition`` holds; raise Violation if it is false after ``patience_s``."""
         patience_s = self.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         while not condition():
@@ -132,13 +131,13 @@ class ClientSession:
             self._listen(remaining_s)
 
     def quiet(self) -> None:
-        """Listen for QUIET_S; the caller then checks that no wrong report has arrived."""
+        """Read the client's reports for QUIET_S, so that the caller can check that no wrong report arrives."""
         deadline = time.monotonic() + QUIET_S
         while (remaining_s := deadline - time.monotonic()) > 0:
             self._listen(remaining_s)
 
     def close(self) -> None:
-        """Order the client to close; raise Violation unless the client says bye and exits with status 0."""
+        """Order the client to close; raise Violation unless the client reports ``bye`` and exits with status 0."""
         self.order(close_order())
         self.until(lambda: self.reports_of(Bye), "say bye after close")
         if status := self.child.end(self.patience_s):
@@ -156,7 +155,7 @@ class ClientSession:
 
 
 class Bench:
-    """Client program under examination, and the cluster for its checks."""
+    """Client program under examination, and the cluster for its conformance checks."""
 
     def __init__(self, command: Sequence[str], cluster: Cluster, patience_s: float) -> None:
         self._command, self._patience_s = command, patience_s
@@ -167,7 +166,7 @@ class Bench:
     def session(
         self, assignment: Assignment | None = None, positions: Mapping[int, int] | None = None
     ) -> Iterator[ClientSession]:
-        """Start a new instance of the client, and its assignment if there is one; kill the client at the end."""
+        """Start the client program and send it ``assignment``, if given; kill the program when the block ends."""
         session = ClientSession(self._command, self._patience_s)
         try:
             if assignment is not None:
@@ -178,7 +177,7 @@ class Bench:
 
     @contextmanager
     def outage(self) -> Iterator[None]:
-        """Keep every broker down while the block lasts."""
+        """Keep every broker down until the ``with`` block ends."""
         self.cluster.down()
         try:
             yield
@@ -208,7 +207,7 @@ class Bench:
         return {**names, **cluster, **unused, "client": "exec"}
 
     def fill(self, topic: str, records: Mapping[int, Sequence[ExpectedRecord]]) -> None:
-        """Append records to the log, by partition, as another producer would."""
+        """Append records to the partitions of a topic, as another producer would."""
         producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "linger.ms": 0})
         for partition, partition_records in records.items():
             for key, value, headers in partition_records:
@@ -230,7 +229,7 @@ class Bench:
             return messages
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit offsets, by partition, for a group without members."""
+        """Commit an offset for each of the partitions in ``offsets``, for a consumer group without members."""
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": group}
         with closing(Consumer(config)) as consumer:
             targets = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
@@ -245,7 +244,7 @@ class Bench:
 
 
 def marked_record(number: int, size_bytes: int = 100, key: bytes | None = None) -> ExpectedRecord:
-    """Return a record with a mark, like the records of a run."""
+    """Return a record whose header ``aftershock`` holds a mark, as in the records of a run."""
     value = number.to_bytes(8, "big") * (size_bytes // 8 + 1)
     return ExpectedRecord(key, value[:size_bytes], ((HEADER, pack(0, number, number)),))
 
@@ -264,7 +263,7 @@ def order_reports(session: ClientSession) -> list[Acked | Failed]:
 def await_reports(
     session: ClientSession, seqs: Sequence[int], action: str, patience_s: float | None = None
 ) -> dict[int, Acked | Failed]:
-    """Listen until all of ``seqs`` are reported; raise Violation for a missing, repeated or unknown number."""
+    """Read reports until each order in ``seqs`` has a result; raise Violation for a missing or repeated result."""
     expected = set(seqs)
     session.until(lambda: expected <= {report.seq for report in order_reports(session)}, action, patience_s)
     counts = Counter(report.seq for report in order_reports(session))
@@ -276,7 +275,7 @@ def await_reports(
 
 
 def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
-    """Return the reports, all of which must be acks; raise Violation for a failure."""
+    """Return the reports as acks; raise Violation if the client reported a failure instead of an ack."""
     for report in reports.values():
         if isinstance(report, Failed):
             raise Violation(f"the client failed {report.seq} with {report.error}, although nothing was wrong")
@@ -284,13 +283,13 @@ def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
 
 
 def require_none_acked(session: ClientSession, situation: str, first: int = 0) -> None:
-    """Raise Violation if the client acked an order from ``first`` on."""
+    """Raise Violation if the client acked an order whose number is ``first`` or higher."""
     if early := [report for report in session.reports_of(Acked) if report.seq >= first]:
         raise Violation(f"the client acked {early[0].seq} {situation}; only Kafka may acknowledge")
 
 
 def require_exit_at_end_of_input(session: ClientSession) -> None:
-    """End the client's standard input without a close order; raise Violation unless the client exits."""
+    """Close the client's standard input without a close order; raise Violation unless the client then exits."""
     session.child.hang_up()
     if session.child.end(EXIT_S) == KILLED:
         raise Violation(

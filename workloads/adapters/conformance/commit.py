@@ -1,4 +1,4 @@
-"""Requirements on a committer. Each check is a function; its docstring is printed with the result."""
+"""Requirements on a committer: each check is a function whose docstring is printed with the check's result."""
 
 from aftershock.workloads.adapters.conformance.bench import (
     GRACE_S,
@@ -20,7 +20,7 @@ _SOON_MS = 2_000
 
 
 def acks_and_keeps_commits(bench: Bench) -> None:
-    """Commits of many groups are acked once each, and the cluster holds the last commit of each group."""
+    """The client acks each of the commits of many groups once, and the cluster stores the last commit of each group."""
     topic = bench.topic()
     with bench.session(bench.committing(topic)) as session:
         _commit(session, topic, _GROUPS * _ROUNDS)
@@ -35,7 +35,7 @@ def acks_and_keeps_commits(bench: Bench) -> None:
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
-    """While every broker is down nothing is acked; after their return every commit is reported."""
+    """The client acks no commit while every broker is down, and reports every commit after the brokers' return."""
     topic = bench.topic()
     with bench.session(bench.committing(topic)) as session:
         with bench.outage():
@@ -46,7 +46,7 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
 
 
 def keeps_deadlines(bench: Bench) -> None:
-    """If Kafka is down for longer than the deadline, every commit fails soon after its deadline."""
+    """If Kafka is down for longer than the deadline, the client fails every commit soon after its deadline."""
     topic = bench.topic()
     with bench.session(bench.committing(topic, deadline_ms=_SOON_MS)) as session, bench.outage():
         _commit(session, topic, _FEW)

@@ -1,4 +1,4 @@
-"""Requirements on a consumer. Each check is a function; its docstring is printed with the result."""
+"""Requirements on a consumer: each check is a function whose docstring is printed with the check's result."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _ALL = range(PARTITIONS)
 
 
 def reads_from_start_positions(bench: Bench) -> None:
-    """The client reports the log from its start positions on, once and in order, and later records too."""
+    """The client reports every record from its start offsets on, once and in order, also records appended later."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
     with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, _FIRST)) as session:
@@ -31,7 +31,7 @@ def reads_from_start_positions(bench: Bench) -> None:
 
 
 def reports_foreign_records(bench: Bench) -> None:
-    """Foreign records, without key, value or headers, are reported with a null mark and their size."""
+    """The client reports foreign records (without key, value or headers) with a null mark and their size."""
     topic = bench.topic()
     strange = [
         ExpectedRecord(None, b"", ()),
@@ -44,7 +44,7 @@ def reports_foreign_records(bench: Bench) -> None:
 
 
 def continues_after_an_outage(bench: Bench) -> None:
-    """After an outage of every broker the client misses nothing and repeats nothing."""
+    """After an outage of every broker the client misses no record and reports no record twice."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
     with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, 0)) as session:
@@ -56,7 +56,7 @@ def continues_after_an_outage(bench: Bench) -> None:
 
 
 def continues_from_committed_offsets(bench: Bench) -> None:
-    """A group member is assigned every partition, reads from the committed offsets, and commits on close."""
+    """A group member is assigned every partition, reads from the committed offsets, and commits when closed."""
     topic, log = bench.topic(), _records(0, _EACH)
     group = f"group-of-{topic}"
     bench.fill(topic, log)
@@ -87,7 +87,6 @@ CHECKS = (
 
 
 def _records(first: int, count: int) -> dict[int, list[ExpectedRecord]]:
-    """Return ``count`` different records for each partition."""
     return {
         partition: [marked_record(1000 * partition + number, number) for number in range(first, first + count)]
         for partition in _ALL
@@ -104,7 +103,7 @@ def _assigned_first(session: ClientSession) -> None:
 
 
 def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], first: int) -> None:
-    """Listen until ``log`` from offset ``first`` on is reported; raise Violation for any difference."""
+    """Read reports of all records of ``log`` from offset ``first`` on; raise Violation if a record differs."""
     expected = {(number, offset) for number, records in log.items() for offset in range(first, len(records))}
     session.until(
         lambda: expected <= {(record.partition, record.offset) for record in session.reports_of(Record)},

@@ -1,10 +1,10 @@
-"""librdkafka's mock cluster in a separate process: a real TCP broker that can be broken on purpose.
+"""librdkafka's mock cluster in a separate process: a real TCP broker that can be stopped on purpose.
 
-The mock cluster serves librdkafka and most other clients, but not Kafka 4's Java client, which reads a throttle time of
+librdkafka's mock cluster works with most clients, but not with Kafka 4's Java client, which reads a throttle time of
 many minutes in the mock cluster's response to ApiVersions v4 (librdkafka 2.16.0).
 
-``MockCluster`` is the caller's side. The other side (``python -m``) drives librdkafka through ctypes, because the
-Python binding can start a mock cluster but not break it. The library is the one in confluent-kafka's wheel.
+``MockCluster`` controls the separate process. That process (``python -m``) calls the librdkafka in confluent-kafka's
+wheel through ctypes, because the Python binding can start a mock cluster but can't stop its brokers.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _VOID = {"group_initial_rebalance_delay_ms"}  # functions of rdkafka_mock.h with
 
 
 class MockCluster:
-    """Context manager of the mock cluster; every method sends one request to the process and waits for its reply."""
+    """Context manager of librdkafka's mock cluster; each method sends a request to its process and awaits the reply."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -47,7 +47,7 @@ class MockCluster:
         self._process.communicate()
 
     def create(self, topic: str, partitions: int = PARTITIONS) -> None:
-        """Create a topic, replicated on every broker."""
+        """Create a topic in the mock cluster, with a replica on every broker."""
         self._request("topic_create", topic, partitions, BROKERS)
 
     def down(self) -> None:

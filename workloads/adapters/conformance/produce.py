@@ -1,4 +1,4 @@
-"""Requirements on a producer. Each check is a function; its docstring is printed with the result."""
+"""Requirements on a producer: each check is a function whose docstring is printed with the check's result."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -26,7 +26,7 @@ _SOON_MS = 2_000
 
 
 def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
-    """Every record of a burst is acked once, and the log holds it at the acked offset, byte for byte."""
+    """The client acks each record of a burst once, and the log has the record's exact bytes at the acked offset."""
     # Sizes vary and include 0; some records have a key, some an empty key.
     topic = bench.topic()
     records = [
@@ -44,7 +44,7 @@ def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
 
 
 def reports_a_record_that_is_too_large(bench: Bench) -> None:
-    """A record of 3 MiB is reported, with either result, and the records around it are acked."""
+    """The client reports a record of 3 MiB as acked or failed, and acks the records before and after that record."""
     records = [marked_record(0), marked_record(1, _TOO_LARGE), marked_record(2)]
     with bench.session(bench.producing(bench.topic())) as session:
         _send(session, records)
@@ -55,7 +55,7 @@ def reports_a_record_that_is_too_large(bench: Bench) -> None:
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
-    """While every broker is down nothing is acked; afterwards all is reported, and the log holds what was acked."""
+    """The client acks no record while every broker is down, and later reports each; the log has every acked record."""
     topic, records = bench.topic(), [marked_record(number) for number in range(_FEW)]
     with bench.session(bench.producing(topic)) as session:
         with bench.outage():
@@ -67,9 +67,10 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
 
 
 def keeps_deadlines(bench: Bench) -> None:
-    """If Kafka is down for longer than the deadline, every record fails soon after its deadline.
+    """If Kafka is down for longer than the deadline, the client fails every record soon after its deadline.
 
-    One record is sent before the outage, because Kafka's own producer keeps no deadline until it has its producer id.
+    The check sends one record before the outage, because Kafka's own producer ignores deadlines until it has a producer
+    id.
     """
     records = [marked_record(number) for number in range(_FEW)]
     with bench.session(bench.producing(bench.topic(), deadline_ms=_SOON_MS)) as session:
@@ -82,7 +83,7 @@ def keeps_deadlines(bench: Bench) -> None:
 
 
 def reports_open_records_on_close(bench: Bench) -> None:
-    """Ordered to close right after a burst, the client reports every record before it says bye."""
+    """If ordered to close right after a burst of records, the client reports every record before it reports ``bye``."""
     with bench.session(bench.producing(bench.topic())) as session:
         _send(session, [marked_record(number) for number in range(_FEW)])
         session.order(close_order())
