@@ -1,9 +1,9 @@
 """Base classes of every fault kind: ``Fault`` (an entry of a plan) and ``Injection`` (one execution of a fault).
 
-Each fault kind consists of one subclass of each. The fault is a frozen pydantic model whose fields are the parameters
-of the kind. Its ``resolve_targets`` looks up the targets in the current state of the cluster and returns an injection,
-whose targets and undo are known before anything changes. The executor journals both, then calls ``inject``, ``hold``
-and, after the undo, ``confirm_healed``.
+Each fault kind consists of one subclass of ``Fault`` and one of ``Injection``. ``Fault`` is a frozen pydantic model
+whose fields are the parameters of the kind. ``Fault.resolve_targets`` looks up the targets in the current state of the
+cluster and returns an ``Injection`` with its targets and its undo. The executor journals targets and undo, then calls
+``inject``, ``hold`` and, after the undo, ``confirm_healed``.
 """
 
 import random
@@ -50,10 +50,10 @@ class Band:
 
 
 class ExclusiveResource(NamedTuple):
-    """A resource that two faults can't use at once: ``name`` (such as ``process``) of each target in ``among``.
+    """Resource that two faults can't use at once: ``name`` (such as ``process``) of each target of type ``among``.
 
-    If ``by_plan``, a plan with two overlapping faults on the resource is refused. Otherwise only a manual injection is
-    refused, while a fault in force uses the resource.
+    If ``by_plan``, a plan with two overlapping faults on the resource is refused. If not ``by_plan``, only a manual
+    injection is refused, and only while a fault in force uses the resource.
     """
 
     name: str
@@ -66,7 +66,7 @@ class PlanContext(Protocol):
 
     @property
     def cluster(self) -> Cluster | None:
-        """None if it can't be read, or if the plan runs on an attached cluster."""
+        """The plan's cluster; None if its section is invalid, or if the plan runs on an attached cluster."""
 
     @property
     def topics(self) -> Mapping[int, Topic]:
@@ -92,7 +92,7 @@ class InjectionContext:
 
 @dataclass(eq=False)
 class Injection(ABC):
-    """One execution of a fault. ``targets`` and ``undo`` are known before ``inject`` is called."""
+    """One execution of a fault; ``targets`` and ``undo`` are known before ``inject`` is called."""
 
     context: InjectionContext
     targets: Targets
@@ -100,21 +100,22 @@ class Injection(ABC):
 
     @abstractmethod
     async def inject(self) -> None:
-        """Put the fault in force. Raises FaultError if that fails; the undo is performed then as well."""
+        """Put the fault in force; a FaultError means that this failed and that the undo must be performed."""
 
     @abstractmethod
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report at least one witness and return at ``until_us`` (None: after the first).
+        """Report at least one witness and return at ``until_us``; without ``until_us``, return after the first witness.
 
-        A witness that fails is reported with ``ok=False``, not raised. A rehearsal calls ``hold`` without ``inject``.
+        A witness that does not see the fault is reported with ``ok=False``, not raised. A rehearsal calls ``hold``
+        without ``inject``.
         """
 
     async def confirm_healed(self) -> None:  # noqa: B027 -- optional: the executor reads every undo back (verify_undo)
-        """Wait for effects beyond the undo itself, such as answering links. Raises FaultError after a deadline."""
+        """Wait for effects of the heal beyond the undo, such as answering links; raise FaultError after a deadline."""
 
     @property
     def undo_after(self) -> Undo:
-        """The undo after ``inject`` has returned, for a fault without ``for``. By default nothing is undone."""
+        """Undo to perform after ``inject`` has returned, for a fault without ``for``; by default nothing is undone."""
         return NOTHING
 
 
@@ -131,9 +132,10 @@ async def report_each_second(
 
 
 class Fault(BaseModel, ABC):
-    """One fault of a plan. Its parameters are its fields, from which schema, docs and validation are derived.
+    """One fault of a plan: its fields are the fault's parameters and yield schema, documentation and validation.
 
-    A validator of a kind raises ValueError with a complete sentence, which becomes the message of the plan's check.
+    A validator of a fault kind raises ValueError with a complete sentence, which becomes the error message of ``plan
+    check``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -167,20 +169,20 @@ class Fault(BaseModel, ABC):
         return {"kind": self.kind, **handler(self)}  # `kind` is written even when defaults are left out
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters of this kind, in the plan's notation."""
+        """Return the fault's parameters in the plan's notation."""
         plain = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
 
     def impact(self) -> Impact:
-        """Return what is unavailable while the fault lasts; ``unknown``, the default, excuses clients most."""
+        """Return what a fault makes unavailable to clients; the default, ``unknown``, excuses most client failures."""
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return ``exposure_target``, or another kind of target if the parameters require it."""
+        """Return the type of target whose traffic meets the fault: ``exposure_target``, or as the parameters ask."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Return every random choice of this fault, by default of the ``any`` roles; ``source`` is the fault's own."""
+        """Draw all random choices of the fault from ``source``, its own random stream; by default its ``any`` roles."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
@@ -217,16 +219,13 @@ class Fault(BaseModel, ABC):
         return ()
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no further rules
-        """Yield conflicts with the rest of the plan, beyond unknown names; paths start at the fault."""
+        """Yield conflicts of the fault with the rest of its plan, except unknown names; paths start at the fault."""
         yield from ()
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no warnings
-        """Yield warnings about valid but unlikely parameters; paths start at the fault."""
+        """Yield warnings about valid but unlikely parameters of the fault; paths start at the fault."""
         yield from ()
 
     @abstractmethod
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the targets in the current state of the cluster.
-
-        Raises FaultError, with a sentence, if there are no targets.
-        """
+        """Resolve the targets in the current state of the cluster; raise FaultError if there are no such targets."""

@@ -1,4 +1,4 @@
-"""Catalogue of all fault kinds: the built-in ones, and those of other packages.
+"""Catalogue of all fault kinds: the built-in kinds, and the kinds of other packages.
 
 The built-in kinds are found in the modules below this folder. Other packages add kinds through the entry point group
 ``aftershock.faults``, in which an entry has the name of its kind and refers to the class::
@@ -6,9 +6,9 @@ The built-in kinds are found in the modules below this folder. Other packages ad
     [project.entry-points."aftershock.faults"]
     doze = "example_fault:Doze"
 
-An entry that can't be loaded or is not a valid kind is refused with a sentence that names its package, and affects only
-plans that use it. An entry can't take the name of a built-in kind; of two packages with the same kind name, the first
-in alphabetical order provides it. ``docs/EXTEND.md`` describes how to write a kind.
+An entry point that can't be loaded or is not a valid fault kind is refused with a sentence that names its package,
+which affects only plans that use the kind. An entry point can't take the name of a built-in kind; of two packages with
+the same kind name, the first in alphabetical order provides it. ``docs/EXTEND.md`` describes how to write a fault kind.
 """
 
 import inspect
@@ -31,7 +31,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class ExternalKinds:
-    """Kinds of other packages. ``packages``: the package of each kind; ``refused``: reasons by the entry's name."""
+    """Fault kinds of other packages; ``packages``: the package of each kind; ``refused``: reasons by entry point."""
 
     kinds: Mapping[str, type[Fault]] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class ExternalKinds:
 
 
 def load_external_kinds(entries: Iterable[EntryPoint], built_in: Iterable[str]) -> ExternalKinds:
-    """Load the kinds of these entry points; kinds that can't be used are in ``refused``."""
+    """Load the fault kinds of these entry points; kinds that can't be used are in ``refused``, with the reason."""
     kinds: dict[str, type[Fault]] = {}
     packages: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -71,7 +71,7 @@ def load_external_kinds(entries: Iterable[EntryPoint], built_in: Iterable[str]) 
 
 
 def _defect(entry: EntryPoint, kind: Any) -> str | None:
-    """Return why the object of an entry point is no valid kind; None if the kind is valid."""
+    """Return why the object of an entry point is no valid fault kind; None if it is valid."""
     if not (isinstance(kind, type) and issubclass(kind, Fault)):
         return f"{entry.value} is no subclass of aftershock.faults.kinds.fault.Fault"
     try:
@@ -93,7 +93,7 @@ def _defect(entry: EntryPoint, kind: Any) -> str | None:
 
 
 def kind_of(fault: type[Fault]) -> str | None:
-    """Return the name of this kind, as plans write it; None for a base class."""
+    """Return the name of a fault class as plans write it; None for a base class of faults."""
     name = fault.model_fields["kind"].default
     return name if isinstance(name, str) else None
 

@@ -1,14 +1,14 @@
 """Reference of fault kinds and of the plan format: ``plan faults``, ``docs/FAULTS.md``, and the JSON Schema of plans.
 
-The catalogue lists each kind with its effect, its parameters, its witness, its heal and its permanent effects. All of
-it comes from the kinds themselves (docstrings, fields and class variables), so that it can't become outdated.
-``catalogue`` is the text of ``plan faults``; ``page`` is ``docs/FAULTS.md``, which contains only built-in kinds, is
-written by ``make docs`` and compared by a test.
+The catalogue lists each kind with its effect, its parameters, its witness, its heal and its permanent effects; all
+texts come from the code of the kind (docstring, fields and class variables), so that the catalogue can't become
+outdated. ``catalogue`` is the text of ``plan faults``; ``page`` is ``docs/FAULTS.md``, which contains only built-in
+kinds and is written by ``make docs``; a test compares it with the code.
 
-``make bench`` measures faults and saves the tables beside this file; the figures are of one host and one day.
+``make bench`` measures the faults and saves tables beside this file; their figures come from one host on one day.
 
-``plan_schema`` is JSON Schema 2020-12 of the YAML document, for editors; units are in the patterns. The models of fault
-kinds do not contain ranges, so the schema adds the alternative of a range to each of their values.
+``plan_schema`` is JSON Schema 2020-12 of the YAML document, for editors; its patterns describe the units. The models of
+fault kinds do not contain ranges, so the schema allows a range in place of each parameter of a fault.
 """
 
 import json
@@ -42,7 +42,7 @@ MEASUREMENTS_FILE = "measured.json"
 
 
 def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Replace a section's table, with the day and the host."""
+    """Replace a section's table of measurements, with the day and the host on which it was measured."""
     path = Path(__file__).with_name(MEASUREMENTS_FILE)
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {datetime.now(UTC).date()}"
     table = {"measured": host, "columns": [*columns], "rows": [[*row] for row in rows]}
@@ -51,7 +51,7 @@ def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Seque
 
 
 def measurement_tables() -> Iterator[str]:
-    """Yield the sections as Markdown."""
+    """Yield the sections of measurement tables as Markdown."""
     for title, table in _load_measurements().items():
         columns = table["columns"]
         yield f"### {title}\n\n{table['measured']}.\n\n"
@@ -90,7 +90,7 @@ _PLAIN_TYPES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind.
+    """Catalogue entry of one fault kind.
 
     ``rows``: label and text of further facts; ``package``: the package that provides the kind, None for built-in kinds.
     """
@@ -104,7 +104,6 @@ class Entry:
 
 
 def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
-    """Return an entry for each kind."""
     result = []
     for kind in kinds:
         schema = kind.model_json_schema(by_alias=True)
@@ -158,7 +157,7 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _parameter(field: dict[str, Any], schema: dict[str, Any], *, required: bool) -> str:
-    """Describe a parameter: its type, its default, and its description, which may be inside an optional type."""
+    """Describe a parameter of a fault: its type, its default, and its description."""
     default = field.get("default")
     if required:
         presence = "needed"
@@ -176,7 +175,7 @@ def _parameter(field: dict[str, Any], schema: dict[str, Any], *, required: bool)
 
 
 def type_of(field: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Return the type of a parameter in a plan's notation."""
+    """Return the type of a fault's parameter in a plan's notation."""
     if word := field.get("x-word"):
         return str(word)
     if "enum" in field or "const" in field:
@@ -323,7 +322,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def _without(unwanted: dict[str, Any], schema: Any) -> Any:
-    """Return the schema without this alternative."""
+    """Return the JSON schema without one alternative of its ``anyOf``."""
     if isinstance(schema, dict):
         return {key: _without(unwanted, value) for key, value in schema.items()}
     if isinstance(schema, list):

@@ -1,19 +1,19 @@
-"""Validation of a plan: every problem at once, each as ``file:line:column: problem, and remedy``.
+"""Validation of a plan: all problems at once, each as ``file:line:column: problem, and remedy``.
 
-A YAML plan is read once, part by part (``parsing.py``). Then the valid parts are checked together, even if other parts
-are invalid: references (``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs
-(``sample_size.py``), and here the limits of an attached cluster. A plan built in Python passes the same checks, with
-positions like ``plan.faults[2].topic``.
+A YAML plan is read part by part (``parsing.py``). Then all valid parts of the plan are checked together: references
+(``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs (``sample_size.py``), and the limits of an
+attached cluster (this file). A plan built in Python passes the same checks, with positions like
+``plan.faults[2].topic``.
 
-Changes from the command line, ``--set timing.steady=5s``, are applied before the plan is checked. A key is a path of
-names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its index. After ``config`` or
-``settings``, the rest of the path is one key, because Kafka's setting names contain dots. The value is YAML, as in the
-plan.
+Changes from the command line, ``--set timing.steady=5s``, are applied before the plan is checked. The key of a
+``--set`` change is a path of names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its
+index. After ``config`` or ``settings``, the rest of a ``--set`` path is one key, because Kafka's setting names contain
+dots. The value of a ``--set`` change is YAML, as in the plan.
 
-On an attached cluster, workloads run; Kafka faults are allowed on the topics of the plan, link faults on the proxies
-that it names, and client faults, since the clients belong to the run. Faults that need a container, a network or a
-proxy of our own are refused here, before any connection is opened. Limits that depend on the cluster's state (the
-current leader, for example) are checked when the fault is injected: ``harness/world/world.py``.
+On an attached cluster, a plan may run workloads, Kafka faults on the topics that it names, link faults on the proxies
+that it names, and client faults. Faults on an attached cluster that need a container, a network or the wire proxy are
+refused before any connection is opened. Limits that depend on the cluster's state (the current leader, for example) are
+checked when the fault is injected: ``harness/world/world.py``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,8 +49,8 @@ from aftershock.faults.targets import links, roles
 class CheckedPlan:
     """A valid plan.
 
-    ``source``: name of the file; ``text``: the plan as it will run, in YAML; ``source_map``: the position of each part;
-    ``draft``: the parsed parts, for the compiler.
+    ``source``: name of the plan file; ``text``: the plan as it will run, in YAML; ``source_map``: the position of each
+    part of the plan; ``draft``: the parsed parts, for the compiler.
     """
 
     plan: Plan
@@ -63,9 +63,9 @@ class CheckedPlan:
 
 
 def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
-    """Read, change (``key=value`` each) and check a plan file (Path) or text (str).
+    """Read a plan file (Path) or text (str), apply the changes (``key=value`` each), and check the plan.
 
-    Raises PlanError with all of its problems, sorted by line.
+    Raises PlanError with all problems of the plan, sorted by line.
     """
     document = load(source)
     apply_changes(document, changes)
@@ -87,7 +87,7 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
 
 
 def check(plan: Plan, source_map: SourceMap | None = None) -> None:
-    """Check a plan object. Raises PlanError with all of its problems."""
+    """Check a plan object; raise PlanError with all problems of the plan."""
     problems = _problems(draft_of(plan))
     if problems:
         raise PlanError(format_problems(problems, source_map or PythonSourceMap()))
@@ -107,7 +107,7 @@ def _warnings(draft: Draft) -> list[Problem]:
 
 
 def apply_changes(document: Document, changes: Iterable[str]) -> None:
-    """Change the document's data in place. Raises PlanError with every change that is not valid."""
+    """Apply ``key=value`` changes to a plan's data in place; raise PlanError with every change that is not valid."""
     problems: list[str] = []
     for change in changes:
         key, equals, text = change.partition("=")
@@ -139,7 +139,7 @@ def apply_changes(document: Document, changes: Iterable[str]) -> None:
 
 
 def _child_key(current: Any, step: str, change: str) -> str | int:
-    """Return the key or index that ``step`` addresses in a mapping or list."""
+    """Return the key of a mapping, or the index of a list, that one step of a path addresses."""
     if isinstance(current, dict):
         return step
     if isinstance(current, list):
@@ -164,7 +164,7 @@ _REFUSED_KINDS = {
 
 
 def attachment_problems(draft: Draft) -> Iterator[Problem]:
-    """Yield everything that a plan may not do to its attached cluster; nothing for a launched cluster."""
+    """Yield everything in a plan that its attached cluster doesn't allow; nothing for a launched cluster."""
     attach = draft.attach
     if attach is None:
         return

@@ -1,8 +1,9 @@
 """Cluster section of a plan: a cluster to launch (racks, brokers, configuration, disks), or a running one to attach to.
 
-Rules for ``cluster: {attach: …}``: the run touches only what the plan names, so the plan lists each proxy, each broker
-and each topic to create. A secret is written as ``${NAME}``, the environment variable that holds it; a literal secret
-is refused, and the message does not repeat it. ``docs/ATTACH.md`` is the user documentation.
+Rules for ``cluster: {attach: …}``: the run changes only what the plan names, so the plan lists each proxy and broker to
+use and each topic to create. A secret is written as ``${NAME}``, the name of an environment variable; a literal secret
+is refused, and the error message does not repeat the secret. ``docs/ATTACH.md`` is the user documentation of attached
+clusters.
 """
 
 import re
@@ -53,7 +54,7 @@ BrokerNumber = Annotated[int, Field(ge=1, le=NODES_MAX)]
 
 
 class Part(BaseModel):
-    """Base of every part of a plan: unknown keys are refused, instances are frozen."""
+    """Base of the models of a plan's parts: unknown keys are refused, instances are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -61,8 +62,8 @@ class Part(BaseModel):
 class Security(Part):
     """Connection security of clients and harness, in Kafka's terms.
 
-    Files are PEM; their paths are relative to the working directory. ``ca``: trusted authorities, by default the
-    system's; ``certificate`` and ``key``: the client's credentials for mTLS.
+    Certificate and key files are PEM; paths are relative to the working directory. ``ca``: trusted certificate
+    authorities, by default the system's; ``certificate`` and ``key``: the client's credentials for mTLS.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -92,17 +93,17 @@ class Security(Part):
 
 
 class Attach(Part):
-    """A running cluster, and the parts of it that the run may touch.
+    """A running cluster to attach to, and the parts of this cluster that the run may change.
 
     Attributes:
         bootstrap: ``host:port`` of the brokers for clients, separated by commas.
-        admin: the same for the harness itself, if it has a path that no fault affects.
+        admin: ``host:port`` of the brokers for the harness itself, if a network path exists that no fault affects.
         rack: name of the clients' location in link selectors: the ``a`` of ``client(a) -> broker(1)``.
         racks: the plan's names for brokers' racks whose own names (``broker.rack``) are not valid in a plan.
         toxiproxy: address of the API of your Toxiproxy.
-        proxies: its proxies that faults may use, each with the broker that clients reach through it.
+        proxies: the Toxiproxy proxies that faults may use, each with the broker that clients reach through it.
         brokers: the brokers whose own settings and fetch sessions faults may touch.
-        create: the plan's topics that the run creates, and deletes at its end; all others must exist.
+        create: the plan's topics that the run creates, and deletes at its end; all other topics must exist.
     """
 
     bootstrap: Hosts
@@ -134,9 +135,10 @@ class Attach(Part):
 
 
 class Disks(Part):
-    """Separate log directories: ``count`` for each broker, each limited to ``size``, in memory.
+    """Separate log directories of brokers: ``count`` for each broker, each limited to ``size``, in memory.
 
-    They survive a broker's death, but not the cluster's. The metadata log is never stored in these directories.
+    The separate log directories survive a broker's death, but not the cluster's. The metadata log is never stored in a
+    separate log directory.
     """
 
     count: Annotated[StrictInt, Field(ge=1, le=4)] = 1
@@ -146,7 +148,8 @@ class Disks(Part):
 class Cluster(Part):
     """The cluster under test.
 
-    ``racks`` maps a rack to its number of brokers; ``attach`` names a running cluster and excludes all other keys.
+    ``racks`` maps a rack to its number of brokers; ``attach`` describes a running cluster and excludes all other keys
+    of the section.
     """
 
     kafka: Annotated[str, Field(pattern=r"^(default|\d+\.\d+\.\d+)$")] = "default"
@@ -185,12 +188,12 @@ class Cluster(Part):
 
     @property
     def broker_racks(self) -> dict[int, str]:
-        """The rack of each broker: brokers are numbered from 1, rack after rack, in the order of the plan."""
+        """Rack of each broker: brokers are numbered from 1, rack after rack, in the order of the plan."""
         racks = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
         return dict(enumerate(racks, start=1))
 
     @property
     def node_racks(self) -> dict[int, str]:
-        """The rack of each node: isolated controllers are numbered from 11 and take the racks in turn."""
+        """Rack of each node: isolated controllers are numbered from 11 and assigned to the racks in turn."""
         racks = list(self.racks)
         return self.broker_racks | {11 + i: racks[i % len(racks)] for i in range(self.controllers)}

@@ -1,11 +1,12 @@
 """Plan parts from the command line: the spec of ``cluster up``, and the fault of ``inject``.
 
-A cluster spec is the ``cluster`` and ``topics`` of a plan, both optional. A whole plan is accepted too: its other keys
-are ignored and listed. Problems of the two parts, and unknown keys, are reported as for a plan.
+A cluster spec has the sections ``cluster`` and ``topics`` of a plan, both optional. A whole plan is accepted as a
+cluster spec too: its other keys are ignored and listed. Problems of ``cluster`` and ``topics``, and unknown keys, are
+reported as for a plan.
 
-A fault is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also checks this fault
-against the running cluster and its topics, so that the same mistake gives the same message, except for its position.
-Consumer groups and other facts about workloads are unknown here; they are read from the cluster at injection.
+A fault is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also checks the fault
+of an ``inject`` command against the running cluster and its topics, so that the same mistake gives the same message.
+Consumer groups of an ``inject`` command are read from the cluster at injection.
 """
 
 from collections.abc import Sequence
@@ -29,24 +30,24 @@ _PARTS = ("cluster", "topics")
 
 @dataclass(frozen=True)
 class ClusterDocument:
-    """A cluster and its topics. ``ignored``: the other keys of the document, in order."""
+    """Cluster spec: a cluster and its topics; ``ignored``: the other keys of the document, in order."""
 
     cluster: Cluster = field(default_factory=Cluster)
     topics: tuple[Topic, ...] = ()
     ignored: tuple[str, ...] = ()
 
     def on(self, kafka: str) -> "ClusterDocument":
-        """Return a copy of the spec for another version of Kafka."""
+        """Return a copy of the cluster spec for another version of Kafka."""
         return replace(self, cluster=self.cluster.model_copy(update={"kafka": kafka}))
 
     def to_yaml(self) -> str:
-        """Return the two parts as YAML."""
+        """Return the cluster spec as YAML."""
         topics = [topic.model_dump(mode="json", exclude_defaults=True) for topic in self.topics]
         return dump_yaml({"cluster": self.cluster.model_dump(mode="json", exclude_none=True), "topics": topics})
 
 
 def read_cluster_spec(source: Path | str) -> ClusterDocument:
-    """Read a file (Path) or a text (str). Raises PlanError with all of its problems."""
+    """Read a cluster spec from a file (Path) or a text (str); raise PlanError with all problems of the spec."""
     document = load(source)
     draft, problems = read_draft(document.data)
     may_lack_topics = document.data.get("topics") in (None, [])
@@ -83,13 +84,13 @@ class InjectCommand:
 
 
 class _CommandSourceMap:
-    """Positions on the command line: ``inject pause broker``."""
+    """Positions in an ``inject`` command, for error messages: ``inject pause broker``."""
 
     def __init__(self, kind: str) -> None:
         self._command = f"inject {kind}"
 
     def position(self, loc: Location) -> str:
-        """Return ``inject KIND KEY``, with ``--for`` for ``for``."""
+        """Return the position of a key for messages: ``inject KIND KEY``, or ``inject KIND --for``."""
         words = [f"--{step}" if step == "for" else str(step) for step in loc[2:]]
         return " ".join([self._command, ".".join(words)]).rstrip()
 
@@ -99,9 +100,9 @@ class _CommandSourceMap:
 def parse_inject(
     kind: str, pairs: Sequence[str], duration: str | None, cluster: Cluster, topics: Sequence[Topic], fault_id: str
 ) -> InjectCommand:
-    """Return the fault of ``inject KIND key=value … --for DURATION``, with this id, checked against the cluster.
+    """Parse and check ``inject KIND key=value … --for DURATION``; the fault gets this id.
 
-    Raises PlanError with all of its problems.
+    Raises PlanError with all problems of the command.
     """
     parameters: dict[str, Any] = {}
     mistakes: list[str] = []

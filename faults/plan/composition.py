@@ -8,11 +8,11 @@
     - {every: 5s, until: 40s, fault: {for: 2s, kind: pause, broker: 3}}
     - choose: [{weight: 3, fault: {for: 2s, kind: pause, broker: 3}}, {weight: 1, fault: {wait: 0s}}]
 
-Rules. Elements nest. ``at`` counts from the moment at which the container starts its element: the start of ``together``
-or of a round, or its turn in ``then``. An element ends when its last ``for`` ends (healing may take longer: ``wait``
-leaves room for it), and an element without ``for`` ends after its allowance. ``until`` counts from the same moment as
-the container's ``at``; no round starts at or after that time. A value may be a range (``units.py``).
-``timeline/expand.py`` turns elements into steps.
+Rules. Elements nest. The ``at`` of a nested fault counts from the start of ``together``, from the start of its round,
+or from its turn in ``then``. A composed element ends when its last fault ends by its ``for`` (healing may take longer:
+add a ``wait``); a fault without ``for`` ends after its allowance. No round of a ``repeat`` starts at or after
+``until``, which counts from the same moment as the ``at`` of the ``repeat``. A value may be a range (``units.py``).
+``timeline/expand.py`` turns composed elements into single faults.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ STEPS_MAX = 500
 
 
 class Ranged(BaseModel):
-    """Data of a fault with ranges; only the compiler's draws make it a definite fault."""
+    """Data of a fault with ranges; the compiler's draws turn it into a fault with definite values."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -45,11 +45,11 @@ class Ranged(BaseModel):
         return self
 
     def data(self) -> dict[str, Any]:
-        """Return the fault as the plan writes it."""
+        """Return the data of a fault with ranges, in the plan's notation."""
         return self.model_dump(exclude_none=True)
 
     def corners(self) -> list[Fault]:
-        """Return the fault at each combination of the ends of its ranges."""
+        """Return the fault at each combination of the lower and upper ends of its ranges."""
         return [KINDS[self.kind].model_validate(data) for data in corners(self.data())]
 
 
@@ -64,21 +64,21 @@ class Wait(_Composed):
 
 
 class Together(_Composed):
-    """Concurrent elements: their `at` counts from one common moment."""
+    """Faults or composed elements that run concurrently: each `at` counts from one common moment."""
 
     at: Moment = 0
     together: Annotated[tuple["AnyElement", ...], Field(min_length=1)]
 
 
 class Then(_Composed):
-    """Sequential elements: each starts when the previous one ends."""
+    """Faults or composed elements that run one after the other."""
 
     at: Moment = 0
     then: Annotated[tuple["AnyElement", ...], Field(min_length=1)]
 
 
 class Repeat(_Composed):
-    """One element in rounds: `repeat` times or `until` a moment; a round starts `every` interval or when one ends."""
+    """One element in rounds, `repeat` times or `until` a moment, started `every` interval or when a round ends."""
 
     at: Moment = 0
     repeat: Annotated[StrictInt, Field(ge=1, le=STEPS_MAX)] | None = None
@@ -97,7 +97,7 @@ class Repeat(_Composed):
         return self
 
     def rounds(self, at_ms: int) -> int:
-        """Return the number of rounds if the first starts ``at_ms`` after the moment from which `at` counts."""
+        """Return the number of rounds of a `repeat` whose first round starts ``at_ms`` after the zero of its `at`."""
         if self.until is None or self.every is None:
             return self.repeat or 0
         return max(0, -(-(self.until - at_ms) // self.every))
@@ -111,7 +111,7 @@ class Choice(_Composed):
 
 
 class Choose(_Composed):
-    """Alternatives, of which the compiler draws one."""
+    """Alternatives (faults or composed elements), of which the compiler draws one."""
 
     at: Moment = 0
     choose: Annotated[tuple[Choice, ...], Field(min_length=2)]
@@ -128,7 +128,7 @@ MODEL_BY_KEY: Mapping[str, type[_Composed]] = {
 
 
 def element_model(element: object) -> type[BaseModel] | None:
-    """Return an element's model, by the keys of its data or by its class; None if it is not a valid element."""
+    """Return the model class of a fault or composed element, by its keys or class; None if it is not valid."""
     if isinstance(element, BaseModel):
         return Fault if isinstance(element, Fault) else type(element)
     if not isinstance(element, Mapping):
@@ -157,7 +157,7 @@ for model in (Together, Then, Repeat, Choice, Choose):
 
 
 def children(element: AnyElement) -> Iterator[tuple[Location, AnyElement]]:
-    """Yield the elements directly inside, each with its location relative to ``element``."""
+    """Yield the elements directly inside a composed element, each with its location relative to ``element``."""
     match element:
         case Together():
             yield from ((("together", index), child) for index, child in enumerate(element.together))
@@ -170,7 +170,7 @@ def children(element: AnyElement) -> Iterator[tuple[Location, AnyElement]]:
 
 
 def walk(element: AnyElement, loc: Location) -> Iterator[tuple[Location, AnyElement]]:
-    """Yield the element and everything inside it, in the order of the document."""
+    """Yield a composed element and everything inside it, in the order of the document."""
     yield loc, element
     for step, child in children(element):
         yield from walk(child, (*loc, *step))

@@ -1,8 +1,8 @@
 """Conflicts between faults that need the same target exclusively; warnings about faults with a surprising effect.
 
-Overlaps as such are allowed; several latencies on one link add up. In a plan only node ids are compared: two faults on
-``leader of orders/0`` hit two different brokers, because the first one moves the leader. For faults in force, the
-actual targets are known and compared.
+Faults may overlap in time without a conflict; several latencies on one link add up. In a plan only node ids are
+compared: two faults on ``leader of orders/0`` hit two different brokers, because the first fault moves the leader. For
+faults in force, the actual targets from the journal are compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _SINGULAR: Mapping[TargetKind, str] = {"brokers": "node", "topics": "topic", "cl
 
 
 def conflicts(draft: Draft) -> Iterator[Problem]:
-    """Yield each conflicting pair at the fault that is later in the plan; once for each pair of locations."""
+    """Yield each pair of conflicting faults of a plan once, at the fault that is later in the plan."""
     schedule = draft.faults.expansion.schedule
     seen = set()
     for earlier, later, resource in conflicting_pairs([scheduled.fault for scheduled in schedule], draft):
@@ -39,7 +39,7 @@ def conflicts(draft: Draft) -> Iterator[Problem]:
 
 
 def conflicting_pairs(faults: Sequence[Fault], draft: Draft) -> Iterator[tuple[int, int, str]]:
-    """Yield each conflicting pair as two indices and the resource that both need."""
+    """Yield each pair of conflicting faults as two indices and the resource that both faults need."""
     for (earlier, first), (later, second) in combinations(enumerate(faults), 2):
         overlap = first.at < end_ms(second) and second.at < end_ms(first)
         if overlap and (resource := _common_resource(draft, first, second)):
@@ -49,7 +49,7 @@ def conflicting_pairs(faults: Sequence[Fault], draft: Draft) -> Iterator[tuple[i
 def conflict_in_force(
     kind: str, targets: Mapping[str, Any], other_kind: str, other_targets: Mapping[str, Any]
 ) -> str | None:
-    """Return the resource for which a fault conflicts with one in force, or None.
+    """Return the resource for which a fault conflicts with a fault in force, or None.
 
     The targets of both faults come from the journal.
     """
@@ -63,7 +63,7 @@ def conflict_in_force(
 
 
 def grey_failures(draft: Draft) -> Iterator[Problem]:
-    """Yield kills and pauses that end before the controller notices them."""
+    """Yield a warning for each kill and pause of a broker that ends before the controller notices it."""
     if draft.cluster is None:
         return
     timeout_ms = SESSION_TIMEOUT_MS[draft.cluster.profile]
@@ -78,7 +78,7 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
 
 
 def fault_warnings(draft: Draft) -> Iterator[Problem]:
-    """Yield the warnings of each fault about the plan, and warnings about the controller as a target."""
+    """Yield each fault's warnings about the plan, and warnings about faults on the controller."""
     for located in draft.faults.readable:
         yield from prefix_problems(located.fault.surprises(draft), located.loc)
         for place, role in located.fault.roles().items():
@@ -108,7 +108,7 @@ def _common_resource(draft: Draft, first: Fault, second: Fault) -> str | None:
 
 
 def _named_targets(draft: Draft, fault: Fault, among: TargetKind) -> set[str]:
-    """Return the targets that are known from the plan, because it names node ids."""
+    """Return the targets of a fault that are known from the plan, because the plan names node ids."""
     if among == "brokers":
         return {str(node) for node in fault.nodes(draft)}
     if among == "clients":

@@ -1,11 +1,11 @@
 """YAML plan file as plain data with the line and column of every value; problems and their positions.
 
-Parsing is safe for files from untrusted sources. Rules: only dict, list, str, int, float, bool and None are constructed
-(the node graph is read, no constructor runs); tags, aliases of anchors and repeated keys are refused with their
-position, which excludes both code execution and alias bombs; size and depth are bounded. Dates stay text.
+Parsing of plans is safe for files from untrusted sources. Rules: only dict, list, str, int, float, bool and None are
+constructed (the node graph is read, no constructor runs); tags, aliases of anchors and repeated keys are refused with
+their position, which excludes both code execution and alias bombs; size and depth are bounded. Dates stay text.
 
-A ``Problem`` is found at a location (a path of keys and indices); a ``SourceMap`` translates the location to
-``plan.yaml:14:7``, or, for a plan built in Python, to ``plan.faults[2].topic``.
+A ``Problem`` has a location (a path of keys and indices); a ``SourceMap`` translates a location to ``plan.yaml:14:7``,
+or, for a plan built in Python, to ``plan.faults[2].topic``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ _PYTHON_NAMES = {"for": "for_", "from": "from_"}
 
 
 class Document:
-    """Data of one YAML document and the position of each part."""
+    """Data of one YAML document, and the line and column of each value."""
 
     def __init__(
         self, name: str, text: str, data: dict[str, Any], values: dict[Location, str], keys: dict[Location, str]
@@ -47,11 +47,11 @@ class Document:
         return next(self._values[prefix] for prefix in prefixes if prefix in self._values)
 
     def key_position(self, loc: Location) -> str:
-        """Return the position of the key at ``loc`` rather than of its value."""
+        """Return ``plan.yaml:14:7`` for the key at ``loc`` rather than for its value."""
         return self._keys.get(loc) or self.position(loc)
 
     def relocate(self, loc: Location, position: str) -> None:
-        """Set a new position for the value at ``loc`` and its children, because the command line replaced it."""
+        """Set a new position for the value at ``loc`` and its children, because the command line replaced the value."""
         for inner in [inner for inner in (*self._values, *self._keys) if inner[: len(loc)] == loc]:
             self._values.pop(inner, None)
             self._keys.pop(inner, None)
@@ -59,9 +59,9 @@ class Document:
 
 
 def load(source: Path | str, name: str | None = None) -> Document:
-    """Read a file (Path) or a text (str). ``name`` stands for the file in messages.
+    """Read a YAML file (Path) or text (str); ``name`` stands for the file in error messages.
 
-    Raises PlanError with a position for invalid syntax, and with a sentence for an unreadable file.
+    Raises PlanError with a position for invalid syntax, and without one for an unreadable file.
     """
     name = name or (source.name if isinstance(source, Path) else "plan.yaml")
     text = source if isinstance(source, str) else ""
@@ -105,7 +105,10 @@ def load(source: Path | str, name: str | None = None) -> Document:
 
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
-    """Return plain data as YAML text that ``load`` reads back. Keys keep their order (rack order numbers brokers)."""
+    """Return plain data as YAML text that ``load`` reads back.
+
+    Keys of mappings keep their order (the order of racks determines the numbers of brokers).
+    """
     text = StringIO()
     yaml = YAML(typ="safe", pure=True)
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
@@ -115,7 +118,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 class _NodeReader:
-    """Converts the node graph to plain data in one pass, and collects every problem of form."""
+    """Converts a YAML node graph to plain data in one pass, and collects every problem of form."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -191,7 +194,7 @@ def _one_line(value: object) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A defect and its remedy, as a sentence about ``loc``; ``on_key``: the problem is about the key, not its value."""
+    """A defect and its remedy, as a sentence about the value at ``loc``, or about its key if ``on_key``."""
 
     loc: Location
     sentence: str
@@ -199,25 +202,25 @@ class Problem:
 
 
 def prefix_problems(problems: Iterable[Problem], loc: Location) -> Iterator[Problem]:
-    """Convert locations relative to the part at ``loc`` into locations in the whole plan."""
+    """Convert problems' locations relative to the part at ``loc`` into locations in the whole plan."""
     return (replace(problem, loc=(*loc, *problem.loc)) for problem in problems)
 
 
 class SourceMap(Protocol):
-    """Positions of the parts of a plan: of a YAML document, or of a plan built in Python."""
+    """Positions of the parts of a plan, for error messages: in a YAML document, or in a Python object."""
 
     def position(self, loc: Location) -> str:
         """Return the position of the value at ``loc``."""
 
     def key_position(self, loc: Location) -> str:
-        """Return the position of its key."""
+        """Return the position of the key at ``loc``."""
 
 
 class PythonSourceMap:
     """Positions in a plan built in Python: ``plan.faults[2].topic``."""
 
     def position(self, loc: Location) -> str:
-        """Return the expression that leads to the value."""
+        """Return the Python expression that leads to the value at ``loc``: ``plan.faults[2].topic``."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{_PYTHON_NAMES.get(step, step)}" for step in loc)
         return "plan" + "".join(steps)
 
@@ -225,7 +228,7 @@ class PythonSourceMap:
 
 
 def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[str]:
-    """Return ``file:line:column: sentence`` for each problem, in the order of the document, without repetitions."""
+    """Return ``file:line:column: sentence`` for each problem, in the order of the document, each problem once."""
 
     def line_and_column(located: tuple[str, str]) -> tuple[int, int]:
         parts = located[0].rsplit(":", 2)
@@ -240,7 +243,7 @@ def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[
 
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
-    """Return ``did you mean `orders`?``, or else the list of valid names: ``known here: a, b``."""
+    """Return ``did you mean `orders`?`` for a misspelt name, or else the valid names: ``known here: a, b``."""
     names = sorted(names)
     close = get_close_matches(str(word), names, n=1)
     if close:

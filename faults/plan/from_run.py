@@ -1,12 +1,11 @@
 """Conversion of manual injections (``aftershock inject``) into a plan that can run.
 
-The conversion is a pure function from evidence to text.
-
-Rules. A fault keeps the targets of its command: roles stay roles. ``at`` counts from the first injection and ``for`` is
-the actual duration (both to 0.1 s), so that Ctrl-C after 2 s gives 2 s. Injections that were never in force are
-omitted. Idle time between faults is cut to ``IDLE_MS_MAX``, because load without faults tests nothing. Blocks are not
-kept, because a manual injection happened once. All other parts come from the run's plan, or, without a plan, from its
-cluster, the topics that the faults name, one workload and basic SLOs.
+Rules of the conversion: a fault keeps the target as its ``inject`` command gave it, so a role stays a role. ``at``
+counts from the first injection and ``for`` is the actual duration of a fault (both to 0.1 s). Injections that were
+never in force are omitted. Idle time between faults is cut to ``IDLE_MS_MAX``, because load without faults tests
+nothing. The converted plan has no blocks, because a manual injection happened once. All other parts of the converted
+plan come from the run's plan, or, without a plan, from the run's cluster, the topics that the faults name, one workload
+and basic SLOs.
 """
 
 import re
@@ -40,7 +39,7 @@ FaultData = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class WrittenPlan:
-    """The plan's text, and the ids of omitted injections: injections that were never in force."""
+    """Text of the converted plan, and the ids of omitted injections: injections that were never in force."""
 
     text: str
     omitted: tuple[str, ...]
@@ -64,12 +63,11 @@ def plan_from_run(
     marks: Marks | None,
     seed: int = 0,
 ) -> WrittenPlan:
-    """Return the plan for the manual injections of a run.
+    """Return a plan that repeats the manual injections of a run.
 
     ``run_plan``: the run's ``plan.yaml``, a whole plan or a cluster and its topics. ``marks``: start and end of the
-    load, if the run had load. ``seed`` determines the draws of the plan's own faults.
-
-    Raises EvidenceError if no manual injection of the run was in force.
+    load, if the run had load. ``seed`` determines the draws of the plan's own faults. Raises EvidenceError if no manual
+    injection of the run was in force.
     """
     manual = [event for event in events if event.get("event") == EVENT]
     lines = list(journal)
@@ -125,7 +123,7 @@ def plan_from_run(
 
 
 def _with_times(injections: Sequence[_Injection], origin_us: int) -> Iterator[Fault]:
-    """Yield the faults with their actual ``at`` and ``for``."""
+    """Yield the manually injected faults with their actual ``at`` and ``for``."""
     skipped_us = 0
     busy_us = injections[0].start_us
     for injection in injections:
@@ -150,7 +148,7 @@ def _fault(data: FaultData) -> Fault:
 
 
 def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
-    """Return the run's topics in their latest state, and topics that the faults name; else one default topic."""
+    """Return the run's topics as last recorded, and topics that its faults name; else one default topic."""
     latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
     topics = {topic["name"]: {**topic, **latest.get(topic["name"], {})} for topic in run_plan.get("topics") or ()}
     names: set[str] = set()
@@ -180,7 +178,7 @@ def _group_workloads(faults: Sequence[Fault], workloads: Sequence[FaultData]) ->
 
 
 def _with_arm_names(data: Any, group_workloads: Sequence[FaultData]) -> Any:
-    """Replace the names of those groups in a fault's data by their names in a run, ``<group>-<arm>``."""
+    """Replace the names of consumer groups in a fault's data by the names of the running groups, ``<group>-<arm>``."""
     if isinstance(data, Mapping):
         return {key: _with_arm_names(value, group_workloads) for key, value in data.items()}
     if isinstance(data, str):

@@ -1,8 +1,8 @@
 """The plan as an object: the content of a YAML plan, validated.
 
-The parts are defined in ``cluster.py``, ``workloads.py`` and ``composition.py`` and are exported here as well. An entry
-of ``slo`` is a line of the SLO language, or such a line with ``gate: report``, which the report shows and the verdict
-ignores.
+The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py`` and exported from
+here as well. An entry of ``slo`` is an SLO as text, or an SLO with ``gate: report``, which the report shows and the
+verdict ignores.
 """
 
 from typing import Annotated, Any, Literal
@@ -50,7 +50,7 @@ Gate = Literal["verdict", "report"]
 
 
 class SloEntry(Part):
-    """An SLO with its gate: the verdict depends on it (``verdict``), or only the report shows it (``report``)."""
+    """An SLO with its gate: ``verdict`` if the run's verdict depends on it, ``report`` if only the report shows it."""
 
     slo: str
     gate: Gate = "verdict"
@@ -82,5 +82,5 @@ class Plan(Part):
 
 
 def dump(plan: Plan) -> dict[str, Any]:
-    """Return the plan as plain data with YAML's keys, without defaults; ``Plan.model_validate`` reads it back."""
+    """Return the plan as plain data with YAML's keys, without defaults, which ``Plan.model_validate`` reads back."""
     return plan.model_dump(mode="json", by_alias=True, exclude_defaults=True)

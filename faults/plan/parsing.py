@@ -1,12 +1,12 @@
-"""Lenient reading of a plan: every part that can be parsed, and a problem for every part that can't.
+"""Lenient reading of a plan: all parts that are valid, and a problem for each part that is not.
 
-Each part is validated on its own, so that one invalid part does not hide problems elsewhere: ``PartReader`` validates
-one part, ``read_faults`` the faults, ``read_draft`` the whole plan. Each fault is read by itself, with every
-alternative of a choice and every corner of its ranges, so that all problems are reported at once. A valid element is
-also scheduled, unless its time depends on a random draw.
+Each part of a plan is validated on its own, so that one invalid part does not hide problems elsewhere: ``PartReader``
+validates one part, ``read_faults`` the faults, ``read_draft`` the whole plan. Each fault is read by itself, with every
+alternative of a choice and every corner of its ranges, so that all problems are reported at once. Valid faults are also
+scheduled, unless their time depends on a random draw.
 
-A draft also holds the *names* in invalid parts (topics, arms, fault ids), so that a reference to a misspelt part is not
-reported as undeclared. pydantic's errors are translated into sentences with a location and a remedy.
+The result (``Draft``) also holds the names of invalid parts (topics, arms, fault ids), so that references to them are
+not reported as undeclared. Errors of pydantic are translated into sentences with a location and a remedy.
 """
 
 import types
@@ -49,7 +49,7 @@ _TEMPLATES: dict[str, str] = {
 
 
 def validation_errors(error: ValidationError, model: type[BaseModel], data: object, prefix: Location) -> list[Problem]:
-    """Translate pydantic's errors about the part at ``prefix``; only the first error of each location is kept."""
+    """Translate pydantic's errors about the part at ``prefix``; only the first error at each location is returned."""
     translated = [_translate(detail, model, data) for detail in error.errors(include_url=False)]
     problems = {problem.loc: problem for problem in reversed(translated)}  # the first of each location
     return [Problem(prefix + problem.loc, problem.sentence, problem.on_key) for problem in reversed(problems.values())]
@@ -90,7 +90,7 @@ def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> 
 
 
 def keys_at(model: type[BaseModel], loc: Location) -> list[str]:
-    """Return the valid keys of the model at ``loc``, in YAML's notation."""
+    """Return the valid keys of the pydantic model at ``loc``, in YAML's notation."""
 
     def fields(at: type[BaseModel]) -> list[tuple[str, Any]]:
         return [(field.alias or name, field) for name, field in at.model_fields.items()]
@@ -109,7 +109,7 @@ def _is_model(annotation: Any) -> bool:
 
 
 def _model_in(annotation: Any) -> Any:
-    """Return the model inside Optional, Annotated, tuple or dict; else the annotation itself."""
+    """Return the model class inside Optional, Annotated, tuple or dict; else the annotation itself."""
     if get_origin(annotation) not in (Union, types.UnionType, Annotated, tuple, dict):
         return annotation
     inner: Callable[[Any], Any] = _model_in
@@ -127,7 +127,7 @@ class PartReader:
     problems: list[Problem] = field(default_factory=list)
 
     def entries(self, key: str) -> list[Any]:
-        """Return the entries of a top-level list; empty if the value is not a list."""
+        """Return the entries of a top-level list of the plan; empty if the value is not a list."""
         items = self.data.get(key)
         return items if isinstance(items, list) else []
 
@@ -136,7 +136,10 @@ class PartReader:
         self.problems.append(Problem(loc, sentence))
 
     def read(self, item: object, model: type[M], loc: Location) -> M | None:
-        """Validate a part. If its only errors are unknown keys, return the part without them; None for other errors."""
+        """Validate a part of a plan; None if the part is invalid.
+
+        If the only errors are unknown keys, return the part without these keys.
+        """
         try:
             return model.model_validate(item)
         except ValidationError as error:
@@ -158,7 +161,7 @@ class PartReader:
             return None
 
     def read_entries(self, key: str, model: type[M]) -> dict[int, M]:
-        """Validate every entry of a top-level list; the result holds the valid entries by index."""
+        """Validate every entry of a top-level list of the plan; return the valid entries by index."""
         parts = ((index, self.read(item, model, (key, index))) for index, item in enumerate(self.entries(key)))
         return {index: part for index, part in parts if part is not None}
 
@@ -172,7 +175,7 @@ _PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, which are read by th
 
 @dataclass(frozen=True)
 class LocatedFault:
-    """A fault in the plan, at one corner of its ranges; ``at`` counts from its container."""
+    """A fault in the plan, with its ranges at one combination of their ends; ``at`` counts from its container."""
 
     loc: Location
     fault: Fault
@@ -180,10 +183,9 @@ class LocatedFault:
 
 @dataclass(frozen=True)
 class DraftFaults:
-    """The valid faults of a plan.
+    """Valid faults of a plan; ``ids``: the id of each fault, valid or not, without round numbers.
 
-    ``ids``: of each fault, valid or not, without round numbers; ``unreadable``: some element is invalid; ``nameless``:
-    some element has neither a valid kind nor an id.
+    ``unreadable``: True if some entry is invalid; ``nameless``: True if some entry has neither a valid kind nor an id.
     """
 
     readable: tuple[LocatedFault, ...] = ()
@@ -195,7 +197,7 @@ class DraftFaults:
 
 
 def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> DraftFaults:
-    """Read all elements and schedule them in ``blocks`` blocks; problems are added to the reader."""
+    """Read all faults and composed elements, and schedule them in ``blocks`` blocks; add problems to the reader."""
     items = {("faults", index): item for index, item in enumerate(reader.entries("faults"))}
     faults = _FaultReader(reader)
     for top, item in items.items():
@@ -214,7 +216,7 @@ def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> Draft
 
 
 class _FaultReader:
-    """Reads the elements recursively. ``kinds``: location, kind and explicit id of each fault that has a kind."""
+    """Reads composed elements recursively; ``kinds``: location, kind and explicit id of each fault with a kind."""
 
     def __init__(self, reader: PartReader) -> None:
         self.reader = reader
@@ -224,7 +226,7 @@ class _FaultReader:
         self.nameless = False
 
     def read_element(self, item: Any, loc: Location, *, useless_wait: bool) -> None:
-        """Read one element. ``useless_wait``: a ``wait`` has no effect here and is reported."""
+        """Read one composed element or fault; with ``useless_wait``, report a ``wait``, which has no effect there."""
         model = element_model(item)
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
@@ -289,7 +291,7 @@ class _FaultReader:
 def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
     """Return a composed element with placeholders inside, and its nested elements by location.
 
-    Validation of the first reports only problems with the element's own keys.
+    Validation of the element with placeholders reports only problems with the element's own keys.
     """
     shell, nested = dict(item), dict[Location, Any]()
     for key in ("together", "then"):
@@ -310,10 +312,11 @@ def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
 
 @dataclass(frozen=True)
 class Draft:
-    """The valid parts of a plan. The mappings are keyed by the index in the plan; invalid parts are absent.
+    """Valid parts of a plan; mappings are keyed by the index of a part in the plan.
 
-    ``slo``: each SLO, or its syntax error. ``topics_source``: phrase for messages about an undeclared topic.
-    ``attach``: the running cluster. A plan with ``attach`` has no ``cluster``: its racks and brokers are unknown.
+    ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: phrase for messages about an undeclared
+    topic. ``attach``: the running cluster of the plan, which then has no ``cluster``, because racks and brokers are
+    unknown.
     """
 
     cluster: Cluster | None
@@ -336,7 +339,7 @@ def draft_of(plan: Plan) -> Draft:
 
 
 def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
-    """Return the valid parts, and the problems of the invalid parts."""
+    """Return the valid parts of a plan as a draft, and the problems of the invalid parts."""
     reader = PartReader(data)
     # The plan's top-level keys are validated with placeholders for the parts that are read separately.
     own = {

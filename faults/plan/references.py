@@ -1,12 +1,11 @@
-"""Cross-checks of a plan: references between its parts, limits set by the cluster, and the client settings it may use.
+"""Cross-checks of a plan: references between its parts, limits of the cluster, and permitted client settings.
 
 A plan may come from an untrusted source, and some client settings load code (``plugin.library.paths``,
 ``ssl.providers``), run commands (``sasl.kerberos.kinit.cmd``), read or write files (``*.location``, ``*.keytab``,
-``offset.store.path``) or connect elsewhere (``sasl.oauthbearer.*``). So the rule is an allowlist, taken from librdkafka
-2.16's CONFIGURATION and, for the reference and the Java client, from Kafka 4.3's: every other setting is refused, also
-if a later version adds it. A setting that has its own plan key is refused with the name of that key, so that there is
-one way to set each value. The program of an ``exec`` client is supplied by the user and receives every setting of the
-plan.
+``offset.store.path``) or connect elsewhere (``sasl.oauthbearer.*``). So client settings are restricted to an allowlist,
+taken from the documentation of librdkafka 2.16 and, for the reference and the Java client, of Kafka 4.3. A client
+setting that has its own plan key is refused, and the message names the key. The program of an ``exec`` client is
+supplied by the user and receives every setting of the plan.
 """
 
 from collections.abc import Iterator
@@ -101,7 +100,7 @@ _DANGEROUS = (
 
 
 def refusal(setting: str, client: str = "confluent") -> str | None:
-    """Return the reason why a plan may not use this setting of that client, with the remedy; None if it may."""
+    """Return why a plan may not use a client setting, with the remedy; None if the setting is permitted."""
     if client == "exec" or setting in _SETTINGS_OF[client]:
         return None
     if setting in PLAN_KEY_FOR:
@@ -123,7 +122,7 @@ _MIN_ISR = "min.insync.replicas"
 
 
 def reference_problems(draft: Draft) -> Iterator[Problem]:
-    """Yield every reference to a missing part, every repeated name, and every number that does not fit the cluster."""
+    """Yield every reference to a missing part of the plan, repeated name, and number that doesn't fit the cluster."""
     for part, entries in (("topic", draft.topics), ("workload", draft.workloads)):
         names: set[str] = set()
         for index, entry in entries.items():
@@ -153,7 +152,7 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def duplicate_ids(draft: Draft) -> Iterator[Problem]:
-    """Yield faults with the same id, except alternatives of one choice."""
+    """Yield a problem for faults with the same id, except alternatives of one ``choose``."""
     order = {loc: place for place, loc in enumerate(draft.faults.ids)}
     locs_by_id: dict[str, set[Location]] = {}
     scheduled = ((fault.loc, fault.id) for fault in draft.faults.expansion.schedule)
@@ -168,7 +167,7 @@ def duplicate_ids(draft: Draft) -> Iterator[Problem]:
 
 
 def overlong_faults(draft: Draft) -> Iterator[Problem]:
-    """Yield faults that end more than a day after steady."""
+    """Yield a problem for each fault that ends more than a day after the end of ``steady``."""
     for fault in draft.faults.expansion.schedule:
         if end_ms(fault.fault) > DAY_MS:
             sentence = "this ends more than a day after steady, and a plan lasts a day at most: shorten it"

@@ -1,7 +1,7 @@
-"""Sample sizes of a plan's SLOs: refuse an SLO that the plan can't support with enough samples.
+"""Sample sizes of a plan's SLOs: refuse an SLO for which a run of the plan has too few samples.
 
-A quantile needs 10/(1-q) samples (design 5.4) for each subject and slot. The expected number of samples is the arm's
-rate times the length of the window, divided among subjects and slots:
+A quantile q needs 10/(1-q) samples (design 5.4) for each subject (such as a partition) and time slot of an SLO. The
+expected number of samples is the arm's rate times the length of the window, divided among subjects and slots:
 
 ===============  ====================================================================================================
 partition        the arm's rate over the partitions of its topic: records without keys are spread evenly, and there may
@@ -13,9 +13,9 @@ every 1s of …    the samples of one slot
 lag, freshness   one sample a second
 ===============  ====================================================================================================
 
-Windows are computed from the plan. Actual windows are longer, because faults take time to heal. An SLO without enough
-samples is refused with the length or the rate that would suffice, rather than judged INCONCLUSIVE after the run. An SLO
-that can't fail is allowed, with a warning.
+The lengths of windows are computed from the plan; actual windows are longer, because faults take time to heal. An SLO
+without enough samples is refused with the length or the rate that would suffice, rather than judged INCONCLUSIVE after
+the run. An SLO that can't fail gives a warning.
 """
 
 import math
@@ -36,7 +36,7 @@ BLOCKS_MIN, BLOCKS_ADVISED = 6, 8  # fewer pairs can't be told from chance at 1 
 
 
 def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | None]:
-    """Return the window's name in messages, and its total length in ms; None if the plan does not determine it."""
+    """Return the name of an SLO's window and its total length in ms; None if the plan does not determine it."""
     if name == "steady":
         return "steady", timing.steady
     if name == "warmup":
@@ -55,7 +55,7 @@ def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | N
 
 
 def longest_ms(draft: Draft, name: str | None, timing: Timing) -> int | None:
-    """Return the maximum length of a contiguous part of the window, including all allowances for healing."""
+    """Return the longest contiguous part of an SLO's window in ms, including all allowances for healing."""
     if name is None or not name.startswith("fault"):
         return None if name == "warmup" else window(draft, name, timing)[1]
     if not _is_certain(draft):
@@ -66,19 +66,19 @@ def longest_ms(draft: Draft, name: str | None, timing: Timing) -> int | None:
 
 
 def _is_certain(draft: Draft) -> bool:
-    """Return True if all faults are valid and none depends on a random draw."""
+    """Return True if all faults of the plan are valid and none depends on a random draw."""
     return draft.faults.expansion.certain and not draft.faults.unreadable
 
 
 def _faults_in(draft: Draft, name: str) -> list[Fault]:
-    """Return the faults of ``fault`` or ``fault/<id>``; an id without numbers includes every round and block."""
+    """Return the faults that ``fault`` or ``fault/<id>`` of an SLO selects, in every round and block."""
     fault_id = name.removeprefix("fault").removeprefix("/")
     schedule = draft.faults.expansion.schedule
     return [scheduled.fault for scheduled in schedule if fault_id in ("", scheduled.id, scheduled.entry)]
 
 
 def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> list[tuple[int, int]]:
-    """Return the faults' windows with overlapping and adjacent ones merged."""
+    """Return the windows of faults, with overlapping and adjacent windows merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted((f.at, f.at + window_ms(f, timing) + f.allowance_ms * allowances) for f in faults):
         if merged and start <= merged[-1][1]:
@@ -92,7 +92,7 @@ def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> 
 class SampleSize:
     """Expected samples of one arm for one selection of an SLO.
 
-    ``rate_per_s`` is the arm's rate; ``subjects``: the number of subjects that share it, None if unknown.
+    ``rate_per_s``: the arm's rate; ``subjects``: number of subjects that share the rate, None if unknown.
     ``length_ms``: length of the window, None if unknown; ``slot_ms``: length of a slot, if the SLO has slots.
     """
 
@@ -108,7 +108,7 @@ class SampleSize:
     slot_ms: int | None = None
 
     def problem(self) -> str | None:
-        """Return the reason for no or too few samples, with the length and the rate that suffice; None if enough."""
+        """Return why an SLO has too few samples, with the length and rate that suffice; None if it has enough."""
         if not self.rate_per_s:
             owner = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
             return f"{owner} anything, so this SLO matches nothing: give a workload a `{self.side}`"
@@ -132,7 +132,7 @@ class SampleSize:
 
 
 def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
-    """Yield the sample size of each selection of the SLO, for the arm with the fewest samples."""
+    """Yield the sample size of each selection of an SLO, for the arm with the fewest samples."""
     if isinstance(slo, Measure):
         for selection in slo.selections:
             where, length_ms = window(draft, selection.window, draft.timing) if draft.timing else ("", None)
@@ -148,7 +148,7 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
 
 
 def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
-    """Return the sample size of the arm, or of the arm with the lowest rate; with arm "" if there is no arm."""
+    """Return the sample size of an arm (``""`` if there is none) or of the arm with the lowest rate."""
     workloads = draft.workloads.values()
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):
@@ -166,7 +166,7 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
 
 
 def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> int | None:
-    """Return the number of subjects that share an arm's records; None if the plan does not determine it."""
+    """Return the number of subjects (such as partitions) that share an arm's records; None if unknown."""
     if each == "partition":
         topics = {section.topic for section in _sections(draft, side, arm)}
         return max((topic.partitions for topic in draft.topics.values() if topic.name in topics), default=None)
@@ -177,18 +177,18 @@ def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> 
 
 
 def _sections(draft: Draft, side: str, arm: str) -> list[Any]:
-    """Return the ``produce``, ``consume`` or ``commit`` section of each workload that has the arm."""
+    """Return the ``produce``, ``consume`` or ``commit`` section of each workload in which an arm takes part."""
     sections = (getattr(workload, side) for workload in draft.workloads.values() if arm in workload.arms)
     return [section for section in sections if section is not None]
 
 
 def arms_on(draft: Draft, side: str) -> list[str]:
-    """Return the arms of every workload that has this section."""
+    """Return the arms of every workload that has a given section (``produce``, ``consume`` or ``commit``)."""
     return [arm for workload in draft.workloads.values() if getattr(workload, side) for arm in workload.arms]
 
 
 def slo_problems(draft: Draft) -> Iterator[Problem]:
-    """Yield everything that prevents an SLO of the plan from being judged."""
+    """Yield everything that prevents a check of an SLO of the plan."""
     faults = draft.faults
     ids = {name for scheduled in faults.expansion.schedule for name in (scheduled.id, scheduled.entry)}
     if not _is_certain(draft):
@@ -222,7 +222,7 @@ def slo_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
-    """Yield the reasons why no run of this plan could satisfy or measure the SLO, regardless of the sample size."""
+    """Yield the reasons why no run of a plan could satisfy or measure an SLO, regardless of the sample size."""
     if isinstance(slo, Recovery):
         rest_ms = _rest_ms(draft, slo.after, timing)
         if rest_ms is not None and slo.for_us > rest_ms * 1000:
@@ -266,7 +266,7 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
 
 
 def unfailable(draft: Draft) -> Iterator[Problem]:
-    """Yield SLOs that can be judged but can't fail, because the limit is longer than the observed time."""
+    """Yield SLOs that can't fail, because their limit is longer than the observed time."""
     timing = draft.timing
     if timing is None:
         return

@@ -1,12 +1,12 @@
 """Durations, rates, sizes and bandwidths as plans write them: ``50ms``, ``60/s``, ``10kB``, ``100kB/s``; and ranges.
 
-Rules: a unit is required (only a size may be a bare number, of bytes), parsing is exact, and a parsed value dumps back
-to text of the same type, so that Plan -> YAML -> Plan is the identity. Decimal prefixes are decimal (1 kB = 1000 B).
+Rules: a unit is required (only a size may be a bare number, of bytes), parsing is exact, and a parsed value is written
+back as text with its unit, so that Plan -> YAML -> Plan is the identity. Decimal prefixes are decimal (1 kB = 1000 B).
 
-``{range: [20ms, 200ms]}`` may replace a value: the compiler draws it, both ends included. Both ends have one type
-(durations, rates, sizes, bandwidths or plain numbers), low to high. A range may replace any value of a fault except its
-kind and its id, and the ``at`` and ``wait`` of a composed element. Each range draws from its own random stream. The
-rules of a plan are checked at every corner: at each combination of the ends.
+``{range: [20ms, 200ms]}`` may replace a value: the compiler draws it, both ends included. Both ends of a range have one
+type (durations, rates, sizes, bandwidths or plain numbers), low to high. A range may replace any value of a fault
+except its kind and its id, and the ``at`` and ``wait`` of a composed element. Each range has its own random stream. A
+plan with ranges is checked at every combination of their ends.
 """
 
 import re
@@ -47,7 +47,7 @@ def parse_duration_ms(value: object) -> int:
 
 
 def parse_rate_per_s(value: object) -> float:
-    """Parse ``"60/s"`` -> 60.0. Raises ValueError with the valid forms; the plan's check refuses 0/s."""
+    """Parse a rate, ``"60/s"`` -> 60.0; raise ValueError with the valid forms. ``plan check`` refuses 0/s."""
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{value} is not a rate: give a number per second: 60/s or 0.5/s")
@@ -55,7 +55,7 @@ def parse_rate_per_s(value: object) -> float:
 
 
 def parse_size_bytes(value: object) -> int:
-    """Parse ``1000``, ``"1000"`` or ``"1kB"`` -> 1000. Raises ValueError with the valid forms."""
+    """Parse a size, ``1000``, ``"1000"`` or ``"1kB"`` -> 1000; raise ValueError with the valid forms."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -66,7 +66,7 @@ def parse_size_bytes(value: object) -> int:
 
 
 def parse_bytes_per_s(value: object) -> int:
-    """Parse ``"100kB/s"`` -> 100000. Raises ValueError with the valid forms."""
+    """Parse a bandwidth, ``"100kB/s"`` -> 100000; raise ValueError with the valid forms."""
     match = _BYTE_RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     rate = Decimal(match[1]) * _BYTES_PER[match[2]] if match else Decimal("0.5")
     if rate != int(rate):
@@ -75,17 +75,17 @@ def parse_bytes_per_s(value: object) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """Format as whole seconds if possible (``4s``), else as ``1500ms``."""
+    """Format a duration in whole seconds if possible (``4s``), else as ``1500ms``."""
     return f"{ms // 1000}s" if ms % 1000 == 0 else f"{ms}ms"
 
 
 def format_rate(per_s: float) -> str:
-    """Format as ``60/s``, which parses back to the same float."""
+    """Format a rate as ``60/s``, so that it parses back to the same float."""
     return f"{per_s:.6f}".rstrip("0").rstrip(".") + "/s"
 
 
 def format_bytes_per_s(rate: int) -> str:
-    """Format as ``100kB/s`` for whole kilobytes, else as ``1500B/s``."""
+    """Format a bandwidth as ``100kB/s`` for whole kilobytes, else as ``1500B/s``."""
     return f"{rate // 1000}kB/s" if rate % 1000 == 0 else f"{rate}B/s"
 
 
@@ -129,7 +129,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of values that a range may have. ``whole`` is True if only whole numbers are drawn."""
+    """A type of values that a range may have; ``whole`` is True if only whole numbers are drawn."""
 
     name: str
     read: Callable[[Any], float]
@@ -138,7 +138,7 @@ class ValueType:
 
 
 def plain_number(value: object, types: tuple[type, ...] = (int, float)) -> float:
-    """Return a number of one of these types. Raises ValueError for other values."""
+    """Return a value that is a plain number of one of these types; raise ValueError for other values."""
     if type(value) in types:
         return value  # type: ignore[return-value]
     raise ValueError(f"{value} is not a number")
@@ -158,7 +158,7 @@ VALUE_TYPES = (
 
 @dataclass(frozen=True)
 class Range:
-    """All values from ``low`` to ``high``; ``ends`` hold the plan's own notation."""
+    """All values from ``low`` to ``high``; ``ends`` holds both limits in the plan's notation."""
 
     value_type: ValueType
     low: float
@@ -172,7 +172,7 @@ class Range:
         return round(self.low + share * (self.high - self.low), 3)
 
     def plan_value(self, share: float) -> Any:
-        """Return the same value in the notation of a plan."""
+        """Return the value at ``share`` in [0, 1) of the range, in the notation of a plan."""
         return self.value_type.write(self.value(share))
 
 
@@ -182,7 +182,7 @@ def is_range(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def parse_range(value: Mapping[str, Any]) -> Range:
-    """Parse ``{range: [low, high]}``. Raises ValueError with a sentence that shows the valid forms."""
+    """Parse a range ``{range: [low, high]}``; raise ValueError with the valid forms."""
     ends = value[RANGE]
     if not isinstance(ends, list | tuple) or len(ends) != 2:  # noqa: PLR2004 -- two ends
         raise ValueError(RANGE_HELP)
@@ -198,7 +198,7 @@ def parse_range(value: Mapping[str, Any]) -> Range:
 
 
 def ranges_in(data: object, place: Place = ()) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Yield every range in a fault's data, with its place."""
+    """Yield every range in a fault's data, with its location."""
     if is_range(data):
         yield place, data
     elif isinstance(data, Mapping):
@@ -210,7 +210,7 @@ def ranges_in(data: object, place: Place = ()) -> Iterator[tuple[Place, Mapping[
 
 
 def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> Any:
-    """Return the data with each range replaced by the value at its place."""
+    """Return a fault's data with each range replaced by the value drawn for its location."""
     if place in values:
         return values[place]
     if isinstance(data, Mapping):
@@ -221,7 +221,7 @@ def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> An
 
 
 def corners(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the data at every combination of the ends of its ranges. Raises ValueError for an invalid range."""
+    """Return a fault's data at every combination of the ends of its ranges; raise ValueError for an invalid range."""
     ends_at = {place: parse_range(value).ends for place, value in ranges_in(data)}
     return [fill_ranges(data, dict(zip(ends_at, ends, strict=True))) for ends in product(*ends_at.values())]
 

@@ -1,9 +1,9 @@
 """Models of a plan's topics, workloads and timing.
 
 Rules: a field has the name of its YAML key (``for`` and ``from`` are reserved words of Python, so these fields are
-``for_`` and ``from_``); unknown keys are errors; parsed durations are ms, sizes bytes, rates per second, and all dump
-back to text with units. A model validates only itself; references to other parts of the plan are checked by
-``references.py``.
+``for_`` and ``from_``); unknown keys are errors; parsed durations are in ms, sizes in bytes, rates per second, and all
+values are written back with units. A model validates only its own fields; references to other parts of a plan are
+checked by ``references.py``.
 """
 
 import math
@@ -50,7 +50,7 @@ Acks = Annotated[Literal["all", "1", "0"], BeforeValidator(text_of)]
 
 
 class Topic(Part):
-    """A topic; the run creates it before the load."""
+    """A Kafka topic of a plan; the run creates the topic before the load."""
 
     name: TopicName
     partitions: Annotated[StrictInt, Field(ge=1, le=1000)]
@@ -102,7 +102,7 @@ class Produce(Part):
 
 
 class Consume(Part):
-    """Consumption by each arm, in its own group (``<group>-<arm>``); without ``group``, from every partition."""
+    """Consumption by each arm in its own group ``<group>-<arm>``; without ``group``, of all partitions."""
 
     topic: TopicName
     group: GroupName | None = None
@@ -111,11 +111,11 @@ class Consume(Part):
 
 
 class Commit(Part):
-    """OffsetCommit load of each arm. It commits in turn to ``groups`` groups that have no members (KIP-1224).
+    """OffsetCommit load of each arm: commits in turn to ``groups`` groups that have no members (KIP-1224).
 
-    The load is either open-loop at ``rate``, or closed-loop with ``in_flight`` commits: the next is sent when one ends.
-    ``by_coordinator``: commit to all groups of one coordinator, then to all groups of the next. Committed offsets are
-    for ``topic``, by default the plan's first topic.
+    The load is either open-loop at ``rate`` commits per second, or closed-loop with ``in_flight`` concurrent commits.
+    ``by_coordinator``: commit to all groups of one coordinator, then to all groups of the next coordinator. Committed
+    offsets are for ``topic``, by default the plan's first topic.
     """
 
     groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
@@ -139,7 +139,7 @@ class Commit(Part):
 
 
 class LeaderDiscovery(Part):
-    """Switches for the rules of KIP-951; ``response`` turns every switch on, ``metadata`` turns every switch off."""
+    """Switches for the client rules of KIP-951; ``response`` turns every switch on, ``metadata`` every switch off."""
 
     hints: StrictBool = True
     immediate_retry: StrictBool = True
@@ -159,8 +159,9 @@ class LeaderDiscovery(Part):
 class Arm(Part):
     """One variant of a client. ``client_rack`` is the rack that the client reports to Kafka (KIP-392), or ``none``.
 
-    ``settings`` use the client's own names: librdkafka's for ``confluent``, Kafka's for ``reference`` and ``java``, and
-    the program's names for ``exec``. The last four fields are switches for rules of the ``reference`` client.
+    ``settings`` use the client's own setting names: librdkafka's for ``confluent``, Kafka's for ``reference`` and
+    ``java``, and the program's names for ``exec``. The last four fields of an arm are switches for rules of the
+    ``reference`` client.
     """
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
@@ -189,14 +190,14 @@ class Arm(Part):
 
     @property
     def switches(self) -> dict[str, Any]:
-        """The rules of the reference client that the plan sets, as plain data by name."""
+        """Rules of the reference client that the plan switches, as plain data by name."""
         names = ("leader_discovery", "fetch_session", "read_replica", "partitioner")
         values = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
 class Workload(Part):
-    """Traffic of every arm, concurrently: produce, consume, commit, or several of these."""
+    """Traffic of all arms of a workload, concurrently: produce, consume, commit, or several of these."""
 
     name: WorkloadName
     produce: Produce | None = None
@@ -212,13 +213,13 @@ class Workload(Part):
 
     @property
     def consumer_groups(self) -> tuple[str, ...]:
-        """The full names of its arms' consumer groups, in the order of the arms; empty without a group."""
+        """Full names of the consumer groups of a workload's arms, in the order of the arms; empty without a group."""
         group = self.consume and self.consume.group
         return tuple(f"{group}-{arm}" for arm in self.arms) if group else ()
 
 
 class Warmup(Part):
-    """Limits of the warm-up, which ends when latency is stable. After ``max`` without that, the run is INCONCLUSIVE."""
+    """Limits of the warm-up, which ends when latency is stable; if latency isn't stable after ``max``, INCONCLUSIVE."""
 
     min: Duration = 5_000
     max: Duration = 60_000
@@ -231,7 +232,7 @@ class Warmup(Part):
 
 
 class Timing(Part):
-    """Lengths of the phases. ``fault`` is the length of the window of a fault without ``for``."""
+    """Lengths of a run's phases; ``fault`` is the length of the window of a fault without ``for``."""
 
     warmup: Warmup = Warmup()
     steady: Duration = 10_000

@@ -14,10 +14,7 @@ def names() -> list[str]:
 
 
 def find(plan: str) -> Path:
-    """Resolve the command line's PLAN argument: a path, else the name of a bundled plan.
-
-    Raises PlanError if it is neither.
-    """
+    """Resolve the command line's PLAN argument as a path or the name of a bundled plan; raise PlanError for neither."""
     if plan in names() and not Path(plan).is_file():
         return _HOME / f"{plan}.yaml"
     path = Path(plan)

@@ -23,7 +23,7 @@ HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
 
 @dataclass(eq=False)
 class DownInjection(Injection):
-    """Injection that puts clients into the state ``down``; ``verb`` undoes it."""
+    """Injection that stops or pauses client processes (state ``down``); the undo verb ``verb`` brings them back."""
 
     down: ClassVar[ClientState]
     verb: ClassVar[Verb]
@@ -32,15 +32,14 @@ class DownInjection(Injection):
         self.undo = Undo(self.verb, {"clients": list(self.targets.clients)})
 
     @abstractmethod
-    async def put_down(self, client: str) -> None:
-        """Put one client down."""
+    async def put_down(self, client: str) -> None: ...
 
     async def inject(self) -> None:
         for client in self.targets.clients:
             await run_to_completion(self.put_down(client))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second that the clients are down, and that they write no heartbeat."""
+        """Report each second that the client processes are down, and that they write no heartbeat."""
         clock, before, began_us = self.context.clock, await self._heartbeats(), self.context.clock.now_us()
         report(await self.read_back())
         while until_us is not None and (now_us := clock.now_us()) < until_us:
@@ -68,7 +67,7 @@ class DownInjection(Injection):
             raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
-        """Return None when all clients are back, else a text that names what is missing."""
+        """Return None when all clients are back, else a text that names what the first other client lacks."""
         states = await self._states()
         for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":
@@ -102,7 +101,6 @@ class ClientFault(Fault):
         return {("client",): self.client_text}
 
     async def target_clients(self, context: InjectionContext) -> Targets:
-        """Return the target clients. Raises FaultError if no client matches or a client is down already."""
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
@@ -116,5 +114,5 @@ class ClientFault(Fault):
 
     @property
     def client_text(self) -> str:
-        """Target clients as text: ``orders/baseline`` or ``baseline produce``."""
+        """The targeted clients in a plan's notation: ``orders/baseline`` or ``baseline produce``."""
         return f"{self.client} {self.op}" if self.op else self.client

@@ -1,9 +1,9 @@
-"""``close_session``: close the fetch session of a consumer by its id (KIP-227), so that it sends a full fetch request.
+"""``close_session``: close a consumer's fetch session (KIP-227), so that the consumer sends a full fetch request.
 
-A broker closes a session on the request of any client that names its id. The id is a random number that only broker and
-consumer know. Our reference consumers write their session ids to ``events.jsonl``, so ``client`` is enough to select
-them. The id of another client must be given (``session`` and ``broker``), for instance from its log. librdkafka has no
-sessions.
+A broker closes a fetch session on the request of any client that names the session id, a random number that only the
+broker and the consumer know. The reference consumers write their session ids to ``events.jsonl``, so ``client`` is
+enough to select them. For any other client, the plan gives the session id and its broker (``session`` and ``broker``),
+for instance from the client's log. librdkafka has no fetch sessions.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,6 @@ Session = tuple[BrokerId, int]
 
 @dataclass(eq=False)
 class CloseSessionInjection(Injection):
-    """Closing of fetch sessions."""
-
     sessions: Sequence[Session]
 
     async def inject(self) -> None:
@@ -33,7 +31,7 @@ class CloseSessionInjection(Injection):
             await run_to_completion(self.context.world.close_fetch_session(broker, session))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that the brokers no longer have the sessions, which were open right before."""
+        """Report that the brokers no longer have the fetch sessions, which were open right before the fault."""
 
         async def open_sessions() -> list[Session]:
             return [session for session in self.sessions if await self.context.world.fetch_session_is_open(*session)]

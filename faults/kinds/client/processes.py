@@ -1,23 +1,24 @@
 """``kill_client``, ``pause_client``, ``zombie`` and ``disconnect_client``: faults on the processes of an arm's clients.
 
 ``kill_client`` sends SIGKILL to the clients and their child processes; the heal starts them again. Requests in flight
-at the kill are in doubt. A producer continues at the current point of its schedule, and records due in between have
-failed. A consumer may read records again that it had not committed. Its old member stays in the group until the session
-times out, 45 s by default; only then does the new member get partitions. The heal includes that wait.
+at the kill may or may not have been written. A restarted producer continues at the current point of its schedule;
+records due while it was dead count as failed. A restarted consumer may read uncommitted records again. The group keeps
+the killed consumer as a member until its session times out, 45 s by default; only then does the restarted consumer get
+partitions, and the heal waits for that.
 
-``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. A paused
-sender's schedule continues: after the resume it sends overdue records all at once. A consumer paused for longer than
-its session is a ``zombie``.
+``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. The
+schedule of a paused producer continues: after the resume the producer sends all overdue records at once. A consumer
+paused for longer than its session is a ``zombie``.
 
 ``zombie`` pauses consumers for longer than their sessions, so that they are expelled from their group when they resume.
-A zombie may process records of partitions that belong to another member by then, and its commits must be refused
-(KIP-62 has heartbeats apart from polls; in KIP-848 the broker assigns).
+A resumed zombie may process records of partitions that now belong to another member, and the group coordinator must
+refuse its commits (KIP-62: heartbeats apart from polls; KIP-848: the broker assigns partitions).
 
 ``disconnect_client`` closes every TCP connection of the clients once, and no other connections. The harness duplicates
-each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. The client reads
-the end of its stream, as from a broker that went away, and the broker sees a closed connection. The kernel refuses this
-for processes of another user, such as a Java client's container for all users but root; then the fault fails. Whether
-the client reconnects is its own behaviour, which the objectives judge.
+each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. To the client the
+broker seems to have gone away, and the broker sees a closed connection. Without root the kernel refuses to duplicate
+sockets of another user's process, such as a Java client's container, and the fault fails. The plan's SLOs judge whether
+the client reconnects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -97,8 +98,6 @@ class PauseClient(ClientFault):
 
 
 class ZombieInjection(PauseClientInjection):
-    """Pause of consumers until their groups expel them."""
-
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report that the consumers are paused, and that their groups expelled them before the resume."""
         await super().hold(until_us, report)
@@ -155,7 +154,7 @@ class Zombie(ClientFault):
 
 @dataclass(eq=False)
 class DisconnectInjection(Injection):
-    """Disconnection of clients. ``before``: the connections by client, before the fault."""
+    """``before``: the TCP connections of each client before the fault."""
 
     before: Mapping[str, frozenset[str]]
 
@@ -164,7 +163,7 @@ class DisconnectInjection(Injection):
             await run_to_completion(self.context.world.disconnect_client(client))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that none of the earlier connections is established any more."""
+        """Report that no TCP connection from before the fault is established any more."""
         open_ = [await self.context.world.connections(client) & before for client, before in self.before.items()]
         count, still_open = sum(map(len, self.before.values())), sum(map(len, open_))
         what = f"connections of {', '.join(self.before)} that are no longer established, read back from the kernel"

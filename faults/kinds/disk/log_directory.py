@@ -1,17 +1,18 @@
 """``disk_full`` and ``log_dir_offline``: a broker loses a log directory, to a full disk or to missing write permission.
 
-Rules (Kafka's ``LogDirFailureHandler``): a broker marks a directory offline at the first write that fails. It writes a
-checkpoint into each directory every five seconds at the latest (``replica.high.watermark.checkpoint.interval.ms``). If
-another directory is left, the broker continues without the replicas of the lost directory; otherwise it halts. A
-directory stays offline until the broker restarts, so the heal makes it usable and restarts the broker.
+Rules (Kafka's ``LogDirFailureHandler``): a broker marks a log directory offline at the first write that fails. A broker
+writes a checkpoint into each log directory every five seconds at the latest
+(``replica.high.watermark.checkpoint.interval.ms``). A broker with another log directory continues without the replicas
+of the lost directory; a broker without another one halts. A log directory stays offline until the broker restarts, so
+the heal makes the directory usable and restarts the broker.
 
-``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The directory must
-have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
+``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The filled directory
+must have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
 
-``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in it gets another owner and
-loses its write bits. Brokers are launched without the capability to write everywhere (``CAP_DAC_OVERRIDE``), so that
-root is affected too. Files that the broker has open stay writable; the next file that it creates, a checkpoint at the
-latest, fails.
+``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in the unwritable directory
+gets another owner and loses its write bits. Brokers are launched without the capability to write everywhere
+(``CAP_DAC_OVERRIDE``), so that root is affected too. Files that the broker has open stay writable; the next file that
+it creates, a checkpoint at the latest, fails.
 """
 
 from abc import abstractmethod
@@ -42,17 +43,15 @@ from aftershock.faults.targets.values import BrokerId, LogDir
 
 @dataclass(eq=False)
 class LogDirInjection(Injection):
-    """Loss of one log directory of one broker."""
-
     victim: BrokerId
     path: str
 
     @abstractmethod
     def state_witness(self, log_dir: LogDir) -> Witness:
-        """Witness of the directory's state in the file system."""
+        """Return a witness of the log directory's state in the file system."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second the directory's state, and at the end whether the broker marked it offline or halted."""
+        """Report the log directory's state each second, and at the end whether its broker set it offline or halted."""
         clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
@@ -65,7 +64,6 @@ class LogDirInjection(Injection):
         report(Witness(what, 1, float(offline), "log directories", n=1, ok=offline))
 
     async def read_back(self) -> Witness:
-        """Read the directory's state from the file system."""
         dirs = {log_dir.path: log_dir for log_dir in await self.context.world.log_dirs(self.victim)}
         return self.state_witness(dirs[self.path])
 
@@ -110,15 +108,13 @@ class LogDirFault(NodeFault):
         return self.dir_injection(context, Targets(brokers=(victim,), roles=roles), victim, log_dir.path, undo=undo)
 
     def require_usable(self, log_dir: LogDir) -> None:
-        """Raise FaultError if this kind can't be used on the directory; by default it can."""
+        """Raise FaultError if this fault kind can't be used on the log directory; by default, it can."""
 
 
 FULL_BYTES = 65_536  # free bytes that still count as full: the broker may have deleted a small file
 
 
 class DiskFullInjection(LogDirInjection):
-    """Filling of one log directory."""
-
     async def inject(self) -> None:
         await run_to_completion(self.context.world.fill(self.victim, self.path))
 
@@ -149,8 +145,6 @@ class DiskFull(LogDirFault):
 
 
 class LogDirOfflineInjection(LogDirInjection):
-    """Sealing of one log directory."""
-
     async def inject(self) -> None:
         await run_to_completion(self.context.world.seal(self.victim, self.path))
 

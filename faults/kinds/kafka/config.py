@@ -1,12 +1,12 @@
-"""``config``: change dynamic settings of a broker or a topic, or the quotas of a client, for a while.
+"""``config``: change dynamic settings of a broker or a topic, or the quotas of a client, for the duration of the fault.
 
-Every setting that Kafka accepts at run time may be changed. Kafka resizes thread pools in steps (``DynamicThreadPool``,
-``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a change whose undo would
-take more than one step is refused. Brokers accept unknown names without effect (measured); they are refused too. A
-quota applies to an average over ten seconds: a quota close to the load takes effect late, and throttled clients recover
-some seconds after the heal.
+The fault can change every setting that Kafka accepts at run time. Kafka resizes thread pools in steps
+(``DynamicThreadPool``, ``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a
+change whose undo would take more than one step is refused. Unknown setting names are refused too, because brokers
+accept them without effect (measured). A quota applies to an average over ten seconds: a quota close to the load takes
+effect late, and throttled clients recover some seconds after the heal.
 
-``reassign`` uses ``Change`` for its throttle settings.
+The fault ``reassign`` uses ``Change`` for its throttle settings.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ CHANGED_DEADLINE_MS = 10_000  # a change is read back within 0.1 s, measured
 
 @dataclass(frozen=True)
 class Change:
-    """Settings of a resource to put in force, and their dynamic values before (None: not set)."""
+    """Settings to put in force on a resource, and the resource's dynamic values before (None: not set)."""
 
     of: Resource
     name: str
@@ -51,18 +51,16 @@ class Change:
     before: Values
 
     def undo(self) -> Undo:
-        """Return the undo that restores the earlier values."""
         return Undo("restore_settings", {"of": self.of, "name": self.name, "settings": dict(self.before)})
 
 
 async def plan_change(of: Resource, name: str, values: Mapping[str, str], world: World) -> Change:
-    """Create a change, with the dynamic values read from the cluster."""
     current = await world.config(of, name)
     return Change(of, name, values, {key: current.get(key, NO_SETTING).dynamic for key in values})
 
 
 async def apply_changes(changes: Sequence[Change], context: InjectionContext) -> None:
-    """Request all changes, and wait until they are in force."""
+    """Request all changes of settings, and wait until the settings are in force."""
 
     async def missing() -> str | None:
         different = await _not_in_force(changes, context.world)
@@ -74,7 +72,7 @@ async def apply_changes(changes: Sequence[Change], context: InjectionContext) ->
 
 
 async def settings_witness(changes: Sequence[Change], context: InjectionContext) -> Witness:
-    """Witness of the settings in force, as each resource itself reports them."""
+    """Return a witness of the settings in force, as each broker, topic or client quota itself reports them."""
     count = sum(len(change.values) for change in changes)
     different = await retry_refused(lambda: _not_in_force(changes, context.world), context.clock, READ_DEADLINE_MS)
     what = "settings in force, read back" + (f"; {different[0]} has another value" if different else "")
@@ -103,7 +101,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 def resize_refusal(name: str, current: str | None, value: str) -> str | None:
-    """Return why Kafka refuses to resize a thread pool in one step, or to undo it; None if it accepts both."""
+    """Return why Kafka refuses to resize a thread pool in one step or to undo that; None if Kafka accepts both."""
     if name not in POOLS or current is None or not (current.isdecimal() and value.isdecimal()):
         return None
     if int(current) <= 2 * int(value) <= 4 * int(current):
@@ -114,8 +112,6 @@ def resize_refusal(name: str, current: str | None, value: str) -> str | None:
 
 @dataclass(eq=False)
 class ConfigInjection(Injection):
-    """Change of settings of one resource."""
-
     change: Change
 
     async def inject(self) -> None:
@@ -156,7 +152,7 @@ class Config(Fault):
         return self
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return the type of the resource."""
+        """Return the type of the resource whose settings change: its traffic is exposed to the fault."""
         return "brokers" if self.broker else "topics" if self.topic else "clients"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:

@@ -1,8 +1,9 @@
 """``elect``: elect the leaders of a topic, by Kafka's leader election (KIP-460).
 
-``preferred``: the first replica of every partition becomes the leader, where another replica leads. ``unclean``: in a
-partition without a leader, any live replica becomes the leader, even if it was not in sync. Records that only the lost
-replicas had are gone, including acknowledged records, and offsets are used again. An existing leader is never replaced.
+``preferred``: the first replica of every partition becomes its leader. ``unclean``: in a partition without a leader,
+any live replica becomes the leader, even if it was not in sync. An unclean election loses records that only dead
+replicas had, including acknowledged records, and uses their offsets again. An unclean election never replaces an
+existing leader.
 
 An election can't be undone (the leaders stay), so there is no ``for``.
 """
@@ -78,19 +79,18 @@ class Elect(Fault):
 
 @dataclass(eq=False)
 class PreferredInjection(Injection):
-    """Preferred election of all ``partitions``. ``due``: the partitions that a non-preferred replica leads."""
+    """Preferred election of ``partitions``; ``due``: the partitions that a non-preferred replica leads before."""
 
     topic: str
     due: Mapping[int, PartitionState]
     partitions: frozenset[TopicPartition]
 
     async def inject(self) -> None:
-        """Request elections until the preferred replicas lead."""
         world, clock = self.context.world, self.context.clock
         await wait_until(lambda: elect_preferred_leaders(self.partitions, world), clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that preferred replicas replaced all other leaders, at least one, at a higher epoch."""
+        """Report that preferred replicas replaced at least one other leader, and every other one, at a higher epoch."""
         states = await partition_states(self.topic, self.context)
         moved = [
             state
@@ -106,14 +106,10 @@ class PreferredInjection(Injection):
 
 @dataclass(eq=False)
 class UncleanInjection(Injection):
-    """Unclean election of the partitions without a leader. ``due``: these partitions."""
-
     topic: str
     due: Mapping[int, PartitionState]
 
     async def inject(self) -> None:
-        """Request unclean elections until every partition has a leader."""
-
         async def leaderless() -> str | None:
             states = await self.context.world.partitions([self.topic])
             pending = [(self.topic, s.partition) for s in states if s.partition in self.due and s.leader is None]
@@ -125,7 +121,7 @@ class UncleanInjection(Injection):
         await wait_until(leaderless, self.context.clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the partitions with a leader, at a higher epoch, that was not in sync before."""
+        """Report the partitions that now have a leader, at a higher epoch, that was not in sync before the fault."""
         states = await partition_states(self.topic, self.context)
         led = [
             state

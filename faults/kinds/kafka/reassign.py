@@ -9,14 +9,16 @@
 ``replication: N``              more or fewer replicas, spread over the racks
 ==============================  ===================================================================================
 
-If leaders have to move, they are elected immediately. The first replica, the preferred leader, stays first unless the
-change requires another order. Without ``for`` the move is the action and stays. With ``for`` the heal restores the
-earlier assignment and leaders. The undo of a move in progress cancels the move and restores the assignment.
+New preferred leaders are elected right after a move of replicas. The first replica of a partition, its preferred
+leader, stays first unless the reassignment requires another order. Without ``for`` the moved replicas stay; with
+``for`` the heal restores the earlier assignment of replicas and leaders. The undo of a reassignment in progress cancels
+it and restores the earlier assignment.
 
-``throttle`` slows the data down by Kafka's replication throttle (KIP-73), so that a move lasts; ``cancel_after``
-cancels it in progress (KIP-455). The throttle consists of four settings: two rates (leaders and followers) of each
-broker that sends or receives, and two lists of throttled replicas of each topic. In-sync replicas are never throttled.
-The throttle is in force before the move is requested and removed after it, even if the move stays.
+``throttle`` makes the reassignment last longer by Kafka's replication throttle (KIP-73); ``cancel_after`` cancels a
+reassignment in progress (KIP-455). A replication throttle consists of four settings: two rates (leaders and followers)
+of each broker that sends or receives, and two lists of throttled replicas of each topic. Kafka never throttles in-sync
+replicas. The throttle is in force before the reassignment is requested and is removed after it, even if the replicas
+stay moved.
 """
 
 from collections import Counter
@@ -54,12 +56,11 @@ Assignment = dict[TopicPartition, Replicas]
 
 
 def partition_of(state: PartitionState) -> TopicPartition:
-    """Return the partition's topic and number."""
     return state.topic, state.partition
 
 
 def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
-    """Rotate each replica list to the left."""
+    """Rotate the replica list of each partition to the left: the second replica becomes the preferred leader."""
     assignment: Assignment = {}
     for state in states:
         shift = turns % len(state.replicas)
@@ -68,21 +69,18 @@ def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
 
 
 def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Put ``target`` in the place of ``source``, unless ``target`` holds the partition already."""
+    """Replace the replica on broker ``source`` by one on ``target``, unless ``target`` holds the partition already."""
     return swap_brokers((state for state in states if target not in state.replicas), source, target)
 
 
 def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Exchange two brokers, also in partitions that only one of the two brokers holds."""
+    """Exchange two brokers in all replica lists, also of partitions that only one of the two brokers holds."""
     partner = {source: target, target: source}
     return {partition_of(s): tuple(partner.get(replica, replica) for replica in s.replicas) for s in states}
 
 
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move all replicas of ``source`` to ``target``.
-
-    Raises FaultError if ``target`` already holds one of the partitions.
-    """
+    """Move all replicas from ``source`` to ``target``; raise FaultError if ``target`` already holds one of them."""
     held = [state for state in states if source in state.replicas]
     both = [state for state in held if target in state.replicas]
     if both:
@@ -94,9 +92,9 @@ def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: B
 
 
 def change_replication(states: Iterable[PartitionState], factor: int, racks: Mapping[BrokerId, str]) -> Assignment:
-    """Change the number of replicas, spread over the racks first, then evenly over their brokers.
+    """Change the number of replicas of each partition, spread over racks first, then over the brokers of a rack.
 
-    ``racks``: rack of each broker that may hold replicas.
+    ``racks``: the rack of each broker that may hold replicas.
     """
     held: Counter[BrokerId] = Counter()
     assignment: Assignment = {}
@@ -123,14 +121,14 @@ MOVED_DEADLINE_MS = 60_000
 
 @dataclass(eq=False)
 class ReassignInjection(Injection):
-    """Reassignment. ``before``: the partitions that change; ``elects``: the new preferred replicas are elected."""
+    """``before``: the partitions to reassign; ``elects``: True if the new preferred replicas are to be elected."""
 
     before: Mapping[TopicPartition, PartitionState]
     assignment: Assignment
     elects: bool = False
 
     async def inject(self) -> None:
-        """Request the move and wait until it is done; then elect the preferred leaders if ``elects``."""
+        """Request the reassignment and wait until it is done; then elect the preferred leaders if ``elects``."""
         world, clock = self.context.world, self.context.clock
         await run_to_completion(world.reassign(self.assignment))
         await wait_until(lambda: pending_reassignment(self.assignment, world), clock, MOVED_DEADLINE_MS)
@@ -140,9 +138,9 @@ class ReassignInjection(Injection):
             )
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the moved leaders or the changed replicas, and at the end that the assignment is still in force.
+        """Report the moved leaders or the changed replicas, and at the end that the new assignment is still in force.
 
-        Another fault may move leaders again later, so only the assignment is read a second time.
+        Another fault may move leaders again later, so at the end only the replica lists are read.
         """
         moving_leaders = [key for key, state in self.before.items() if state.leader != self.assignment[key][0]]
         if self.elects and moving_leaders:
@@ -164,7 +162,7 @@ class ReassignInjection(Injection):
             report(await self.replicas_witness())
 
     async def replicas_witness(self) -> Witness:
-        """Witness of the partitions with the new replicas."""
+        """Return a witness of the partitions that have the new replicas."""
         now = await self.read_partitions()
         moved = [key for key, replicas in self.assignment.items() if key in now and now[key].replicas == replicas]
         what = f"partitions of {', '.join(self.targets.topics)} whose replicas, read back, are the requested replicas"
@@ -172,7 +170,6 @@ class ReassignInjection(Injection):
         return Witness(what, count, len(moved), "partitions", len(now), ok=len(moved) == count)
 
     async def read_partitions(self) -> dict[TopicPartition, PartitionState]:
-        """Return the current state of the partitions of the fault's topics."""
         world, topics = self.context.world, self.targets.topics
         states = await retry_refused(lambda: world.partitions(topics), self.context.clock, READ_DEADLINE_MS)
         return {partition_of(state): state for state in states}
@@ -181,7 +178,7 @@ class ReassignInjection(Injection):
 async def throttle_changes(
     before: Sequence[PartitionState], assignment: Assignment, bytes_per_s: int, world: World
 ) -> list[Change]:
-    """Return the setting changes that throttle these moves."""
+    """Return the changes of settings that throttle these moves of replicas."""
     brokers = {b for state in before for b in state.replicas} | {
         b for replicas in assignment.values() for b in replicas
     }
@@ -201,22 +198,21 @@ async def throttle_changes(
 
 @dataclass(eq=False)
 class ThrottledInjection(ReassignInjection):
-    """Throttled reassignment, witnessed while it is in progress; the throttle is read back each second."""
+    """Throttled reassignment, witnessed while it is in progress; the throttle settings are read back each second."""
 
     changes: Sequence[Change] = ()
 
     @property
     def undo_after(self) -> Undo:
-        """Remove the throttle; the move stays."""
+        """Remove only the throttle; the moved replicas stay."""
         return all_of(change.undo() for change in self.changes)
 
     async def inject(self) -> None:
-        """Set the throttle, then request the move."""
         await apply_changes(self.changes, self.context)
         await run_to_completion(self.context.world.reassign(self.assignment))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the move in progress, then each second the throttle, until ``until_us`` or the move's end."""
+        """Report the reassignment in progress, then its throttle each second, until ``until_us`` or its end."""
         clock, count = self.context.clock, len(self.assignment)
         moving = await self.moving()
         what = "partitions whose move is in progress, slowed down by the throttle"
@@ -236,26 +232,24 @@ class ThrottledInjection(ReassignInjection):
         report(Witness(what, count, moved_or_moving, "partitions", len(now), moved_or_moving == count))
 
     async def moving(self) -> list[TopicPartition]:
-        """Return the partitions of this fault whose move is in progress."""
+        """Return the partitions whose reassignment by this fault is in progress."""
         moving = await retry_refused(self.context.world.reassigning, self.context.clock, READ_DEADLINE_MS)
         return sorted(moving & self.assignment.keys())
 
 
 @dataclass(eq=False)
 class CancelledInjection(ThrottledInjection):
-    """Reassignment cancelled in progress. ``cancelled``: number of partitions that were moving at the cancellation."""
+    """Reassignment cancelled in progress; ``cancelled``: number of partitions that were moving at the cancellation."""
 
     cancel_after_ms: int = 0
     cancelled: int = 0
 
     @property
     def undo_after(self) -> Undo:
-        """Restore the assignment too: a cancelled move restores the replicas, but not their order."""
+        """Restore the assignment too, because the cancelling of a move restores the replicas but not their order."""
         return self.undo
 
     async def inject(self) -> None:
-        """Throttle and request the move, and cancel it after ``cancel_after``."""
-
         async def still_moving() -> str | None:
             moving = await self.moving()
             return f"{len(moving)} cancelled moves are still in progress" if moving else None
@@ -268,7 +262,6 @@ class CancelledInjection(ThrottledInjection):
         await wait_until(still_moving, self.context.clock, MOVED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that a move was in progress, and was cancelled."""
         count = len(self.assignment)
         what = "partitions whose move was in progress when it was cancelled"
         report(Witness(what, count, self.cancelled, "partitions", count, self.cancelled > 0))
@@ -289,8 +282,6 @@ WAYS = ("rotate", "swap", "move", "replace", "replication")
 
 
 class Move(BaseModel):
-    """Source and target broker of a move."""
-
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     from_: RoleText = Field(alias="from")

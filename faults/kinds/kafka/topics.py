@@ -1,17 +1,17 @@
 """``add_partitions``, ``delete_records`` and ``recreate_topic``: permanent changes of a topic.
 
-``add_partitions``: Kafka can't remove partitions. Clients learn of the new partitions with their next metadata, after
-five minutes by default; from then on keys map to other partitions.
+``add_partitions`` can't be undone, because Kafka can't remove partitions. Clients learn of new partitions with their
+next metadata refresh, after five minutes by default; afterwards record keys map to other partitions.
 
-``delete_records`` raises the log start of a topic's partitions (KIP-107), like retention, but at a chosen time.
-Consumers that have read less are out of range and reset according to ``auto.offset.reset``. ``share: 0.5`` deletes the
-older half of each partition, ``before: N`` all records below offset N. Neither parameter can delete all records up to
-the high watermark. The plan itself deletes the records, so they don't count as lost.
+``delete_records`` raises the log start of a topic's partitions (KIP-107), as retention does. Consumers whose position
+is below the new log start are out of range and reset according to ``auto.offset.reset``. ``share: 0.5`` deletes the
+older half of each partition, ``before: N`` all records below offset N. Neither ``share`` nor ``before`` can delete all
+records up to the high watermark. The checks don't count records that ``delete_records`` deleted as lost.
 
-``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: its records are
-gone, and its id is another. Clients that use topic ids (KIP-516) must learn the new id; clients that use names see
-offsets start again. For a moment the topic does not exist. If the runner dies at that moment, the undo creates the
-topic.
+``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: the records are
+gone, and the topic id changes. Clients that use topic ids (KIP-516) must learn the new id; clients that use topic names
+see offsets start at 0 again. Between deletion and creation the topic does not exist; if the runner dies then, the undo
+creates the topic.
 """
 
 import math
@@ -43,15 +43,13 @@ ADDED_DEADLINE_MS = 30_000
 
 @dataclass(eq=False)
 class AddPartitionsInjection(Injection):
-    """Increase of a topic's partitions. ``before``, ``to``: their number before and after."""
+    """``before``, ``to``: the topic's number of partitions before and after the fault."""
 
     topic: str
     before: int
     to: int
 
     async def inject(self) -> None:
-        """Add the partitions, and wait until all have leaders."""
-
         async def missing() -> str | None:
             led = await self._count_led()
             return None if led >= self.to else f"{led} of {self.to} partitions have a leader"
@@ -60,7 +58,7 @@ class AddPartitionsInjection(Injection):
         await wait_until(missing, self.context.clock, ADDED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the number of partitions with a leader."""
+        """Report the number of the topic's partitions that have a leader."""
         led = await retry_refused(self._count_led, self.context.clock, READ_DEADLINE_MS)
         what = f"partitions of {self.topic} that have a leader; there were {self.before} before the fault"
         report(Witness(what, self.to, led, "partitions", led, led >= self.to))
@@ -106,13 +104,13 @@ ERASES = ("lost",)
 
 @dataclass(eq=False)
 class DeleteRecordsInjection(Injection):
-    """Deletion of the oldest records of some partitions. ``before``: new log start by partition."""
+    """``before``: offset by partition, below which all records are deleted."""
 
     topic: str
     before: Mapping[TopicPartition, int]
 
     async def inject(self) -> None:
-        """Delete the records, and wait until every leader has the new log start."""
+        """Delete the records, and wait until the leader of every partition has the new log start."""
 
         async def missing() -> str | None:
             pending = await self._pending()
@@ -122,7 +120,7 @@ class DeleteRecordsInjection(Injection):
         await wait_until(missing, self.context.clock, DELETED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the partitions that start at the new log start or later."""
+        """Report the partitions whose log starts at the requested offset or later."""
         pending = await retry_refused(self._pending, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.before)
         what = f"partitions of {self.topic} whose leader reports a log start at or above the requested offset"
@@ -183,14 +181,13 @@ RECREATE_ERASES = ("lost", "duplicate", "order")
 
 @dataclass(eq=False)
 class RecreateTopicInjection(Injection):
-    """Deletion and creation of a topic. ``topic_id``: its id before; ``partitions``: their number."""
+    """``topic_id``: the topic's id before the fault; ``partitions``: the topic's number of partitions."""
 
     topic: str
     topic_id: str
     partitions: int
 
     async def inject(self) -> None:
-        """Delete the topic, create it, and wait until all partitions have leaders."""
         world, clock = self.context.world, self.context.clock
 
         async def not_deleted() -> str | None:
@@ -210,7 +207,7 @@ class RecreateTopicInjection(Injection):
         await wait_until(not_led, clock, RECREATED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that the topic has another id."""
+        """Report that the topic has another topic id than before the fault."""
         now = (await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)).get(self.topic)
         ok = now is not None and now != self.topic_id
         what = f"topics named {self.topic} with another id than {self.topic_id}: {now}"

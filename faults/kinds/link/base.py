@@ -1,11 +1,12 @@
 """Base classes of the link faults.
 
-``LinkFault``: a fault with a ``link``. ``LinkInjection``: an injection that measures its links at the beginning and
-right before the end of the fault, and reads the state of Toxiproxy back each second in between. ``ToxicInjection``: one
-Toxiproxy toxic on each stream of each link.
+``LinkFault`` is a fault with a ``link``. ``LinkInjection`` probes its links at the beginning and right before the end
+of the fault, and reads the state of Toxiproxy back each second in between. ``ToxicInjection`` adds one Toxiproxy toxic
+to each stream of each link.
 
 Only a link that answered a probe before the fault is probed during the fault; the silence of any other link proves
-nothing. If no link can be probed, the only witness is the state of Toxiproxy, and the witness's text says that.
+nothing. If no link can be probed, the state of Toxiproxy is the only witness of the fault, and the witness's text says
+so.
 """
 
 from abc import abstractmethod
@@ -37,28 +38,26 @@ class LinkFault(Fault):
         return role_at_end(self.link)
 
     async def target_roles(self, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-        """Return ``link_roles``, and ``"broker"`` if the link leads to one broker."""
+        """Return the roles for the journal: ``link_roles``, and ``"broker"`` if the link leads to a single broker."""
         broker = {"broker": streams[0].link.broker} if self.roles() else {}
         return await link_roles(self.link, streams, world) | broker
 
 
 class LinkInjection(Injection):
-    """An injection on links. ``reachable``: the links that answered before the fault; the heal waits for them."""
+    """Injection on links; ``reachable``: the links that answered before the fault, for which the heal waits."""
 
     reachable: Sequence[Link] = ()
 
     @property
     @abstractmethod
-    def measuring_us(self) -> int:
-        """Upper bound of the duration of ``measure``."""
+    def measuring_us(self) -> int: ...
 
     @abstractmethod
     async def measure(self) -> Witness:
         """Probe the links."""
 
     @abstractmethod
-    async def read_back(self) -> Witness:
-        """Compare the state of Toxiproxy with the requested state."""
+    async def read_back(self) -> Witness: ...
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         clock = self.context.clock
@@ -81,7 +80,7 @@ class LinkInjection(Injection):
 
 @dataclass(eq=False)
 class ToxicInjection(LinkInjection):
-    """One toxic for each stream of each link. ``streams``: the affected streams of each link."""
+    """One toxic for each stream of each link; ``streams``: the affected streams (upstream, downstream) of each link."""
 
     toxics: dict[LinkStream, Toxic]
 
@@ -97,7 +96,6 @@ class ToxicInjection(LinkInjection):
             await run_to_completion(self.context.world.add_toxic(stream.link.proxy, toxic))
 
     async def read_back(self) -> Witness:
-        """Count the toxics that Toxiproxy lists with the requested attributes."""
         listed = await self.context.world.toxics()
         missing = [
             stream.link.proxy
@@ -124,13 +122,13 @@ class ToxicInjection(LinkInjection):
 
 
 def role_at_end(link: str) -> dict[FieldPath, str]:
-    """Return the broker's role at the end of the link by field path, if the link names one."""
+    """Return the broker role at the end of a link selector by field path, if the selector names a role."""
     selector = parse(link)
     return {("link",): selector.role} if isinstance(selector, ToBroker) and selector.role else {}
 
 
 async def link_roles(asked: str, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-    """Return ``{"asked", "streams"}``, and ``"crossing"`` if followers fetch over these links."""
+    """Return ``{"asked", "streams"}``, and ``"crossing"`` if followers fetch over these links, for the journal."""
     roles: dict[str, Any] = {"asked": asked, "streams": sorted({stream.stream for stream in streams})}
     if crossing := await replicated_over({stream.link for stream in streams}, world):
         roles["crossing"] = crossing

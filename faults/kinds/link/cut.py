@@ -6,18 +6,19 @@ connections, so clients must reconnect (0.6 s, measured). A one-way cut A -> B a
 and the downstream of B's links into A.
 
 ``between`` cuts groups of nodes off from each other; ``shape`` cuts a drawn minority of the racks off from all other
-racks, or every rack off from all but its neighbours on a drawn ring. Such a cut is a set of (from, to) pairs of nodes
-that can't reach each other; Jepsen calls it a grudge. Rules:
+racks, or every rack off from all but its neighbours on a drawn ring. A grudge (Jepsen's term) is the set of (from, to)
+pairs of nodes that a cut separates. Rules:
 
-* A grudge affects only nodes, and a node in no group keeps all its links. Clients keep all their links, while ``rack``
-  cuts a rack off with its clients.
+* A grudge affects only nodes, and a node in no group keeps all its links. Clients keep all their links under
+  ``between`` and ``shape``, whereas ``rack`` cuts a rack off together with its clients.
 * Data from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of t's
-  rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so the fault
-  cuts either all of these nodes off from a node, or none. Nodes of one rack have no link between them and can't be
-  separated.
-* A ring is Jepsen's "majorities ring": every rack hears a majority of the racks, and is in the middle of that majority;
-  no two racks hear the same majority. If a majority is even (two of three racks) the middle is off by one, so each pair
-  is cut one way; as Kafka sends requests and responses over one connection, no pair can work together then.
+  rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so a cut
+  separates either all nodes of a rack from another node, or none. Nodes of one rack have no link between them and can't
+  be separated.
+* A ring is Jepsen's "majorities ring": every rack receives data from a majority of the racks, of which it is the
+  middle, and no two racks from the same majority. If a majority has an even number of racks (two of three), each pair
+  of racks is cut in one direction; as Kafka sends requests and responses over one connection, no two racks can work
+  together then.
 """
 
 import random
@@ -56,13 +57,13 @@ T = TypeVar("T")
 
 
 def permutation(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
-    """Return the permutation of the items, except ``unlike``, that a number in [0, 1) selects."""
+    """Return the permutation of the items, except the permutation ``unlike``, that a number in [0, 1) selects."""
     orders = [order for order in permutations(items) if order != unlike]
     return orders[int(drawn * len(orders))]
 
 
 def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
-    """Separate all groups; ``in`` and ``out`` cut only what is sent to, or by, the first group."""
+    """Separate all groups of nodes; ``in`` and ``out`` cut only data sent to, or by, the first group."""
     group_of = {node: number for number, group in enumerate(groups) for node in group}
     both = {(s, t) for s in group_of for t in group_of if group_of[s] != group_of[t]}
     outgoing = {(s, t) for s, t in both if group_of[s] == 0}
@@ -71,7 +72,7 @@ def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
 
 
 def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
-    """Let each rack hear only the majority of the ring of which it is the middle."""
+    """Let each rack receive data only from the majority of racks on the ring of which it is the middle."""
     majority = len(order) // 2 + 1
     heard = {
         order[(first + majority // 2) % len(order)]: {order[(first + i) % len(order)] for i in range(majority)}
@@ -81,13 +82,13 @@ def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
 
 
 def minority(order: Sequence[str], homes: Homes) -> list[list[int]]:
-    """Return the nodes of the first racks, fewer than half of all racks, and all other nodes."""
+    """Return the nodes of the first racks, fewer than half of all racks, and the nodes of all other racks."""
     first = order[: (len(order) - 1) // 2]
     return [[n for n in homes if homes[n] in first], [n for n in homes if homes[n] not in first]]
 
 
 def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[LinkStream, ...]:
-    """Return the streams to cut, sorted by proxy and stream; raise FaultError if the links don't allow for it."""
+    """Return the streams to cut, sorted by proxy and stream; raise FaultError if the links can't make such a cut."""
     senders = {"replication": frozenset(brokers), "controller": frozenset(homes)}
     if impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t]):
         first, second = impossible[0]
@@ -120,7 +121,7 @@ def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Ite
 
 
 def all_links(homes: Homes, brokers: Iterable[int]) -> Iterator[Link]:
-    """Yield the links between the nodes of a planned cluster; every combined node counts as a voter."""
+    """Yield the links between the nodes of a planned cluster; each combined node counts as a controller too."""
     voters = {*homes} - {*brokers} or {*homes}
     ends: list[tuple[Channel, int]] = [("replication", broker) for broker in sorted(brokers)]
     ends += [("controller", voter) for voter in sorted(voters)]
@@ -142,7 +143,7 @@ Groups = Annotated[tuple[tuple[Member, ...], ...], WithJsonSchema(_SCHEMA)]
 
 
 def nodes_in(groups: Groups, homes: Mapping[Any, str]) -> list[list[int]]:
-    """Return the groups as node ids; raise FaultError for a member that the cluster doesn't have."""
+    """Return the groups as node ids; raise FaultError for a group member that the cluster doesn't have."""
     members = {*map(str, homes), *homes.values()}
     if unknown := [member for group in groups for member in group if member not in members]:
         raise FaultError(f"the cluster has no node or rack `{unknown[0]}`; {did_you_mean(unknown[0], members)}")
@@ -150,7 +151,7 @@ def nodes_in(groups: Groups, homes: Mapping[Any, str]) -> list[list[int]]:
 
 
 def groups_problem(groups: Sequence[Sequence[str]]) -> str | None:
-    """Return why these groups are invalid in any cluster; None if they are valid."""
+    """Return why these groups of nodes are invalid in any cluster; None if the groups are valid."""
     members = [member for group in groups for member in group]
     if len(groups) < GROUPS_MIN or not all(groups):
         return "`between` needs two groups or more, and a member in each: like [[1, 2], [3]]"
@@ -161,7 +162,7 @@ def groups_problem(groups: Sequence[Sequence[str]]) -> str | None:
 
 
 class CutInjection(ToxicInjection):
-    """One ``timeout`` toxic for each stream of each link. ``reachable``: the links that answered before the fault."""
+    """One ``timeout`` toxic for each stream of each link; ``reachable``: the links that answered before the fault."""
 
     measuring_us = SILENCE_US
 
@@ -214,7 +215,7 @@ class Cut(Fault):
         return role_at_end(self.link) if self.link else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``order``, which selects a permutation of the racks for a shape; and ``any`` roles."""
+        """Draw ``order``, which selects a permutation of the racks for a ``shape``, and the fault's ``any`` roles."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:

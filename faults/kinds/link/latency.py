@@ -4,13 +4,14 @@
 rack were far away. A delay does not limit throughput, and the delays of several faults on one link add up.
 
 Schedule. Toxiproxy's own ``jitter`` is not reproducible, so the compiler draws one delay for every ``every`` of the
-fault (a turn), and the toxics are updated at each turn. ``jitter``: uniform around the delay. ``ramp_to``: equal steps
-to a last delay. ``spikes``: drawn turns of a larger delay. An updated toxic sends one chunk of data early.
+fault (a turn), and the toxics are updated at each turn. ``jitter`` draws each delay uniformly around ``delay``;
+``ramp_to`` rises in equal steps to a last delay; ``spikes`` draws turns with a larger delay. A toxic that is updated
+sends one chunk of data early.
 
 Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by 0.8
-x the delay, for each affected stream. A schedule counts with the smallest delay in force during the measurement.
-Delays of other faults are subtracted. A probe without an answer counts by the time it waited; if that is less than the
-delay, the link has another fault and is left out.
+x the delay, for each affected stream. In a schedule of delays, the smallest delay in force during the measurement is
+expected. Delays that other faults add are subtracted from the measured round trip. A probe without an answer counts
+with the time that it waited; if that is less than the delay, the link has another fault and is not judged.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ MOMENT_MS = 500  # on both streams it adds up to the second that the impact `mom
 
 
 class Spikes(BaseModel):
-    """Turns of a larger delay, drawn among all turns but the first and the last."""
+    """Turns (intervals of the schedule) with a larger delay, drawn among all turns except the first and the last."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -77,11 +78,11 @@ class DelayFault(Fault):
 
     @property
     def turns(self) -> int:
-        """Number of delays in a schedule."""
+        """Number of turns: intervals of the schedule with one delay each."""
         return math.ceil((self.for_ or 0) / self.every)
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``delay_ms`` for every turn and ``spikes`` (their turns) if the delay changes; and ``any`` roles."""
+        """Draw ``delay_ms`` for every turn, the turns that are ``spikes`` if delays change, and ``any`` roles."""
         draws = super().draw(source)
         if not (self.jitter or self.ramp_to or self.spikes):
             return draws
@@ -114,10 +115,9 @@ class DelayFault(Fault):
 
     @abstractmethod
     async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:
-        """Return the streams to delay, and the roles for the journal."""
+        """Return the streams to delay, and the roles of the targets for the journal."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the links, and measure the round trips without the delay."""
         streams, roles = await self.select(context.world, draws)
         delays_ms: Sequence[int] = draws.get("delay_ms") or [self.delay]
         first = {"latency": delays_ms[0], "jitter": 0}
@@ -164,11 +164,11 @@ class SlowRack(DelayFault):
 
 @dataclass(eq=False)
 class DelayInjection(ToxicInjection):
-    """One latency toxic for each stream of each link, updated by the schedule.
+    """One latency toxic for each stream of each link, updated at each turn (interval of the schedule of delays).
 
-    ``delays_ms``: the delay of each turn; ``spikes``: the turns that are spikes. ``before_ms``: fastest round trip over
-    each link before the fault. ``history_ms``: the delays in force until now, the current delay last; ``updating``: the
-    toxics are being updated.
+    ``delays_ms``: the delay in each turn; ``spikes``: the turns with a larger delay. ``before_ms``: fastest round trip
+    over each link before the fault. ``history_ms``: all delays that were in force, the current delay last;
+    ``updating``: True while toxics are updated.
     """
 
     delays_ms: Sequence[int]
@@ -188,7 +188,10 @@ class DelayInjection(ToxicInjection):
         return PROBES * (steady_ms * max(map(len, self.streams.values())) + PROBE_SLACK_MS) * 1000
 
     async def measure_before(self) -> None:
-        """Measure round trips without the delay. A busy host only adds time, so wait shortly for a quiet moment."""
+        """Measure round trips over the links without the delay.
+
+        A busy host makes round trips longer, so wait shortly for a quiet moment.
+        """
         foreign_ms = await self.foreign_latency_ms()
         links, clock = list(self.streams), self.context.clock
         for attempt in range(QUIET_TRIES):
@@ -208,7 +211,7 @@ class DelayInjection(ToxicInjection):
                 return
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Observe like every link injection, while the schedule goes on."""
+        """Observe the links at the beginning and the end of the fault, while the delays follow their schedule."""
         schedule = asyncio.create_task(self._follow_schedule(self.context.clock.now_us(), report))
         try:
             await super().hold(until_us, report)
@@ -217,7 +220,7 @@ class DelayInjection(ToxicInjection):
             await asyncio.gather(schedule, return_exceptions=True)
 
     async def measure(self, probes: int = PROBES) -> Witness:
-        """Probe every link that answered before; the witness describes the link with the smallest rise."""
+        """Probe every link that answered before the fault; the witness describes the link with the smallest delay."""
         first = len(self.history_ms) - 1
         foreign_ms = await self.foreign_latency_ms()
         results = await asyncio.gather(*(self._probe_link(link, probes) for link in self.before_ms))
@@ -243,9 +246,9 @@ class DelayInjection(ToxicInjection):
             return await super().read_back()
 
     async def _probe_link(self, link: Link, count: int) -> list[tuple[float, bool]]:
-        """Return the time in ms and whether an answer came, of up to ``count`` probes without a change of the delay.
+        """Return time in ms and answered, of up to ``count`` probes of a link during which the delay did not change.
 
-        If the delay changed during all ``TRIES`` probes, return these probes.
+        If the delay changed during all ``TRIES`` attempts, return the probes of the last attempt.
         """
         undisturbed: list[tuple[float, bool]] = []
         disturbed: list[tuple[float, bool]] = []
@@ -260,7 +263,7 @@ class DelayInjection(ToxicInjection):
         return undisturbed or disturbed
 
     async def _follow_schedule(self, began_us: int, report: Report) -> None:
-        """Update the toxics at each turn, and probe each spike."""
+        """Update the delay toxics at each turn (interval of the schedule), and probe the links in each spike."""
 
         async def probe_spike() -> None:
             report(await self.measure(probes=1))  # a turn has room for a single probe of each link

@@ -1,9 +1,9 @@
 """``misroute``: two client links are swapped, so a client that dials one broker reaches the other.
 
-Each proxy leads to the other's upstream, and redirecting it closes every connection through it. A client that relies on
-addresses sends requests to a broker that does not lead the partitions; a client that names the broker it expects
-(ApiVersions v5, KIP-1242) is rejected. The witness asks the broker behind each link for its settings. A broker returns
-settings only for its own id, so the answer, which comes over Kafka's protocol and the swapped link, proves the swap.
+The Toxiproxy proxies of the two links exchange their upstreams, which closes every connection through them. A client
+that relies on addresses sends requests to a broker that does not lead the partitions; a client that names the broker it
+expects (ApiVersions v5, KIP-1242) is rejected. The witness asks the broker behind each link for its settings. A broker
+returns settings only for its own id, so an answer over the swapped link proves the swap.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ PROBE_SLACK_MS = 300
 
 @dataclass(eq=False)
 class MisrouteInjection(LinkInjection):
-    """Proxies redirected to ``upstreams``. ``expected``: the broker that should answer behind each link."""
+    """Proxies redirected to ``upstreams``; ``expected``: the broker that should answer behind each redirected link."""
 
     measuring_us = PROBE_SLACK_MS * 1000
     expected: Mapping[Link, BrokerId]
@@ -50,7 +50,7 @@ class MisrouteInjection(LinkInjection):
             await run_to_completion(self.context.world.redirect(proxy, self.upstreams[proxy]))
 
     async def measure(self) -> Witness:
-        """Expect the other broker behind each link, if that broker runs."""
+        """Expect the other broker of the swapped pair behind each link, if that broker runs."""
         state = self.context.world.state
         running = [link for link, broker in self.expected.items() if await state(broker) == "running"]
         nodes = {link: await self._node_behind(link) for link in running}
@@ -62,7 +62,6 @@ class MisrouteInjection(LinkInjection):
         return Witness(what, len(answered), correct, "links", len(answered), ok=correct == len(answered))
 
     async def read_back(self) -> Witness:
-        """Count the proxies that Toxiproxy has with the swapped upstream."""
         current = await self.context.world.upstreams()
         wrong = [proxy for proxy, upstream in self.upstreams.items() if current.get(proxy) != upstream]
         what = "proxies with the swapped upstream, read back from Toxiproxy"
@@ -71,7 +70,7 @@ class MisrouteInjection(LinkInjection):
         return Witness(what, count, count - len(wrong), "proxies", count, not wrong)
 
     async def confirm_healed(self) -> None:
-        """Wait until the right broker answers behind each link with a running broker."""
+        """Wait until each link leads to its own broker again, if that broker runs."""
 
         async def swapped() -> str | None:
             for link in await links_to_running_brokers(self.expected, self.context):

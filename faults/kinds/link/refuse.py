@@ -1,12 +1,12 @@
-"""``refuse`` and ``flap``: connections over some links are closed at once and new ones refused, constantly or in turns.
+"""``refuse`` and ``flap``: connections over some links are closed, and new connections refused, once or repeatedly.
 
-The fault disables the link's proxy in Toxiproxy, so both sides notice at once, unlike with ``cut``. A connection is
-refused to the side that opens it: ``->`` disables the proxies that the source dials, and ``<->`` between racks disables
-the proxies that either rack dials.
+``refuse`` disables the link's proxy in Toxiproxy, so client and broker notice at once, unlike with ``cut``. A proxy
+refuses connections to the side that opens them: ``->`` disables the proxies that the source dials, and ``<->`` between
+racks disables the proxies that either rack dials.
 
-``flap`` disables and enables the proxies repeatedly. The phases last ``down`` and ``up``, or with ``jitter`` times
-around them that the compiler draws. Each round has one witness: the number of proxies that were closed, and the number
-that were open, when they should be.
+``flap`` disables and enables the proxies repeatedly. The closed phases last ``down`` and the open phases ``up``, or
+with ``jitter`` durations that the compiler draws around ``down`` and ``up``. Each pair of phases has one witness: the
+number of proxies that were closed, and the number that were open, when they should be.
 """
 
 import random
@@ -42,7 +42,7 @@ PHASE_MS_MIN = 200  # a phase must be long enough for a probe
 
 @dataclass(eq=False)
 class RefuseInjection(LinkInjection):
-    """Disabled proxies of some links. ``phases_ms``: durations of the phases, closed and open in turn, of ``flap``."""
+    """Disabled proxies of links; ``phases_ms``: durations of the closed and open phases, in turn, of ``flap``."""
 
     measuring_us = REFUSAL_MS * 1000
     reachable: Sequence[Link]
@@ -53,7 +53,7 @@ class RefuseInjection(LinkInjection):
             await run_to_completion(self.context.world.disable(proxy))
 
     async def measure(self) -> Witness:
-        """Expect an immediate refusal on every link that answered before; silence would mean another fault."""
+        """Expect a refusal on every link that answered before the fault; silence would mean another fault."""
         closed = (await probe_all(self.reachable, self.context)).count("closed")
         asked = len(self.reachable)
         what = "links on which a connection is refused or closed at once"
@@ -62,7 +62,6 @@ class RefuseInjection(LinkInjection):
         return Witness(what, asked, closed, "links", asked, ok=closed == asked)
 
     async def read_back(self) -> Witness:
-        """Count the proxies that Toxiproxy lists as disabled."""
         disabled, proxies = await self.context.world.disabled(), self.targets.links
         enabled = [proxy for proxy in proxies if proxy not in disabled]
         what = "proxies disabled, read back from Toxiproxy" + (f"; {enabled[0]} is enabled" if enabled else "")
@@ -107,17 +106,14 @@ class Refuse(ProxyFault):
 
 
 class FlapInjection(RefuseInjection):
-    """Proxies of some links, disabled and enabled in turns."""
-
     injected = False  # a rehearsal only observes
 
     async def inject(self) -> None:
-        """Disable every proxy for the first time."""
         await super().inject()
         self.injected = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Enable and disable the proxies as drawn, and check them in each phase."""
+        """Enable and disable the proxies at the drawn times, and check in each phase that they are open or closed."""
         clock, world = self.context.clock, self.context.world
         ends_us = until_us or clock.now_us()
         phase_us = clock.now_us()
@@ -173,7 +169,7 @@ class Flap(ProxyFault):
         return "unknown"  # data that crosses while connections are accepted may keep a leader in place
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``phases_ms``: closed, open, closed ... until the fault ends; and ``any`` roles."""
+        """Draw ``phases_ms``, the durations of closed and open phases until the fault ends; and ``any`` roles."""
         draws, phases = super().draw(source), list[int]()
         while sum(phases) < (self.for_ or 0):
             base = self.up if len(phases) % 2 else self.down

@@ -1,11 +1,11 @@
-"""``stall``: traffic over some links stops and continues where it stopped, over the same connections.
+"""``stall``: traffic over some links stops, and the heal continues it over the same connections.
 
-The fault is Toxiproxy's ``bandwidth`` toxic at rate 0. Sent data waits in Toxiproxy and then in the sender's own
-buffers; the heal delivers the data in order and without loss (``tests/contract/test_toxics.py``). ``cut`` and
-``blackhole`` lose data and end every connection at the latest with the heal.
+``stall`` is Toxiproxy's ``bandwidth`` toxic at rate 0. Sent data waits in Toxiproxy and then in the sender's own
+buffers; the heal delivers the data in order and without loss (``tests/contract/test_toxics.py``). Unlike ``stall``, the
+faults ``cut`` and ``blackhole`` lose data, and every connection ends at the latest with the heal.
 
-A request over a connection from before the fault must be answered over that connection after the heal, unless something
-else closed the connection.
+A request that is sent during the stall, over a connection from before it, must be answered over the same connection
+after the heal, unless something else closed the connection.
 """
 
 import asyncio
@@ -27,16 +27,11 @@ FOREVER_MS = 24 * 3_600_000
 
 
 class StallInjection(ToxicInjection):
-    """Stalled links.
-
-    ``connections``: a connection over each link from before the fault; ``requests``: the request sent over it during
-    the fault.
-    """
+    """``connections``: by link, opened before the fault; ``requests``: sent over these connections during the fault."""
 
     measuring_us = SILENCE_US
 
     async def connect(self) -> None:
-        """Connect over each link that answers."""
         self.reachable = await answering_links(self.streams, self.context)
         self.connections: dict[Link, Probe] = {link: await self.context.world.dial(link) for link in self.reachable}
         self.requests: dict[Link, asyncio.Task[Exchange]] = {}
@@ -52,12 +47,12 @@ class StallInjection(ToxicInjection):
         await self._hang_up([link for link in self.connections if self.requests[link].done()])
 
     async def measure(self) -> Witness:
-        """Expect no answer over old and new connections."""
+        """Expect no answer over connections from before the fault, nor over new connections."""
         held = [task.result().end if task.done() else "silent" for task in self.requests.values()]
         return await silence_witness(self.reachable, self.context, held)
 
     async def confirm_healed(self) -> None:
-        """Wait until the requests from the time of the fault are answered, and every link answers."""
+        """Wait until the requests sent during the fault are answered, and every link answers."""
         try:
             if self.requests:
                 answered = asyncio.wait(self.requests.values())

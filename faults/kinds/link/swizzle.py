@@ -1,4 +1,4 @@
-"""``swizzle``: racks are cut off one by one, until all are, and healed one by one in another order.
+"""``swizzle``: racks are cut off one by one until all racks are cut off, and healed one by one in another order.
 
 ::
 
@@ -6,9 +6,9 @@
     b     =======================      healed: a, c, b, the last at the end of ``for``
     c        ==============
 
-The kind is modelled on FoundationDB's swizzle-clogging: most defects show while links fail and recover. Both orders are
-drawn, and differ. A rack is cut off as by ``cut: {rack: ...}``, clients included; a link between two racks works again
-only when both racks are healed.
+``swizzle`` is modelled on FoundationDB's swizzle-clogging: most defects show while links fail and recover. The order of
+the cuts and the order of the heals are drawn, and differ. A rack is cut off as by ``cut: {rack: ...}``, including its
+clients; a link between two racks works again only when both racks are healed.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ RACKS_MIN = 2
 
 @dataclass(eq=False)
 class SwizzleInjection(Injection):
-    """Toxics of the racks, added in one order and removed in another.
+    """Toxics that cut racks off, added rack by rack in one order and removed in another order.
 
     ``toxics``: proxies and toxics by rack; ``reachable``: the links that answered before the fault; ``cut``: the racks
     that are cut off now.
@@ -64,12 +64,11 @@ class SwizzleInjection(Injection):
         self.update_lock = asyncio.Lock()  # a read-back must not see half of a change
 
     async def inject(self) -> None:
-        """Cut off the first rack."""
         self.injected = True
         await self._add_toxics(self.cut[0])
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Follow the schedule, and read back each second; once all racks are cut off, no link may answer."""
+        """Cut and heal racks by the schedule, and read toxics back; once all racks are cut off, no link may answer."""
         clock = self.context.clock
         until_us = until_us or clock.now_us()
         period_us = self.targets.roles["period_ms"] * 1000
@@ -88,7 +87,7 @@ class SwizzleInjection(Injection):
         await wait_until_answering(self.reachable, self.context)
 
     async def _follow_schedule(self, began_us: int, until_us: int, period_us: int) -> None:
-        """Perform all steps but the first cut, which is the injection, and the last heal, which is the undo."""
+        """Perform all steps of the schedule except the first cut (the injection) and the last heal (the undo)."""
         if not self.injected:  # a rehearsal cuts no rack off
             return
         clock, roles = self.context.clock, self.targets.roles
@@ -110,7 +109,7 @@ class SwizzleInjection(Injection):
             await run_to_completion(self.context.world.add_toxic(proxy, toxic))
 
     async def _read_back(self) -> Witness:
-        """Expect exactly the toxics of the racks that are cut off now."""
+        """Expect that Toxiproxy has exactly the toxics of the racks that are cut off now."""
         async with self.update_lock:
             listed = await self.context.world.toxics()
             expected = {(proxy, toxic.name) for rack in self.cut for proxy, toxic in self.toxics[rack]}
@@ -141,7 +140,7 @@ class Swizzle(Fault):
         return "unknown"  # the journal does not record when each rack is cut off
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw numbers that select the order of the cuts, and a different order of the heals."""
+        """Draw two numbers that select the order in which racks are cut off, and a different order of their heals."""
         return {"cut": source.random(), "heal": source.random()}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:

@@ -1,26 +1,27 @@
-"""Kinds that put one toxic of Toxiproxy on each stream of each link, and measure connections of the harness.
+"""Fault kinds that add one Toxiproxy toxic to each stream of a link, and test connections that the harness makes.
 
 ``blackhole`` (toxic ``timeout``): sent data is discarded, and a connection is closed ``timeout`` after its last data.
-The heal closes the remaining connections, because the stream lacks the lost data.
+The heal of a ``blackhole`` closes all remaining connections, because their streams lack the lost data.
 
-``reset`` (``reset_peer``): a connection is ended ``timeout`` after data is sent over it, and the data is lost. On the
-way back (``downstream``) the data is a broker's response, so acknowledgements become ambiguous. Connections made during
-the fault end with a TCP reset, earlier ones with an ordinary close, because Toxiproxy arms the reset as a connection
-starts. A client that dials a port which Docker forwards on loopback sees an ordinary close of both, because Docker's
-forwarder passes no reset on (``tests/contract/test_toxics.py``).
+``reset`` (``reset_peer``): a connection ends ``timeout`` after data is sent over it, and the data is lost. A
+``downstream`` reset loses a broker's responses, so acknowledgements become ambiguous. Connections made during the fault
+end with a TCP reset, connections from before it with an ordinary close, because Toxiproxy arms the reset as a
+connection starts. A client that dials a port which Docker forwards on loopback sees an ordinary close in either case,
+because Docker's forwarder doesn't pass a reset on (``tests/contract/test_toxics.py``).
 
 ``slow_close``: the close of a connection is passed on late, so one side keeps a connection that the other side has
-closed. It has no effect until a side closes a connection. The heal passes delayed closes on immediately.
+closed. ``slow_close`` has no effect until client or broker closes a connection. The heal passes on delayed closes
+immediately.
 
 ``bandwidth``: each connection carries at most ``rate`` bytes a second, so a client with three connections gets three
-times the rate (``tests/contract/test_toxics.py``). Data sent faster waits in the sender's buffers.
+times the rate (``tests/contract/test_toxics.py``). Data sent faster than ``rate`` waits in the sender's buffers.
 
-``slice`` (``slicer``): data arrives in small pieces, with a pause after each. The toxic's random variation can't be
-seeded and is not used: the toxic halves what it reads until no piece is larger than ``average_size``. A message has
-one to two pauses for each ``average_size`` bytes.
+``slice`` (``slicer``): data arrives in small pieces, with a pause after each. The ``slicer`` toxic halves a piece of
+data until no piece is larger than ``average_size``; its random variation can't be seeded and is not used. A message is
+delayed by one to two pauses for each ``average_size`` bytes.
 
 ``limit_data``: a connection is closed after ``bytes`` bytes of a stream, counted from the moment the toxic is on the
-connection. The last message is truncated.
+connection; so the last message on a connection is truncated.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ PROBES = 3  # the fastest counts, because a busy host only adds time
 
 
 class Reading(NamedTuple):
-    """Measurement of one link: ``observed`` against ``asked``; ``ok`` if it shows the fault."""
+    """Measurement of one link: ``observed`` against the ``asked`` effect; ``ok`` if the measurement shows the fault."""
 
     link: Link
     asked: float
@@ -67,9 +68,9 @@ class Reading(NamedTuple):
 
 @dataclass(eq=False)
 class MeasuredInjection(ToxicInjection):
-    """Toxics whose effect shows on connections of the harness. ``what`` and ``unit`` are fields of the witness.
+    """Toxics whose effect is measured on connections of the harness; the witness has the fields ``what`` and ``unit``.
 
-    ``before``: the sample of each link before the fault, for kinds that compare with it.
+    ``before``: the sample of each link before the fault, for fault kinds that compare with it.
     """
 
     what: ClassVar[str]
@@ -88,10 +89,10 @@ class MeasuredInjection(ToxicInjection):
 
     @abstractmethod
     async def read(self, link: Link) -> Reading | None:
-        """Measure this link now; None (or FaultError) if the result says nothing about the fault."""
+        """Measure a link during the fault; None (or FaultError) if the result says nothing about the fault."""
 
     async def measure(self) -> Witness:
-        """Measure every usable link. The witness describes the first link that does not show the fault, if any."""
+        """Measure every usable link; the witness describes the first link that does not show the fault, if any."""
         disabled = await self.context.world.disabled()
         running = await links_to_running_brokers(self.reachable, self.context)
         links = [link for link in running if link.proxy not in disabled]
@@ -109,7 +110,6 @@ class MeasuredInjection(ToxicInjection):
 
     @asynccontextmanager
     async def connection(self, link: Link) -> AsyncIterator[Probe]:
-        """Hold a connection through a link for the length of the block."""
         probe = await self.context.world.dial(link)
         try:
             yield probe
@@ -117,7 +117,7 @@ class MeasuredInjection(ToxicInjection):
             await probe.hang_up()
 
     async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
-        """Send one request over a new connection; None if no connection could be made."""
+        """Send one request to a broker over a new connection; None if no connection could be made."""
         try:
             async with self.connection(link) as probe:
                 return await probe.ask(ballast_bytes, limit_ms)
@@ -125,7 +125,7 @@ class MeasuredInjection(ToxicInjection):
             return None
 
     def crossed_bytes(self, link: Link, exchange: Exchange) -> list[int]:
-        """Return the bytes of the exchange on each affected stream."""
+        """Return the number of bytes that a request and its response sent over each affected stream of a link."""
         crossed = {"upstream": exchange.sent_bytes, "downstream": exchange.received_bytes}
         return [crossed[stream] for stream in self.streams[link]]
 
@@ -151,7 +151,7 @@ class ToxicFault(LinkFault):
 
 
 class ClosedConnectionInjection(MeasuredInjection):
-    """Toxics that close the connection of a request, ``timeout`` after it, instead of letting it be answered."""
+    """Toxics that close the connection of a request ``timeout`` after the request, instead of passing an answer."""
 
     what = "time until the connection of a request was closed without an answer"
     unit = "ms"
@@ -226,7 +226,7 @@ class Reset(ToxicFault):
 
 
 class SlowCloseInjection(MeasuredInjection):
-    """Links that pass closes on late. A sample is the time of the fastest close."""
+    """Toxics that pass closes of a connection on late; a sample is the time of the fastest close over a link."""
 
     what = "rise of the fastest of three closes, passed on to the broker and back"
     unit = "ms"
@@ -284,7 +284,7 @@ BELOW = 0.9  # largest share of the rate before the fault: a higher rate shows n
 
 
 class BandwidthInjection(MeasuredInjection):
-    """Links with limited bandwidth. A sample is the rate over one connection."""
+    """Toxics that limit bandwidth; a sample is the measured rate over one connection of a link."""
 
     what = "rate in both directions over one connection of the harness"
     unit = "B/s"
@@ -336,7 +336,7 @@ PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
 
 
 class SliceInjection(MeasuredInjection):
-    """Sliced links. A sample is the time of the fastest request, without the delays of other faults."""
+    """Toxics that slice data; a sample is a link's fastest round trip, less the delays that other faults add."""
 
     what = "rise of the fastest of three requests with ballast"
     unit = "ms"
@@ -388,7 +388,7 @@ REQUESTS_MAX = 60
 
 
 class LimitDataInjection(MeasuredInjection):
-    """Connections that are closed after a number of bytes: the probe sends requests until that happens."""
+    """Toxics that close a connection after a number of bytes; the probe sends requests until the connection closes."""
 
     measuring_us = 1_000_000
     what = "bytes of whole messages that crossed a connection of the harness before it was closed"

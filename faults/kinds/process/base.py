@@ -1,7 +1,8 @@
 """Base classes of the faults on nodes.
 
-``NodeFault`` resolves a node by its id or role and records what the node does for the cluster before the fault.
-``NodeInjection`` takes the node down and waits after the heal until it is in service again.
+``NodeFault`` resolves a node by its id or role and records which partitions the node leads before the fault and whether
+it is the active controller. ``NodeInjection`` takes a node down and waits after the heal until the node is in service
+again.
 """
 
 from collections import Counter
@@ -37,9 +38,9 @@ SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 
 
 class NodeInjection(Injection):
-    """Injection that puts a node into state ``down``; ``verb`` undoes it.
+    """Injection that stops or pauses a node (state ``down``); the undo verb ``verb`` brings it back.
 
-    ``led``: partitions that the node led before.
+    ``led``: the partitions that the node led before the fault.
     """
 
     down: ClassVar[BrokerState]
@@ -55,15 +56,14 @@ class NodeInjection(Injection):
         self.undo = Undo(self.verb, {"broker": victim})
 
     async def wait_until_down(self, deadline_ms: int) -> None:
-        """Wait until the container is ``down``; raise FaultError after the deadline."""
+        """Wait until the node's container is in the state ``down``; raise FaultError after the deadline."""
         await wait_for_state(self.victim, self.down, self.context, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Read the node's state back each second: an engine's restart policy would shorten the fault."""
+        """Read the node's state back each second, because a restart by the engine would shorten the fault."""
         await report_each_second(self.read_back, report, self.context.clock, until_us)
 
     async def read_back(self) -> Witness:
-        """Read the container's state from the engine."""
         is_down = await self.context.world.state(self.victim) == self.down
         what = f"node {self.victim}'s container, read back, is {self.down}"
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
@@ -73,8 +73,6 @@ class NodeInjection(Injection):
 
 
 class KillInjection(NodeInjection):
-    """SIGKILL of one node."""
-
     down = "exited"
     verb = "start"
 
@@ -107,7 +105,7 @@ class NodeFault(Fault):
 
 
 async def wait_for_state(node: BrokerId, due: BrokerState, context: InjectionContext, deadline_ms: int) -> None:
-    """Wait until the node's container has this state; raise FaultError after the deadline."""
+    """Wait until the node's container is in a given state; raise FaultError after the deadline."""
 
     async def mismatch() -> str | None:
         state = await context.world.state(node)
@@ -117,14 +115,14 @@ async def wait_for_state(node: BrokerId, due: BrokerState, context: InjectionCon
 
 
 async def require_running(node: BrokerId, world: World) -> None:
-    """Raise FaultError if the node is down or paused: the fault would have no effect of its own."""
+    """Raise FaultError if a node is down or paused, because a fault on it would have no effect of its own."""
     state = await world.state(node)
     if state != "running":
         raise FaultError(f"node {node} is {state} already; let the other fault on the node heal first")
 
 
 async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, ...]:
-    """Return the partitions that the node leads; raise FaultError if the node doesn't run."""
+    """Return the partitions that a node leads; raise FaultError if the node doesn't run."""
     await require_running(node, world)
     return tuple(state for state in await world.partitions() if state.leader == node)
 
@@ -141,7 +139,7 @@ async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: Worl
 
 
 async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> None:
-    """Wait until the node is in service; raise FaultError with the reason after a deadline."""
+    """Wait until a node answers, is registered and in sync; raise FaultError with the reason after a deadline."""
     try:
         await wait_until(lambda: out_of_service_reason(node, context), context.clock, RETURN_DEADLINE_MS)
     except FaultError as error:
@@ -149,10 +147,10 @@ async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> No
 
 
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once the node answers, is registered and in the ISR of all its partitions, else what is missing.
+    """Return None once a node answers, is registered and in the ISR of all its partitions, else what is missing.
 
-    The answer is checked first: until the cluster notices that the node is gone, registration and ISR still show the
-    state before the fault.
+    The answer to a request is checked first: until the cluster notices that a node is gone, registration and ISR still
+    show the state before the fault.
     """
     world = context.world
     if await world.state(node) != "running":
@@ -170,7 +168,7 @@ async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> st
 
 
 async def quorum_lag_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once a voter follows the metadata quorum, else how far it is behind the active controller."""
+    """Return None once a node follows the metadata quorum, else how far it is behind the active controller."""
     lag = (await context.world.quorum_lag()).get(node)
     if lag is not None and lag <= LAG_MAX:
         return None
@@ -184,7 +182,7 @@ def count_new_epochs(before: Iterable[PartitionState], now: Iterable[PartitionSt
 
 
 def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> Iterator[Problem]:
-    """Yield a warning if controllers are brokers as well."""
+    """Yield a warning if the controllers of the plan's cluster are brokers as well."""
     if plan.cluster is not None and plan.cluster.controllers == 0:
         sentence = "the controller is a broker as well, so the fault also takes that broker away from clients: "
         yield Problem(place, sentence + "set `controllers: 3` in the plan's `cluster` to separate the two effects")

@@ -1,13 +1,13 @@
 """``kill_controller`` and ``move_controller``: faults on the active controller.
 
-No request makes a controller resign, so its process must be stopped. With combined nodes, clients lose a broker at the
-same time, and the two effects can't be distinguished.
+No request makes a controller resign, so its process must be stopped. If the controller's node is also a broker, clients
+lose a broker at the same time, and the two effects can't be distinguished.
 
-``kill_controller`` kills the active controller with SIGKILL. Another controller must be elected, and the node stays
-dead until the heal. ``move_controller`` takes the active controller away until another controller is elected, and then
-brings the node back: with ``by: restart`` the controller resigns at its shutdown and the election is quick; with
-``pause`` and ``kill`` the quorum must detect the loss first. The new controller stays active, because the choice of the
-controller was arbitrary before the fault as well.
+``kill_controller`` kills the active controller with SIGKILL. The quorum must elect another controller, and the killed
+node stays dead until the heal. ``move_controller`` takes the active controller away until another controller is
+elected, and then brings its node back. With ``by: restart`` the controller resigns at its shutdown and the election is
+quick; with ``pause`` and ``kill`` the quorum must detect the loss first. The newly elected controller stays active
+after the heal, because any voter may be the controller.
 """
 
 from abc import abstractmethod
@@ -47,15 +47,14 @@ QUORUM_MIN = 3  # voters: the quorum survives the loss of a voter
 
 
 class ControllerFault(Fault):
-    """Base of faults on the node that is the active controller at that time."""
+    """Base of faults on the node that is the active controller at the time of the injection."""
 
     family = "Kafka"
     exposure_target = "topics"
     exclusive_resources = (ExclusiveResource("process", "brokers"),)
 
     @abstractmethod
-    def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
-        """Create the injection on the current controller."""
+    def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection: ...
 
     def impact(self) -> Impact:
         return "unknown"  # a combined node is lost as a broker too, and no leader moves until the election
@@ -80,8 +79,6 @@ class ControllerFault(Fault):
 
 
 async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> None:
-    """Return once another node is the active controller; raise FaultError after a deadline."""
-
     async def unchanged() -> str | None:
         now = await context.world.quorum()
         return None if _took_over(before, now) else f"node {now.controller} is still the active controller"
@@ -90,14 +87,14 @@ async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> 
 
 
 async def new_controller_witness(before: Quorum, context: InjectionContext) -> Witness:
-    """Witness that another node is the active controller, at a higher epoch."""
+    """Return a witness that another node is the active controller, at a higher epoch than before the fault."""
     now = await retry_refused(context.world.quorum, context.clock, READ_DEADLINE_MS)
     what = f"the epoch of the active controller, now node {now.controller} and before node {before.controller}"
     return Witness(what, before.epoch + 1, now.epoch, "epoch", 1, _took_over(before, now))
 
 
 async def wait_for_voter(node: BrokerId, context: InjectionContext) -> None:
-    """Return once a voter that was away is in service and follows the quorum; raise FaultError after a deadline."""
+    """Wait until a returned voter is in service and follows the metadata quorum; raise FaultError after a deadline."""
 
     async def behind() -> str | None:
         return await quorum_lag_reason(node, context)
@@ -111,7 +108,7 @@ def _took_over(before: Quorum, now: Quorum) -> bool:
 
 
 class KillControllerInjection(KillInjection):
-    """Kill of the active controller. ``before``: controller and epoch before."""
+    """``before``: the active controller and its epoch before it was killed."""
 
     def __init__(self, context: InjectionContext, before: Quorum, targets: Targets) -> None:
         super().__init__(context, before.controller, {}, ())
@@ -123,7 +120,7 @@ class KillControllerInjection(KillInjection):
         await wait_for_new_controller(self.before, self.context)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the new controller, now and at the end, and the dead node in between."""
+        """Report the new controller at the beginning and at the end of the fault, and the dead node in between."""
         report(await new_controller_witness(self.before, self.context))
         await super().hold(until_us, report)
         if until_us is not None:
@@ -156,13 +153,13 @@ By = Literal["restart", "pause", "kill"]
 
 @dataclass(eq=False)
 class MoveControllerInjection(Injection):
-    """Change of the active controller. ``before``: controller and epoch before."""
+    """``before``: the active controller and its epoch before the fault."""
 
     before: Quorum
     by: By
 
     async def inject(self) -> None:
-        """Stop, pause or kill the controller, wait until another node is elected, and bring the node back."""
+        """Stop, pause or kill the controller, wait until another node is elected, and bring the first node back."""
         world = self.context.world
         take_away = {"restart": world.stop, "pause": world.pause, "kill": world.kill}[self.by]
         await run_to_completion(take_away(self.before.controller))
@@ -171,7 +168,6 @@ class MoveControllerInjection(Injection):
         await wait_for_voter(self.before.controller, self.context)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the new controller."""
         report(await new_controller_witness(self.before, self.context))
 
 

@@ -1,12 +1,13 @@
-"""``fence_broker``: cut a broker off from the controllers, so that they fence it, as long as the fault lasts.
+"""``fence_broker``: cut a broker off from the controllers, which fence the broker until the fault ends.
 
 ::
 
     broker in rack a ──x── controllers of the other racks          clients and followers reach it as before
 
-No traffic crosses its controller links in either direction. It serves as before until its session times out. Then it is
-fenced and its leaderships move, without its knowledge. Brokers share the links of their rack, so all brokers of a rack
-are fenced together. Nodes of one rack have no link between them, so the active controller must be in another rack.
+No traffic crosses the controller links of the broker's rack in either direction. The broker serves clients as before
+until its broker session times out; then the controller fences the broker and moves its leaderships, without its
+knowledge. Brokers share the links of their rack, so all brokers of a rack are fenced together. Nodes of one rack have
+no link between them, so the active controller must be in another rack.
 """
 
 from collections.abc import Iterator
@@ -47,13 +48,13 @@ READ_US = 300_000  # upper bound for reading the registered brokers
 
 @dataclass(eq=False)
 class FenceInjection(ToxicInjection):
-    """Cut of a rack's controller links. ``fenced``: the rack's brokers."""
+    """Cut of the controller links of one rack; ``fenced``: the brokers of the rack."""
 
     measuring_us = READ_US
     fenced: frozenset[BrokerId]
 
     async def inject(self) -> None:
-        """Cut the links, and wait until the brokers are fenced."""
+        """Cut the controller links, and wait until the rack's brokers are fenced."""
         await super().inject()
 
         async def not_fenced() -> str | None:
@@ -69,7 +70,7 @@ class FenceInjection(ToxicInjection):
         return Witness(what, count, count - len(unfenced), "brokers", count, not unfenced)
 
     async def confirm_healed(self) -> None:
-        """Wait until the brokers are unfenced, also in the metadata of the other brokers, and in every ISR."""
+        """Wait until the fenced brokers are unfenced, in the metadata of all other brokers too, and in every ISR."""
 
         async def still_fenced() -> str | None:
             fenced = self.fenced - await self._unfenced()
@@ -80,7 +81,7 @@ class FenceInjection(ToxicInjection):
             await wait_until_in_service(broker, self.context)
 
     async def _unfenced(self) -> frozenset[BrokerId]:
-        """Ask the other brokers, because a fenced broker doesn't learn of its fencing."""
+        """Return unfenced brokers by the metadata of other brokers: a fenced broker doesn't learn of its fencing."""
         return self.fenced & await self.context.world.registered(excluding=self.fenced)
 
 

@@ -1,15 +1,16 @@
 """``kill``, ``crash_loop`` and ``lose_rack``: SIGKILL one node, once or repeatedly, or all nodes of a rack.
 
-``kill``: the container stays dead until the heal starts it again. The node's duties are recorded (partitions it led,
-whether it was the active controller), because recovery from the death of a combined node takes seconds longer when the
-quorum must elect first (5.8 s against 3 s, measured).
+``kill``: the node's container stays dead until the heal starts it. The journal records the partitions that the killed
+node led and whether it was the active controller, because recovery from the death of a combined node takes seconds
+longer when the quorum must elect first (5.8 s against 3 s, measured).
 
-``crash_loop``: the node is killed, started at once, and killed again each time it is back in service, until the end,
-like a broker that can't stay up under a supervisor: leaders move away and back repeatedly. ``every`` is the minimum
-time between two deaths.
+``crash_loop``: the node is killed, started at once, and killed again each time it is back in service, until the fault
+ends, like a broker that can't stay up under a supervisor: leaders move away and back repeatedly. ``every`` is the
+minimum time between two kills of ``crash_loop``.
 
 ``lose_rack``: all nodes of a rack die at once, brokers and isolated controllers alike, as in a power failure; the heal
-starts them together. Clients in the rack keep running. SIGKILL keeps the page cache, so no written data is lost.
+starts them together. Clients in the lost rack keep running. SIGKILL keeps the host's page cache, so a killed broker
+loses no data that it had written.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """Repeated kills of one node. ``deaths``: number of kills; ``returns``: number of returns into service."""
+    """``deaths``: number of times the node was killed; ``returns``: number of times it came back into service."""
 
     every_us: int
     deaths = 0
@@ -80,7 +81,7 @@ class CrashLoopInjection(KillInjection):
         self.deaths += 1
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each death as a witness, and the number of deaths at the end."""
+        """Report each kill of the node as a witness, and the number of kills at the end."""
         clock = self.context.clock
         if self.deaths:  # a rehearsal kills no node
             looping = asyncio.create_task(self._loop(report))
@@ -134,8 +135,6 @@ class CrashLoop(NodeFault):
 
 @dataclass(eq=False)
 class LoseRackInjection(Injection):
-    """A kill of each node of one rack."""
-
     rack: str
     kills: Sequence[KillInjection]
 
@@ -143,7 +142,7 @@ class LoseRackInjection(Injection):
         await asyncio.gather(*(kill.inject() for kill in self.kills))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that no broker answers, then each second that every container is exited."""
+        """Report that no broker of the rack answers, then each second that every container of its nodes is exited."""
         links = [link for link in self.context.world.links() if link.broker in self.targets.brokers]
         clients = [link for link in links if link.channel == "client"]
         answered = (await probe_all(clients, self.context)).count("answered")

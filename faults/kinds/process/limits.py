@@ -1,13 +1,14 @@
-"""``cpu_quota`` and ``memory_limit``: lower the limits of one node, and restore them.
+"""``cpu_quota`` and ``memory_limit``: lower the limits of one node, and restore the limits at the end.
 
-The engine enforces the limit. Kernel counters (periods throttled, memory in use) show its effect while the fault lasts.
-A limit that the node never reaches proves nothing, and its witness fails.
+The container engine enforces a limit, and kernel counters (throttled periods, memory in use) show its effect. If the
+node never reaches its limit, the fault had no effect, and its witness fails.
 
-``cpu_quota`` gives the node a share of the processors (the kernel's CFS bandwidth control). Once the quota of a 100 ms
-period is used up, all its threads stop until the next period: a slow broker that delays all requests and refuses none.
+``cpu_quota`` gives the node a share of the processors (the kernel's CFS bandwidth control). Once a node has used up its
+quota of a 100 ms period, all its threads stop until the next period: a slow broker that delays all requests and refuses
+none.
 
-``memory_limit`` counts everything: heap, threads, and the page cache of the logs, which is evicted first. Below the
-JVM's own needs the kernel kills the process, which is a valid fault too; the heal starts the node again.
+``memory_limit`` counts everything: heap, threads, and the page cache of the logs, which is evicted first. If the limit
+is below the JVM's own needs, the kernel kills the process, which is a valid fault too; the heal starts the node again.
 """
 
 from abc import abstractmethod
@@ -35,25 +36,25 @@ from aftershock.faults.targets.values import BrokerId, Limits
 
 @dataclass(eq=False)
 class LimitInjection(Injection):
-    """Limits on one node. ``lowered``: the limits during the fault."""
+    """CPU or memory limits of one node; ``lowered``: the limits during the fault."""
 
     victim: BrokerId
     lowered: Limits
 
     @abstractmethod
     async def sample(self) -> None:
-        """Read the kernel's counters; the first time before the limits are set."""
+        """Read the kernel's counters of the node; called the first time before the limits are set."""
 
     @abstractmethod
     def limit_reached(self) -> Witness:
-        """Witness that the node has reached its limit, from the samples."""
+        """Return a witness that the node has reached its CPU or memory limit."""
 
     async def inject(self) -> None:
         await self.sample()
         await run_to_completion(self.context.world.limit(self.victim, self.lowered))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the limits each second, and at the end whether the node reached them."""
+        """Report the node's limits each second, and at the end whether the node reached its limits."""
         clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
@@ -62,7 +63,6 @@ class LimitInjection(Injection):
         report(self.limit_reached())
 
     async def read_back(self) -> Witness:
-        """Read the limits from the engine."""
         ok = await self.context.world.limits(self.victim) == self.lowered
         what = f"the limits of node {self.victim}, read back, are the requested limits"
         return Witness(what, asked=1, observed=float(ok), unit="reads", n=1, ok=ok)
@@ -79,7 +79,7 @@ class LimitFault(NodeFault):
 
     @abstractmethod
     def lower(self, before: Limits) -> Limits:
-        """Return the limits to set, given the current ones."""
+        """Return the CPU and memory limits to set, given the node's current limits."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
@@ -96,7 +96,7 @@ class LimitFault(NodeFault):
 
 
 class CpuQuotaInjection(LimitInjection):
-    """CPU quota of one node. ``throttled``: the kernel's count of throttled periods, first and last."""
+    """``throttled``: the kernel's counts of throttled CPU periods, first and last."""
 
     throttled: tuple[int, int] | None = None
 
@@ -132,20 +132,20 @@ USED_UP = 0.95  # share of the limit that counts as reached
 
 
 class MemoryLimitInjection(LimitInjection):
-    """Memory limit of one node. ``bytes_max``: maximum in use under the limit; ``killed``: by the kernel."""
+    """``bytes_max``: maximum memory in use under the limit; ``killed``: True if the kernel killed the node."""
 
     bytes_max = 0
     killed = False
 
     async def sample(self) -> None:
-        """Read the memory in use, once the limit is set."""
+        """Read the node's memory in use, once the memory limit is set."""
         world = self.context.world
         if await world.limits(self.victim) == self.lowered:
             self.killed = self.killed or await world.state(self.victim) == "exited"
             self.bytes_max = max(self.bytes_max, await world.memory_used(self.victim))
 
     def limit_reached(self) -> Witness:
-        """Report the maximum in use, which must be close to the limit, or the kill by the kernel."""
+        """Report the node's maximum memory in use, which must be close to the limit, or its kill by the kernel."""
         if self.killed:
             return Witness(f"node {self.victim} was killed under its memory limit", 1, 1, "kills", n=1, ok=True)
         limit_bytes = self.lowered.memory_bytes or 0

@@ -1,20 +1,21 @@
 """``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
 
-The next node is taken down when the previous node is in service again, that is in the ISR of all its partitions. A node
-that doesn't return ends the fault. The active controller comes last, so that the quorum elects once. The observations
-of each turn are reported as witnesses at the end.
+The next node is stopped when the previous node is in service again, that is in the ISR of all its partitions. If a node
+doesn't return, the remaining nodes are left alone. The active controller comes last, so that the quorum elects only
+once. The observations on each node are reported as witnesses at the end.
 
-``rolling_restart`` stops and starts every broker. It has no ``for``; while it runs, its undo starts every broker.
+``rolling_restart`` stops and starts every broker. ``rolling_restart`` has no ``for``; its undo, if it is interrupted,
+starts every broker.
 
 ``rolling_upgrade`` replaces every node by another Kafka version on the same disk::
 
     k1 4.1.2 ─▶ stopped ─▶ 4.3.1, in every ISR ─▶ pause ─▶ k2 ... ─▶ kN ─▶ (finalize: metadata.version raised)
 
-Isolated controllers go first, then brokers. In the meantime versions are mixed, which Kafka supports. With ``for`` (the
-upgrade included) the heal downgrades node by node; without it the upgrade stays. ``finalize`` raises the cluster's
-``metadata.version`` to the highest level that all nodes support; after that there is no way back (rules:
-``runtime/undo.py``). The cluster must be launched with the older version: a cluster formatted by a newer version has a
-level that no older node supports.
+Isolated controllers are upgraded first, then brokers. During the upgrade, nodes of both versions run, which Kafka
+supports. With ``for`` (which includes the upgrade) the heal downgrades node by node; without ``for`` the upgrade stays.
+``finalize`` raises the cluster's ``metadata.version`` to the highest level that all nodes support; a raised level can't
+be undone (rules: ``runtime/undo.py``). The cluster must be launched with the older version: a cluster formatted by a
+newer version has a level that no older node supports.
 """
 
 from abc import abstractmethod
@@ -60,10 +61,10 @@ MIN_ISR = "min.insync.replicas"
 
 @dataclass(frozen=True)
 class Turn:
-    """Observations of one node's turn.
+    """Observations while one node is restarted or replaced.
 
     ``down``: number of nodes that did not run; ``led``: number of partitions that the node led before; ``grown``:
-    number of these partitions whose leader epoch grew.
+    number of partitions led before whose leader epoch grew.
     """
 
     down: int
@@ -73,22 +74,21 @@ class Turn:
 
 @dataclass(eq=False)
 class RollingInjection(Injection):
-    """Stop and start of these nodes, one after the other, with ``pause_ms`` between two nodes."""
+    """Stop and start of nodes, one after the other, with ``pause_ms`` between two nodes."""
 
     nodes: Sequence[BrokerId]
     pause_ms: int
     turns: list[Turn] = field(default_factory=list, init=False)
 
     @abstractmethod
-    async def take_down(self, node: BrokerId) -> None:
-        """Stop the node's process cleanly."""
+    async def take_down(self, node: BrokerId) -> None: ...
 
     @abstractmethod
     async def bring_back(self, node: BrokerId) -> None:
         """Start the node."""
 
     async def inject(self) -> None:
-        """Take down and bring back each node, with the pause between two nodes."""
+        """Take each node down and bring it back, with the pause between two nodes."""
         clock, world = self.context.clock, self.context.world
         for number, node in enumerate(self.nodes):
             if number:
@@ -107,7 +107,7 @@ class RollingInjection(Injection):
             await self._wait_until_back(node)
 
     async def _wait_until_back(self, node: BrokerId) -> None:
-        """Wait until the node is in service, and follows the quorum if it is an isolated controller."""
+        """Wait until a restarted node is in service, and follows the quorum if it is an isolated controller."""
         await wait_until_in_service(node, self.context)
         world = self.context.world
         if node in brokers_of(world):
@@ -122,7 +122,7 @@ class RollingInjection(Injection):
         await wait_until(behind, self.context.clock, RETURN_DEADLINE_MS)
 
     def turn_witnesses(self) -> Iterator[Witness]:
-        """Yield the nodes that came back, the nodes down at one time, and the leader epochs that grew."""
+        """Yield witnesses: the nodes that came back, the nodes down at one time, and the leader epochs that grew."""
         asked, turned = len(self.nodes), len(self.turns)
         what = "nodes that exited and came back into the ISR of all their partitions before the next node's turn"
         yield Witness(what, asked, turned, "nodes", asked, ok=turned == asked)
@@ -134,8 +134,6 @@ class RollingInjection(Injection):
 
 
 class RollingFault(Fault):
-    """Base of faults that affect every node in turn."""
-
     exposure_target = "brokers"
     drops_traffic = True
     closes_connections = True
@@ -161,7 +159,7 @@ class RollingFault(Fault):
 
 
 async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
-    """Return controllers by id, the active controller last, then brokers by id. Raises FaultError if a node is down."""
+    """Return controllers by id, the active controller last, then brokers by id; raise FaultError if a node is down."""
     try:
         active = await world.controller()
     except AftershockError:
@@ -174,8 +172,6 @@ async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[Br
 
 
 class RollingRestartInjection(RollingInjection):
-    """Restart of all brokers."""
-
     async def take_down(self, node: BrokerId) -> None:
         await run_to_completion(self.context.world.stop(node))
         await wait_for_state(node, "exited", self.context, EXITED_DEADLINE_MS)
@@ -212,10 +208,10 @@ RAISED_DEADLINE_MS = 15_000
 
 @dataclass(eq=False, kw_only=True)
 class RollingUpgradeInjection(RollingInjection):
-    """Replacement of all nodes by version ``to``.
+    """Replacement of all nodes by nodes of Kafka version ``to``.
 
-    ``before``: version of each node before; ``levels_before``: highest metadata level that each broker supported;
-    ``level``: the finalised metadata level before.
+    ``before``: version of each node before the fault; ``levels_before``: highest metadata level that each broker
+    supported; ``level``: the cluster's finalised metadata level before the fault.
     """
 
     to: str
@@ -231,7 +227,7 @@ class RollingUpgradeInjection(RollingInjection):
         await run_to_completion(self.context.world.replace(node, self.to))
 
     async def inject(self) -> None:
-        """Replace all nodes in turn; with ``finalize``, raise the metadata level."""
+        """Replace all nodes one after the other; with ``finalize``, raise the cluster's metadata level."""
         await super().inject()
         if self.finalize:
             highest = min((await self._supported_levels()).values())
@@ -244,7 +240,7 @@ class RollingUpgradeInjection(RollingInjection):
             await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the turns, the versions and the finalised level; then each second the levels that brokers support."""
+        """Report restarts, versions and finalised level; then each second the metadata levels that brokers support."""
         for witness in self.turn_witnesses():
             report(witness)
         # the version that each process logged at its start, which may differ from the image's
@@ -260,7 +256,7 @@ class RollingUpgradeInjection(RollingInjection):
         await report_each_second(self._levels_witness, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
-        """Wait until each node is in service; raise FaultError if it reports another version than before."""
+        """Wait until each node is in service; raise FaultError if a node reports another version than before."""
         await super().confirm_healed()
         for node, version in self.before.items():
             reported = await self.context.world.reported_version(node)
@@ -268,7 +264,7 @@ class RollingUpgradeInjection(RollingInjection):
                 raise FaultError(f"node {node} reports version {reported}, and it was {version} before the upgrade")
 
     async def _levels_witness(self) -> Witness:
-        """Read the feature levels that brokers support from ApiVersions; they differ between some releases."""
+        """Read the feature levels that brokers support from ApiVersions; some releases differ in these levels."""
         levels = await self._supported_levels()
         due = [broker for broker in self.levels_before if minor(self.before[broker]) != minor(self.to)]
         changed = sum(levels[broker] != self.levels_before[broker] for broker in due)

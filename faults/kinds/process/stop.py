@@ -1,14 +1,14 @@
 """``stop``, ``restart`` and ``pause``: take one node down cleanly, or freeze it.
 
-``stop``: SIGTERM; the container stays down until the heal starts it again. On SIGTERM a broker hands its leaderships
-over before it exits, so clients should hardly be affected; any visible effect is the client's own. If the engine had to
-kill the node, it was not stopped cleanly, and the fault fails.
+``stop`` sends SIGTERM; the node's container stays down until the heal starts it. On SIGTERM a broker hands its
+leaderships over before it exits, so clients should hardly notice a ``stop``. If the engine had to kill the node, the
+stop was not clean, and the fault fails.
 
-``restart``: SIGTERM, and the node is started again at once, as in a rolling upgrade. The restart is the whole action,
-so there is no ``for``: it ends when the node is back in service, and then nothing is left to undo.
+``restart`` sends SIGTERM and starts the node again at once, as in a rolling upgrade. ``restart`` has no ``for``: the
+fault ends when the node is back in service, and then nothing is left to undo.
 
-``pause``: the node's processes are frozen. Connections stay open and no request is answered, so clients see only
-silence until their own timeouts expire.
+``pause`` freezes a node's processes: connections stay open and no request is answered, so clients see only silence
+until their own timeouts expire.
 """
 
 from typing import Literal
@@ -28,8 +28,6 @@ from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, r
 
 
 class StopInjection(NodeInjection):
-    """Clean stop of one node."""
-
     down = "exited"
     verb = "start"
 
@@ -40,7 +38,7 @@ class StopInjection(NodeInjection):
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report that the node's leaderships moved before its exit, and each second that the node is down.
 
-        The leaders are read right after the exit: a killed node would lead until its session times out.
+        The leaders are read right after the node's exit: a killed node would lead until its session times out.
         """
         if self.led:
             states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
@@ -68,12 +66,9 @@ class Stop(NodeFault):
 
 
 class RestartInjection(StopInjection):
-    """Clean stop and start of one node."""
-
     was_down = False
 
     async def inject(self) -> None:
-        """Stop the node, start it once it has exited, and wait until it is in service."""
         await super().inject()
         self.was_down = True
         await run_to_completion(self.context.world.start(self.victim))
@@ -109,8 +104,6 @@ class Restart(NodeFault):
 
 
 class PauseInjection(NodeInjection):
-    """Pause of one node."""
-
     down = "paused"
     verb = "resume"
 
@@ -118,7 +111,7 @@ class PauseInjection(NodeInjection):
         await run_to_completion(self.context.world.pause(self.victim))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second that the node is paused, and once that it doesn't answer."""
+        """Report each second that the node is paused, and once that the node doesn't answer requests."""
         report(await self.read_back())
         links = (link for link in self.context.world.links() if link.channel == "client" and link.broker == self.victim)
         if (link := next(links, None)) is not None:

@@ -1,11 +1,11 @@
-"""Base classes of the protocol faults: a rule of the wire proxy, the requests it applies to, and its witnesses.
+"""Base classes of the protocol faults: a rule of the wire proxy, its matching requests, and its witnesses.
 
 In a plan with a protocol fault, every client connects through the wire proxy (``faults/wire_proxy``).
 
-Witnesses. The proxy counts what it did; a request that it altered counts as exposed to the fault. If an API can be
-probed, the rule is also observed from outside, by a request of our own to which the rule applies because of its client
-id: before the fault, at its beginning and right before its end. If the probe before the fault looks like the fault
-already, or is not answered, later probes prove nothing and are not sent.
+Witnesses. The wire proxy counts the requests that it altered; every altered request counts as exposed to the fault. If
+an API can be probed, the harness also sends requests (probes) that the rule selects by their client id: before the
+fault, at the beginning of the fault and right before its end. If the probe before the fault looks like the fault
+already, or is not answered, no later probes are sent.
 """
 
 import random
@@ -44,7 +44,7 @@ HEALED_DEADLINE_MS = 10_000
 
 
 class ProbeResult(NamedTuple):
-    """Result of a probe: ``observed`` against ``asked`` in ``unit``; ``ok`` if it shows the fault."""
+    """Result of a probe: ``observed`` against ``asked`` in ``unit``; ``ok`` if the probe shows the fault."""
 
     what: str
     asked: float
@@ -55,14 +55,17 @@ class ProbeResult(NamedTuple):
 
 @dataclass(eq=False)
 class TamperInjection(Injection):
-    """One rule in force. ``before``: answer to the probe without the rule; None if no probe can show the fault."""
+    """One rule of the wire proxy in force.
+
+    ``before``: response to the probe without the rule; None if no probe can show the fault.
+    """
 
     fault: "TamperFault"
     rule: Mapping[str, Any]
     before: Answer | None = None
 
     async def measure_before(self) -> None:
-        """Probe without the rule; keep the answer if it does not look like the fault."""
+        """Probe without the rule; keep the response unless it looks like the fault already."""
         answer = await self._probe()
         if answer is not None and answer.outcome == "answered" and not self.fault.interpret_probe(answer, answer, 0).ok:
             self.before = answer
@@ -71,7 +74,7 @@ class TamperInjection(Injection):
         await run_to_completion(self.context.world.add_rule(self.rule))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Probe at the beginning and right before the end; read the rule's counters each second in between."""
+        """Probe at the beginning and right before the end of the fault; read the rule's counters in between."""
         clock = self.context.clock
         until_us = until_us or clock.now_us()
         last_us = until_us - (self.fault.probes * self.fault.probing_ms if self.before else 0) * 1000
@@ -86,7 +89,7 @@ class TamperInjection(Injection):
         report(await self._rule_witness())
 
     async def confirm_healed(self) -> None:
-        """Wait until a probe no longer shows the rule."""
+        """Wait until a probe no longer shows the effect of the rule."""
         before = self.before
         if before is None:
             return
@@ -110,7 +113,7 @@ class TamperInjection(Injection):
         report(Witness(result.what, result.asked, round(result.observed, 3), result.unit, 1, result.ok))
 
     async def _rule_witness(self) -> Witness:
-        """Read the rule back, with the number of requests it was applied to."""
+        """Read the rule back from the wire proxy, with the number of requests that the rule was applied to."""
         counters = await self._counters()
         if counters is None:
             return Witness("rules of this name, read back from the proxy", 1, 0, "rules", 1, ok=False)
@@ -123,7 +126,7 @@ class TamperInjection(Injection):
         return (await self.context.world.rules()).get(self.context.fault)
 
     async def _probe(self) -> Answer | None:
-        """Return the fastest answer; None if this kind can't be probed, or no broker answers behind the proxy."""
+        """Return the fastest response to a probe; None if the fault can't be probed or no broker answers it."""
         api, limit_ms = self.fault.probe_api, self.fault.limit_ms
         if api is None:
             return None
@@ -141,7 +144,7 @@ GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
 
 
 def known_to_kafka(noun: str, names: Collection[str]) -> AfterValidator:
-    """Return a validator that refuses any other name, with the nearest valid name in the message."""
+    """Return a validator that accepts only Kafka's names; its error message has the nearest valid name."""
 
     def check(name: str) -> str:
         if name not in names:
@@ -155,7 +158,7 @@ Api = Annotated[str, known_to_kafka("API", API_KEYS), WithJsonSchema({"type": "s
 
 
 class TamperFault(Fault):
-    """A rule of the wire proxy; it applies to requests that match all the given fields."""
+    """A rule of the wire proxy; the rule applies to requests that match all the given fields."""
 
     family = "protocol"
     band: ClassVar[Band]
@@ -193,22 +196,22 @@ class TamperFault(Fault):
 
     @property
     def named_api(self) -> str | None:
-        """API whose requests the rule applies to; None for every API."""
+        """The API whose requests the rule of the wire proxy applies to; None for every API."""
         return getattr(self, "api", None)
 
     @property
     def probe_api(self) -> str | None:
-        """API of the probe; None if a probe can't show this fault."""
+        """The API that a probe of the fault requests; None if no probe can show the fault."""
         return self.named_api if self.named_api in PROBED else None
 
     @property
     def probing_ms(self) -> int:
-        """Usual time of one probe."""
+        """Usual duration of one probe of the fault, in ms."""
         return SLACK_MS
 
     @property
     def limit_ms(self) -> int:
-        """Time that one probe waits for its answer."""
+        """Time in ms that one probe waits for its response."""
         return self.probing_ms + ROOM_MS
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most kinds draw nothing of their own
@@ -217,13 +220,13 @@ class TamperFault(Fault):
 
     @abstractmethod
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:
-        """Interpret a probe; ``probed``: number of probes that the proxy has counted as altered."""
+        """Judge whether a probe shows the fault; ``probed``: number of probes that the wire proxy has altered."""
 
     def clients(self) -> dict[FieldPath, str]:
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``chances``, a 0 or 1 for each request in turn with at least one 1, if there is a probability."""
+        """Draw ``chances`` if there is a probability: a 0 or 1 for each request in turn, with at least one 1."""
         draws = super().draw(source)
         if self.probability is not None:
             hits = [source.random() < self.probability for _ in range(CHANCES)]
@@ -262,5 +265,5 @@ class TamperFault(Fault):
         return injection
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name no broker
-        """Return the fields of the rule that must be looked up in the cluster."""
+        """Return the fields of the rule that must be looked up in the cluster at injection."""
         return {}

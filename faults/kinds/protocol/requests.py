@@ -1,28 +1,27 @@
 """Protocol faults that delay, lose, duplicate or truncate messages of an API.
 
-``delay_request``: requests reach the broker late, as over a slow network. Later requests on the same connection wait
-behind them; requests that wait at the same time wait side by side.
+``delay_request``: requests reach the broker late, as over a slow network. On one connection, later requests wait behind
+a delayed request; their delays overlap rather than add up.
 
-``delay_response``: responses reach the client late, long after the broker has served the request. With ``serial`` they
-leave one at a time on each connection, each a ``delay`` after the one before: that resembles a slow request handler,
-while a slow network delays everything in flight together.
+``delay_response``: responses reach the client late, long after the broker has served the request. With ``serial``, the
+responses on a connection leave one at a time, each a ``delay`` after the previous response, which resembles a slow
+request handler, while a slow network delays everything in flight together.
 
-``drop_request``: requests never reach the broker; the client can only notice by the end of the connection.
+``drop_request``: requests never reach the broker; the client notices only when the connection ends.
 
-``drop_response``: the broker serves a request and its response is lost, so the acknowledgement is ambiguous. A client
-that retries does the same thing twice, unless it is idempotent. Everything else in flight on the connection is equally
-ambiguous.
+``drop_response``: the broker serves a request and its response is lost, so the client can't know whether the request
+was served. A client that retries repeats the effect of a request whose response was lost, unless it is idempotent. The
+outcome of all other requests in flight on the connection is unknown too.
 
-TCP loses no message out of the middle of a stream, and clients rely on it. So nothing follows a lost message on its
-connection: the connection is either closed, as by a peer that died, or silent, as on a network that swallows
-everything, until the heal closes it.
+TCP loses no message out of the middle of a stream, and clients rely on that. So after a lost message, the connection is
+either closed, as by a peer that died, or silent until the heal closes it.
 
-``duplicate_request``: requests reach the broker twice, and the client gets one response. TCP never does this, but a
-proxy, a replay or a client that retries too early does. What is not idempotent is done twice.
+``duplicate_request``: requests reach the broker twice, and the client gets one response. TCP never duplicates a
+request, but a proxy, a replay or a client that retries too early does. The effect of a duplicated request occurs twice,
+unless it is idempotent.
 
-``close_mid_frame``: half of a message arrives, then the connection is closed. Half of a response: the broker has
-served the request, and the client can't use the bytes it has. Half of a request: the broker drops it with the
-connection.
+``close_mid_frame``: half of a message arrives, then the connection is closed. With half of a response, the broker has
+served the request, and the client can't decode the response. With half of a request, the broker discards the request.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -56,7 +55,7 @@ class DelayingFault(TamperFault):
         return self.delay + SLACK_MS
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect a slower probe; a probe without an answer is as slow as the time it has waited."""
+        """Expect a slower probe; a probe without a response is as slow as the time that it has waited."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
         return ProbeResult("rise of the round trip of a matching probe", self.delay, rise_ms, "ms", ok)
@@ -82,16 +81,19 @@ class LosingFault(TamperFault):
 
     @property
     def probing_ms(self) -> int:
-        """Time until silence counts as no answer, or until a close."""
+        """Time in ms until a probe counts as unanswered, or until its connection closes."""
         return SILENCE_MS if self.connection == "silent" else SLACK_MS
 
     @property
     def limit_ms(self) -> int:
-        """Time limit of a probe. A probe of a silent connection gets no extra time: a late answer disproves silence."""
+        """Time limit of a probe, in ms.
+
+        A probe of a silent connection gets no extra time: a late response disproves silence.
+        """
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect no answer, and the requested end of the connection."""
+        """Expect no response to a probe, and its connection closed or silent as the plan requires."""
         lost = now.outcome == self.connection
         return ProbeResult(f"matching probes, unanswered and {self.connection}", 1, float(lost), "probes", lost)
 
@@ -146,7 +148,7 @@ class DuplicateRequest(TamperFault):
     api: Api
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no answer shows it
-        """Rely on the proxy's counter, as the client of a probe can't see it."""
+        """Judge by the wire proxy's counter of duplicated requests, as the client of a probe can't see a duplicate."""
         return ProbeResult("probes that the proxy has counted as duplicated", 1, probed, "probes", probed > 0)
 
 
@@ -165,6 +167,6 @@ class CloseMidFrame(TamperFault):
         return {"do": self.kind, "message": self.message}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect the connection's end without a whole answer."""
+        """Expect that the probe's connection ends without a whole response."""
         closed = now.outcome == "closed"
         return ProbeResult("matching probes whose connection was closed", 1, float(closed), "probes", closed)

@@ -1,20 +1,21 @@
 """Protocol faults that change responses: errors, offered versions, and hints.
 
-``answer_error``: requests of an API are answered with an error of Kafka's. A request that would change something at the
-broker never gets there: the proxy answers in its place, for everything that the request names. A read-only request is
-served, and the error is put into the broker's response for the fault's topic and partition. An error of fetch sessions
-applies to a Fetch as a whole, any other error to its partitions.
+``answer_error``: requests of an API are answered with an error of Kafka's. A request that would change state at the
+broker never reaches the broker: the wire proxy answers with the error for everything that the request names. A
+read-only request is served, and the proxy puts the error into the broker's response, for the fault's topic and
+partition. An error of fetch sessions applies to a Fetch as a whole, any other error to its partitions.
 
-``cap_versions``: the brokers look like old ones, as they offer no versions above these. Versions are negotiated once a
-connection, so inject and heal close the connections of the affected clients. An API whose lowest version is above its
-cap, or whose cap is ``none``, isn't offered at all.
+``cap_versions``: brokers offer no API versions above the given versions, like old brokers. Clients negotiate API
+versions once for each connection, so inject and heal close the connections of the affected clients. Brokers don't offer
+an API whose lowest version is above its cap, or whose cap is ``none``.
 
-``falsify_hints``: responses name the wrong leader, address, session or replica. The wrong broker is the plan's: it is
-named as leader in the current epoch; its address replaces that of the named broker; and consumers are sent to it
-without records in that response, as brokers do. The wrong session is one that no broker granted, drawn by the compiler.
+``falsify_hints``: responses name the wrong leader, address, session or replica. The wrong broker, given in the plan, is
+named as leader in the current epoch, or its address replaces the right leader's, or a fetch response without records
+names it as preferred replica, as brokers do. The wrong session has an id, drawn by the compiler, that no broker gave
+out.
 
-``strip_hints``: responses lack these hints. A client must find the same facts by requesting metadata, or by fetching
-without a session.
+``strip_hints``: responses lack the hints about leader, address, session or replica. A client must then request
+metadata, or fetch without a session.
 
 =====================  ==========================================================  =================
 hint                   content                                                     source
@@ -25,7 +26,8 @@ hint                   content                                                  
 ``preferred_replica``  in a Fetch: the replica that the consumer should read from  KIP-392
 =====================  ==========================================================  =================
 
-A harmless probe gets none of these hints, so the proxy's count of changed responses is the only witness.
+Responses to harmless probes contain no hints, so the wire proxy's count of changed responses is the only witness of a
+hint fault.
 """
 
 import random
@@ -51,11 +53,10 @@ class HintFault(TamperFault):
 
     @property
     def probe_api(self) -> str | None:
-        """None: a probe gets no hint."""
+        """None, because the response to a probe contains no hint."""
         return None
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no probe is sent
-        """Return a result that shows nothing."""
         return ProbeResult("hints that a probe gets", 0, 0, "hints", ok=False)
 
 
@@ -77,7 +78,7 @@ class AnswerError(TamperFault):
         return {"do": "answer_error", "error": ERROR_CODES[self.error]}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect the error anywhere in the answer."""
+        """Expect the error code anywhere in the response to a probe."""
         answered = ERROR_CODES[self.error] in now.errors
         return ProbeResult(f"matching probes answered with {self.error}", 1, float(answered), "probes", answered)
 
@@ -106,18 +107,18 @@ class CapVersions(TamperFault):
 
     @property
     def named_api(self) -> str:
-        """ApiVersions: its response offers the versions."""
+        """ApiVersions, because its response offers the API versions that the fault changes."""
         return "ApiVersions"
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters, with `none` as the plan writes it."""
+        """Return the fault's parameters, with ``none`` as plans write it for an API that is not offered."""
         return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": "cap_versions", "versions": self.versions}
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect every API to be capped."""
+        """Expect that the probe's response offers no API version above its cap."""
         caps = {api: _NOT_OFFERED if cap is None else cap for api, cap in self.versions.items()}
         within = [api for api, cap in caps.items() if now.versions.get(api, _NOT_OFFERED) <= cap]
         ok = now.outcome == "answered" and len(within) == len(caps)
@@ -138,7 +139,7 @@ class FalsifyHints(HintFault):
     broker: RoleText | None = None
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``session_id``, which no broker is likely to have granted."""
+        """Draw ``session_id``, the id of a fetch session that no broker is likely to have given out."""
         draws = super().draw(source)
         return draws | {"session_id": source.randint(*_SESSIONS)} if "session_id" in self.hints else draws
 
@@ -146,7 +147,7 @@ class FalsifyHints(HintFault):
         return {"do": "falsify_hints", "hints": self.hints, "session_id": draws.get("session_id", 0)}
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:
-        """Return the broker that has the role now."""
+        """Return the broker that holds the role named by the fault at this moment."""
         return {"broker": await resolve(self.broker, context.world, draws, "broker")} if self.broker else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
