@@ -132,10 +132,10 @@ def times(tokens: Tokens) -> Decimal:
     return value
 
 
-def whole(tokens: Tokens) -> int:
-    value, unit = _number(tokens, "an integer")
+def whole(tokens: Tokens, wanted: str = "an integer") -> int:
+    value, unit = _number(tokens, wanted)
     if unit or value != int(value) or "." in tokens.peek():
-        tokens.fail(f"an integer expected, {tokens.next_text()}")
+        tokens.fail(f"{wanted} expected, {tokens.next_text()}")
     tokens.take()
     return int(value)
 
@@ -217,7 +217,7 @@ def _measure(tokens: Tokens) -> Measure:
     if unit in ("time", "share"):
         limit = Decimal(time_us(tokens)) if unit == "time" else share(tokens)
     else:
-        limit = Decimal(whole(tokens))
+        limit = Decimal(whole(tokens, f"an integer like 1000 {unit}"))
         tokens.accept(unit)
     place_known = each is not None or first != head
     return _ended(tokens, Measure(first if place_known else _placed(tokens, head), op, limit, each), column)

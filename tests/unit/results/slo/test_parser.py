@@ -152,7 +152,7 @@ WRONG = [
     ("produce.latency p95 < 1ms for each rak", 36, "did you mean 'rack'?"),
     ("commit.latency p95 < 1ms for each partition", 35, "write rack or broker"),
     ("consume.lag max < 1 for each rack", 21, "known as a whole only"),
-    ("consume.lag max < 1ms", 19, "an integer expected"),
+    ("consume.lag max < 1ms", 19, "an integer like 1000 records expected"),
     ("consume.lag max < 1 in every 1500ms of run", 30, "give whole seconds"),
     ("produce.unavailable < 1s in every 1s of fault", 29, "measured over a whole window"),
     ("produce.success >= 99.9", 20, "in percent"),
