@@ -1,11 +1,12 @@
 """Check, verdict, and doubts about measurements (design 5.4).
 
-A check is a judged statement with a status. It is INCONCLUSIVE with fewer than ``minimum`` observations (``n``), so a
-run without observations never passes. ``why`` states the observation, ``next`` is advice.
+A check is a judged statement about a run, with a status. A check with fewer than ``minimum`` observations (``n``) is
+INCONCLUSIVE, so a run without observations never passes. The field ``why`` states what was observed, the field ``next``
+gives advice.
 
 All families of checks have the same signature, ``CheckFamily``: ``fault_checks`` (witness and exposure),
-``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. Doubts are computed from the results
-of the first two.
+``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. The failed fault checks and harness
+checks are the doubts about measurements.
 """
 
 import json
@@ -33,15 +34,14 @@ class Status(StrEnum):
 
     @property
     def severity(self) -> int:
-        """Higher is worse: ERROR > FAIL > INCONCLUSIVE > PASS."""
         return tuple(Status).index(self)
 
 
 @dataclass(frozen=True)
 class Check:
-    """Row of ``verdict.json``. ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
+    """A check of ``verdict.json``: ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
 
-    ``gate`` is True if the status of the run depends on the check.
+    The field ``gate`` is True if the status of the run depends on the check.
     """
 
     id: str
@@ -67,13 +67,13 @@ class Check:
 
 
 def subject_of(client: Client, clients: tuple[Client, ...]) -> str:
-    """Return ``arm=kip951``, preceded by the workload if several workloads have an arm of that name."""
+    """Return ``arm=kip951`` as a client's name, after its workload's name if several workloads have such an arm."""
     namesakes = sum(candidate.arm == client.arm for candidate in clients)
     return f"arm={client.arm}" if namesakes == 1 else f"workload={client.workload} arm={client.arm}"
 
 
 def holds(observed: Number, op: str, threshold: Number) -> bool:
-    """Evaluate ``observed op threshold``, exactly if both values are exact."""
+    """Evaluate the comparison ``observed op threshold``, exactly if both numbers are exact (Fraction or int)."""
     return {
         "<": observed < threshold,
         "<=": observed <= threshold,
@@ -89,7 +89,7 @@ EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 2, Status.ERR
 
 @dataclass(frozen=True)
 class Verdict:
-    """Content of ``verdict.json``. Without any gating check the run proves nothing and is INCONCLUSIVE."""
+    """Content of ``verdict.json``. A run in which no check has ``gate`` set proves nothing and is INCONCLUSIVE."""
 
     run_id: str
     plan: str
@@ -99,7 +99,7 @@ class Verdict:
 
     @property
     def gating(self) -> tuple[Check, ...]:
-        """Checks that determine the status, without those of SLOs with ``gate: report`` in the plan."""
+        """The checks that determine the run's status: all except those of SLOs with ``gate: report`` in the plan."""
         return tuple(check for check in self.checks if check.gate)
 
     @property
@@ -108,7 +108,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR."""
+        """The process's exit code for the run's status: 0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR."""
         return EXIT_CODES[self.status]
 
     def to_json(self) -> dict[str, Any]:
@@ -127,12 +127,12 @@ class Verdict:
 
 
 def worst(statuses: Sequence[Status]) -> Status:
-    """Return the worst status, INCONCLUSIVE for an empty sequence."""
+    """Return the worst status; no status at all is INCONCLUSIVE."""
     return max(statuses, key=lambda status: status.severity, default=Status.INCONCLUSIVE)
 
 
 def from_json(document: dict[str, Any]) -> Verdict:
-    """Read a verdict written by ``to_json``. Raises KeyError, TypeError or ValueError if the document is no verdict."""
+    """Read a verdict from JSON. Raises KeyError, TypeError or ValueError if the document is not a verdict."""
     checks = []
     for row in document["checks"]:
         samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
@@ -142,14 +142,14 @@ def from_json(document: dict[str, Any]) -> Verdict:
 
 @dataclass(frozen=True)
 class Doubts:
-    """Reasons to distrust measurements: of faults without proof, by fault id, and of the harness (None: trusted)."""
+    """Reasons to distrust a run: why a fault is unproven, by fault id; why the harness is too slow (None: trusted)."""
 
     unproven: Mapping[str, str] = field(default_factory=dict)
     harness: str | None = None
 
     @classmethod
     def of(cls, faults: Sequence[Check], harness: Sequence[Check]) -> "Doubts":
-        """Collect the first reason for each fault and for the harness from the checks that did not pass."""
+        """Collect the first reason to doubt each fault, and the harness, from the checks that did not pass."""
         unproven: dict[str, str] = {}
         for check in faults:
             if check.status is not Status.PASS:

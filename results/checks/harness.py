@@ -1,8 +1,9 @@
-"""Checks of the harness itself: load generator, host, clock, warm-up, and the completeness of the run.
+"""Checks of the test harness itself: load generator, host, clock, warm-up, and whether the run was completed.
 
-Limits, after warm-up: the 99th percentile of the generator's lateness is at most 50 ms, without the delay that a fault
-causes; at most 5 % of the host's 100 ms ticks are more than 50 ms late; the hypervisor steals at most 10 % of the CPU
-on average. A run beyond these limits proves nothing about Kafka, so the checks are PASS or INCONCLUSIVE, never FAIL.
+Limits, after warm-up: the 99th percentile of the load generator's lateness, without the delay that a fault causes, is
+at most 50 ms; at most 5 % of the host's 100 ms ticks are more than 50 ms late; the hypervisor steals at most 10 % of
+the CPU on average. A run beyond these limits proves nothing about Kafka, so harness checks are PASS or INCONCLUSIVE,
+never FAIL.
 """
 
 from typing import Any
@@ -21,14 +22,13 @@ TICKS_MIN = 20  # with fewer ticks a single late one exceeds the limit
 
 
 def harness_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
-    """Return ``harness/...``; ``harness/generator`` exists for each client that produces or commits."""
+    """Return the checks ``harness/...`` of a run; each client that produces or commits has a ``harness/generator``."""
     producing = [_generator(evidence, facts, client, "produce") for client in evidence.clients if client.produces_to]
     committing = [_generator(evidence, facts, client, "commit") for client in evidence.clients if client.commits_to]
     return [*producing, *committing, _host(facts), *_run_checks(evidence, facts)]
 
 
 def _check(name: str, passed: bool, why: str, advice: str | None, **values: Any) -> Check:  # noqa: FBT001 - the status
-    """Return ``harness/<name>``; ``advice`` is for a check that did not pass."""
     defaults: dict[str, Any] = {"kind": "harness", "subject": "run", "minimum": 1}
     status = Status.PASS if passed else Status.INCONCLUSIVE
     return Check(id=f"harness/{name}", status=status, why=why, next=None if passed else advice, **defaults | values)
@@ -79,7 +79,7 @@ def _host(facts: Facts) -> Check:
 
 
 def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
-    """Return the checks of the clock, the warm-up, the completeness of the run, and its abort conditions, if any."""
+    """Return the checks of the clock, the warm-up, the completeness of the run, and the plan's abort conditions."""
     # time never went backwards: each latency is a difference of two clock readings
     metrics = [f"{side}.latency" for side in ("produce", "consume", "commit")]
     n = sum(facts.distribution(metric, client.key, RUN).n for client in evidence.clients for metric in metrics)

@@ -1,13 +1,13 @@
-"""Integrity checks: a breach that the configuration forbids fails, a breach that it permits is only reported.
+"""Integrity checks: a lost or wrong record fails if the configuration forbids it, and is only reported if permitted.
 
-``rules.py`` is the table of rules; ``permits.py`` decides what the configuration permits. A fault may exempt its topics
-from rules (``roles.permits`` in the journal): if the plan itself deletes records, truncates a log or recreates a topic,
-then missing, duplicate or reordered records are only reported.
+The table of integrity rules is ``rules.py``; ``permits.py`` decides what the configuration permits. A fault may exempt
+its topics from rules (``roles.permits`` in the journal): if the plan itself deletes records, truncates a log or
+recreates a topic, then missing, duplicate or reordered records are only reported.
 
-A record in doubt may be in the log or not: both cases are reported, and neither fails. If a run did not finish, a loss
-is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client has no check:
-for example, a client that doesn't report high watermarks can't be judged by high watermarks. The checks of a client
-without any observation are INCONCLUSIVE.
+A record in doubt may be in the log or not, so neither its presence nor its absence fails a check. If a run did not
+finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client
+has no check: for example, a client that doesn't report high watermarks can't be judged by high watermarks. The
+integrity checks of a client without any observation are INCONCLUSIVE.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,10 +27,10 @@ _NAMES_MAX = 3
 
 @dataclass(frozen=True)
 class _Result:
-    """Finding of a rule for one subject.
+    """Finding of an integrity rule about one client, the log or the replicas.
 
-    ``permitted``: the reason why the configuration permits the finding, None if it is forbidden. ``partial``: some
-    replicas could not be read, so an empty finding proves nothing.
+    ``permitted``: why the configuration permits the breach, None if it is forbidden. ``partial``: some replicas could
+    not be read, so a finding without breaches proves nothing.
     """
 
     rule: str
@@ -45,14 +45,14 @@ class _Result:
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
     """Return ``integrity/<rule>`` for each client that the rule applies to, for the log and for the replicas.
 
-    Doubts are not needed: an integrity failure stands even if a fault is unproven or the harness is slow.
+    Doubts are ignored: an integrity failure stands even if a fault is unproven or the harness is slow.
     """
     checks = [_check(evidence, result) for result in _results(evidence, facts)]
     return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
 def findings_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
-    """Return each finding of a rule, permitted or not, of ``arms`` (empty: all arms, the log and the replicas)."""
+    """Return each finding of an integrity rule about ``arms`` (empty: about all arms, the log and the replicas)."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
     return [result.finding for result in results if not arms or result.arm in arms]
 
@@ -71,7 +71,7 @@ def _results(evidence: Evidence, facts: Facts) -> Iterator[_Result]:
 
 
 def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Client | None) -> Iterator[_Result]:
-    """Yield the result of each rule for a side of a client, or for the log (client None)."""
+    """Yield the result of each rule for the produce or consume side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
     # every record of a producer is examined for lost, every record of the log or of a reader for phantom
@@ -117,7 +117,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
-    """Return a remark on a finding, from related findings."""
+    """Return a remark on a finding for the check's text, taken from related findings."""
     if (rule, side) == ("lost", "produce"):
         in_doubt, delivered = facts.finding("in_doubt", side, key), facts.finding("delivered", side, key)
         texts = [f"not in the log, though {delivered.broken} of them were delivered"] if delivered.examined else []
@@ -136,7 +136,7 @@ def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str
 
 
 def _add(finding: Finding, examined: int, broken: int, samples: tuple[tuple[int, int], ...] = ()) -> Finding:
-    """Add counts of events to the finding of Spark."""
+    """Add the counts taken from clients' events to the counts that Spark found."""
     examined, broken = finding.examined + examined, finding.broken + broken
     return replace(finding, examined=examined, broken=broken, samples=finding.samples + samples)
 
@@ -150,15 +150,15 @@ def _events(evidence: Evidence, client: Client) -> list[Event]:
 
 
 def compares(evidence: Evidence, key: str) -> bool:
-    """Return True if a reader, or the reader of the log, compared values with the sent values."""
+    """Return True if a reader, or the reader of the log, compared the values of records with the values sent."""
     return key in evidence.run.get("values_compared", ())
 
 
 def co_assigned(evidence: Evidence, client: Client) -> tuple[int, int, int]:
-    """Return the number of a client's assignments, of forbidden and of permitted overlaps with other members.
+    """Return how many assignments a client had, and how many forbidden and permitted overlaps with other members.
 
-    A worker owns a partition from ``assigned`` to ``revoked``. An overlap that begins while faults may cut members off
-    the coordinator is permitted.
+    A worker owns a partition from ``assigned`` to ``revoked``. An overlap of two owners is permitted if it begins while
+    a fault may cut a group member off the coordinator.
     """
     group = group_of(evidence, client)
     own, rivals = _ownership(evidence, client), []
@@ -172,7 +172,7 @@ def co_assigned(evidence: Evidence, client: Client) -> tuple[int, int, int]:
 
 
 def _ownership(evidence: Evidence, client: Client) -> list[tuple[tuple[str, int], int, float]]:
-    """Return ((topic, partition), start, end) of each partition that the client's worker was assigned."""
+    """Return ((topic, partition), start, end) of each partition that was assigned to the client's worker."""
     spans: list[tuple[tuple[str, int], int, float]] = []
     open_us: dict[tuple[str, int], int] = {}
     for event in sorted(_events(evidence, client), key=lambda event: int(event.get("t_us", 0))):
@@ -186,7 +186,7 @@ def _ownership(evidence: Evidence, client: Client) -> list[tuple[tuple[str, int]
 
 
 def _of_replicas(facts: Facts) -> Iterator[_Result]:
-    """Yield one result for all replicas; it is partial if a replica could not be read."""
+    """Yield one result for the replicas of all partitions; the result is partial if a replica could not be read."""
     replicas = [finding for finding in facts.findings.values() if finding.side == REPLICA_SIDE]
     unread = [finding for finding in replicas if finding.rule == "unread"]
     differing = [finding for finding in replicas if finding.rule == RULES["replica"].findings["replicas"]]
@@ -201,7 +201,6 @@ def _of_replicas(facts: Facts) -> Iterator[_Result]:
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
-    """Return the names of the first partitions with a breach."""
     names = sorted(finding.client for finding in findings if finding.broken)
     return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
 

@@ -1,4 +1,4 @@
-"""Reasons why a client's configuration, its topic's or the plan's own faults permit a breach of an integrity rule.
+"""Reasons why breaches of an integrity rule are permitted: by a client's or topic's settings, or by a fault.
 
 =========================================  ===========================================================================
 configuration                              permits
@@ -17,8 +17,8 @@ a fault with ``roles.permits``             the listed rules, for the fault's top
 
 Source: Kafka's producer and topic configuration; KIP-98 (idempotence), KIP-101 (truncation), KIP-966 (min ISR).
 
-The times during which a fault killed or froze a client are read from the journal, so they include faults that were
-injected by hand during the run. A rehearsal has no such times.
+The times during which a fault killed or froze a client are read from the journal, so faults that were injected by hand
+during the run are included. A rehearsal has no such times, because nothing is injected.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ FROZEN = "resume_clients"
 
 
 def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tuple[Interval, ...]]:
-    """Return the times, by (side, client key), during which faults with these undo verbs stopped a client."""
+    """Return, by (side, client key), the times in which faults with one of the undo ``verbs`` stopped that client."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     by_worker: dict[str, list[Interval]] = {}
     for fault in dict.fromkeys(line["fault"] for line in evidence.journal):
@@ -60,7 +60,7 @@ _COPIES_MIN = 2  # of an acknowledged record, so that the loss of one disk loses
 
 
 def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | None:
-    """Return why the configuration permits breaches of the rule by a side of a client; None if it forbids them."""
+    """Return why the configuration lets a client (as producer or consumer) break a rule; None if it forbids that."""
     topic = client.produces_to if side == "produce" else client.consumes_from
     topics = evidence.timeline.get("topics", ())
     planned: Mapping[str, Any] = next((row for row in topics if row["name"] == topic), {})
@@ -75,7 +75,7 @@ def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | No
 
 
 def lossy(evidence: Evidence, client: Client) -> bool:
-    """Return whether records acknowledged to the client may be missing from the log."""
+    """Return True if records acknowledged to the producer may be missing from the log."""
     return permit(evidence, client, "produce", "lost") is not None
 
 

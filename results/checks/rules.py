@@ -1,9 +1,9 @@
-"""Table of integrity rules: for each rule what it forbids, what permits a breach, what to do, and where it is counted.
+"""Table of integrity rules: what each rule forbids, what permits a breach, and where breaches are counted.
 
-To add a rule, add a row to ``RULES``, and either a function over the client's events (``immediate_retries`` is a short
-example) or a finding of Spark in ``results/checks/findings/``. The check ``integrity/<rule>``, the SLO ``<rule> == 0``
-and the test of ``docs/SLO.md`` read the table. This module imports nothing of Aftershock, because plans read the names
-of the rules.
+To add an integrity rule, add a row to ``RULES``, and either a function over the client's events (``immediate_retries``
+is a short example) or a finding of Spark in ``results/checks/findings/``. The check ``integrity/<rule>``, the SLO
+``<rule> == 0`` and the test of ``docs/SLO.md`` read the table of rules. The file ``rules.py`` imports nothing of
+Aftershock, because plans read the names of the rules.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
 
 @dataclass(frozen=True)
 class EventCount:
-    """Number of events that a rule examined and found broken; ``seqs`` of broken records, and a note for ``why``."""
+    """Number of events that a rule examined and found broken, the ``seqs`` of broken records, and a note to show."""
 
     examined: int
     broken: int
@@ -41,10 +41,10 @@ def immediate_retries(events: Sequence[Event]) -> EventCount:
 
 
 def decreases(events: Sequence[Event]) -> EventCount:
-    """Count the leader hints and committed positions that are lower than an earlier one of the same partition.
+    """Count the leader hints and committed offsets that are lower than an earlier value for the same partition.
 
-    A client refuses a leader hint that is not newer (KIP-951), so an epoch may not be accepted twice. A position may be
-    committed twice, and may be lower after an assignment or a position reset.
+    A client refuses a leader hint that is not newer (KIP-951), so an epoch accepted twice is a breach too. An offset
+    may be committed twice, and may decrease after an assignment or a position reset.
     """
     examined, broken = 0, {"leader hints": 0, "committed positions": 0}
     highest: dict[tuple[Any, ...], int] = {}
@@ -67,14 +67,14 @@ def decreases(events: Sequence[Event]) -> EventCount:
 
 @dataclass(frozen=True)
 class Rule:
-    """A row of ``RULES``.
+    """An integrity rule, a row of ``RULES``.
 
-    ``forbids`` and ``permitted`` describe the rule; ``permits.py`` decides whether a breach is permitted: then the
-    check passes and reports the breach. ``findings``: names of Spark's findings by subject of the check. ``events``
-    counts in the events of a client. ``unit``: plural noun of the counted items. ``unclean``: an unclean leader
-    election permits a breach. ``covered_by``: the word in ``roles.permits`` of a fault that permits a breach, if not
-    the rule's name. ``optional``: subjects without a check if the client doesn't report the required values.
-    ``if_examined``: no check without an observation.
+    ``forbids`` and ``permitted`` describe the rule; if ``permits.py`` finds a breach permitted, the check passes and
+    reports the breach. ``findings``: names of Spark's findings by subject of the check. ``events`` counts breaches in
+    the events of a client. ``unit``: plural noun of what is counted. ``unclean``: an unclean leader election permits a
+    breach. ``covered_by``: the word in ``roles.permits`` of a fault that permits a breach, if not the rule's name.
+    ``optional``: subjects without a check if the client doesn't report the required values. ``if_examined``: the rule
+    has no check if nothing was examined.
     """
 
     forbids: str

@@ -1,11 +1,11 @@
 """Checks that each fault took hold (``witness/<fault>``) and that workload traffic met it (``exposure/<fault>``).
 
-Witness: the executor measures each fault while it is in force. A fault needs at least one witness that observed the
-fault, and none that failed. In a rehearsal nothing is injected, so every witness must report that the fault is absent;
-a witness that reports a fault in a rehearsal proves nothing.
+Witness: the executor measures each fault while it is in force. A fault needs at least one witness (a measured proof)
+that observed the fault, and none that failed. In a rehearsal nothing is injected, so every witness must report that the
+fault is absent; a witness that reports a fault in a rehearsal proves nothing.
 
-Exposure: a fault that met no traffic proves nothing. The traffic that counts depends on the fault's target (``met_by``
-in the timeline):
+Exposure: a fault that met no traffic proves nothing. Which traffic counts as met depends on the fault's target
+(``met_by`` in the timeline):
 
 ===================  ============================================================================================
 target               counted as exposure
@@ -20,8 +20,8 @@ topics               records produced to these topics in the fault's window; com
 requests             requests that the wire proxy changed, by the count in the witness reports
 ===================  ============================================================================================
 
-A fault that ends all traffic to its targets (``severs`` in the timeline) is exposed by the traffic to them in the 3 s
-before inject.
+A fault that ends all traffic to its targets (``severs`` in the timeline) is exposed if there was traffic to its targets
+in the 3 s before inject.
 """
 
 import re
@@ -47,7 +47,7 @@ def fault_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
 
 
 def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
-    """Return ``witness/<fault>``: PASS or INCONCLUSIVE, with the expected and the observed value."""
+    """Return the check ``witness/<fault>``: PASS or INCONCLUSIVE, with the expected and the observed value."""
     rehearsal = bool(evidence.run.get("rehearse"))
     fault = step["id"]
     lines = [line for line in evidence.journal if line["fault"] == fault]
@@ -90,7 +90,7 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
 
 
 def _confirms(report: Mapping[str, Any]) -> bool:
-    """Return whether a witness reports, from its own observation, that the fault is in force."""
+    """Return True if a witness reports, from its own observation, that the fault is in force."""
     return bool(report.get("ok")) and bool(report.get("n"))
 
 
@@ -99,7 +99,7 @@ def _number(value: object) -> float | None:
 
 
 def targets_of(evidence: Evidence, fault: str) -> Mapping[str, Any]:
-    """Return the resolved targets of a fault, from the last line of the journal that has them."""
+    """Return the resolved targets (such as broker ids) of a fault, from the journal's last line that has any."""
     resolved = [line.get("targets") for line in evidence.journal if line["fault"] == fault]
     return next((targets for targets in reversed(resolved) if targets), {})
 
@@ -111,7 +111,7 @@ def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
 
 
 def passages(evidence: Evidence) -> list[Passage]:
-    """Return the proxies and times whose bytes count as exposure, for each fault with exposure in bytes."""
+    """Return the proxies and times whose bytes count as exposure, for faults whose exposure is counted in bytes."""
     result = []
     for step in evidence.steps:
         fault = step["id"]
@@ -136,7 +136,7 @@ def _client_links(targets: Mapping[str, Any]) -> list[str]:
 
 
 def exposure(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> Check:
-    """Return ``exposure/<fault>``: PASS if traffic met the fault, else INCONCLUSIVE."""
+    """Return the check ``exposure/<fault>``: PASS if traffic met the fault, else INCONCLUSIVE."""
     traffic = _traffic(evidence, facts, step)
     fault, exposed = step["id"], traffic.amount > 0
     why = f"no traffic met the fault: no {traffic.unit} {traffic.where}"
@@ -160,7 +160,7 @@ def exposure(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> Check
 
 @dataclass(frozen=True)
 class _Traffic:
-    """Traffic that met a fault: amount in ``unit``, from ``n`` observations, and where it was counted."""
+    """Traffic that met a fault: amount in ``unit``, number ``n`` of observations, and where the traffic was counted."""
 
     amount: int
     unit: str

@@ -1,24 +1,26 @@
-"""Integrity findings about groups and replicas: co-ownership, committed positions, coordinator logs, replicas.
+"""Integrity findings about consumer groups and replicas: co-ownership, committed offsets, coordinators, replicas.
 
-**Co-ownership.** A member reads a partition from its first to its last delivery within a lane; two members of a group
-whose times overlap co-own the partition. From the first inject until a session timeout after the last heal an overlap
-may be legitimate (``co_owned_in_fault``), because the coordinator replaces a member that is frozen or unreachable.
+**Co-ownership.** A group member owns a partition from its first to its last delivery between two assignments; two
+members of a group co-own the partition if these times overlap. From a run's first inject until a session timeout after
+its last heal, co-ownership may be legitimate (``co_owned_in_fault``), because the coordinator replaces a member that is
+frozen or unreachable.
 
-**Committed positions**, from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
-commit is *ahead* of the group's deliveries only if the log has a record in between (markers are never delivered), and
-if a record of the partition was delivered before: a new group may commit unread positions. A delivery is *behind* if it
-is the first after an assignment and lies before the last acknowledged commit.
+**Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
+commit is *ahead* of what its group was delivered only if the log has a record in between (transaction markers are never
+delivered), and if a record of the partition was delivered before: a new group may commit unread offsets. A delivery is
+*behind* if it is the first after an assignment and its offset is below the last acknowledged commit.
 
-**Coordinator logs**, for the commits of a ``commit`` workload, whose groups read nothing. An acknowledged commit is
-*lost* if the log of the offsets topic has no entry of the group and partition with the committed position or a later
-position since the last tombstone (null): a later commit may supersede an acknowledged commit. An entry goes *backward*
-if it is below the previous entry of the same group and partition, unless the previous entry was a tombstone. This log
-is not read from an attached cluster, and a share coordinator writes no positions to it.
+**Coordinator logs** show whether the commits of a ``commit`` workload, whose groups read nothing, were stored. An
+acknowledged commit is *lost* if the offsets topic, since the last tombstone (null value) of the group and partition,
+has no entry with the committed offset or a higher offset: a later commit may supersede an acknowledged commit. An entry
+of the offsets topic is *backward* if its offset is below that of the previous entry of the same group and partition,
+unless the previous entry was a tombstone. The offsets topic is not read from an attached cluster, and a share
+coordinator writes nothing to the offsets topic.
 
-**Replicas**, which the harness reads after the last heal. A replica is summarised by a count and the xor of the 64-bit
-hashes of its stretches of records; it *differs* if most replicas of the partition have another summary. A replica that
-could not be read to its end proves nothing. The client of such a finding is the partition, ``orders/3``; the side is
-``replica``.
+**Replicas** are read by the harness after the last heal. A replica is summarised by its record count and the xor of
+64-bit hashes of its records; it *differs* if most replicas of the partition have another summary. A replica that could
+not be read to its end proves nothing. In findings about replicas the column ``client`` is the partition, ``orders/3``,
+and ``side`` is ``replica``.
 """
 
 from collections.abc import Iterator
@@ -37,7 +39,7 @@ SESSION_US = 45_000_000
 
 
 def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return the findings ``co_owned`` and ``co_owned_in_fault`` by reader; None if no client reads in a group."""
+    """Return findings about partitions that two group members owned at once; None if no client reads in a group."""
     if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
         return None
     owned = ("run", "group", "topic", "partition", "client", "member", "lane")
@@ -69,14 +71,14 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
 
 
 def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Yield the span from the first inject until a session timeout after the last heal, if faults were injected."""
+    """Yield the span from a run's first inject until a session timeout after its last heal; nothing without faults."""
     times = [line["t_us"] for line in evidence.journal]
     if times:
         yield min(times), max(times) + SESSION_US
 
 
 def group_of(evidence: Evidence, client: Client) -> str | None:
-    """Return the group in which a client consumes, ``<group>-<arm>``, or None."""
+    """Return the name of a client's consumer group, ``<group>-<arm>``; None if the client joins no group."""
     workloads = {workload["name"]: workload for workload in evidence.timeline["workloads"]}
     group = (workloads.get(client.workload, {}).get("consume") or {}).get("group")
     return f"{group}-{client.arm}" if group else None
@@ -87,7 +89,7 @@ _COMMIT_COLUMNS = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return the findings ``commit_ahead`` (per commit) and ``commit_behind`` (per assignment), if clients commit."""
+    """Return findings about commits ahead of deliveries, and deliveries behind commits; None without offset commits."""
     rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
     if not rows:
         return None
@@ -98,13 +100,13 @@ def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | Non
 
 
 def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield (client, topic, partition, moment, position) of each acknowledged commit."""
+    """Yield (client, topic, partition, time, offset) of each acknowledged offset commit."""
     for client, line in reader_events(evidence, "committed"):
         yield from ((client, topic, number, line["t_us"], offset) for topic, number, offset in line["offsets"])
 
 
 def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield (client, topic, partition, lane, position): the committed position from which an assigned lane resumes."""
+    """Yield (client, topic, partition, lane, offset): the committed offset from which an assigned reader resumes."""
     last: dict[tuple[str, str, int], int] = {}
     moments = [(at_us, 1, (client, topic, number), at) for client, topic, number, at_us, at in committed(evidence)]
     lanes: dict[tuple[str, str, int], int] = {}
@@ -157,7 +159,7 @@ _PLACE = ("run", "group", "topic", "partition")
 
 
 def committers(evidence: Evidence) -> Iterator[Client]:
-    """Yield the clients that commit to the coordinators' log."""
+    """Yield the clients whose commits are found in the log of the offsets topic."""
     if "attach" in evidence.timeline.get("cluster", {}):
         return
     for client in evidence.clients:
@@ -166,7 +168,7 @@ def committers(evidence: Evidence) -> Iterator[Client]:
 
 
 def offsets(read: Tables, dims: Dims) -> DataFrame | None:
-    """Return the findings ``lost`` (per acknowledged commit) and ``backward`` (per log entry); None without the log."""
+    """Return findings about lost commits and backward entries of the offsets topic; None if the topic was not read."""
     logged = [(run, evidence) for run, evidence in enumerate(dims.evidences) if evidence.parquet["offsets"]]
     rows = [(run, by.workload, by.arm, by.key) for run, evidence in logged for by in committers(evidence)]
     if not rows:
@@ -201,7 +203,7 @@ _REPLICA_PARTITION = ("run", "topic", "partition")
 
 
 def replicas(table: DataFrame) -> DataFrame:
-    """Return the findings ``differing`` (replicas that differ from most replicas) and ``unread`` by partition."""
+    """Return findings by partition: replicas that differ from most replicas, and replicas that could not be read."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
     by_replica = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
         F.max(F.col("error").isNotNull()).alias("unread"),

@@ -1,19 +1,19 @@
 """Integrity findings about single records and their offsets, and the form of all findings.
 
-A finding is the sum of facts: rows with the number of examined and the number of broken records.
+A finding says how many records a rule examined and how many of these broke the rule; it sums the facts of rows.
 
-**Records:** lost, duplicated, misplaced, never sent. Records in the ledger are examined individually; records in clean
-blocks are only counted. A record that a ``lossy`` producer lost is not expected at a reader. A record whose producer
-got no offset can't be misplaced. A failed record is certain not to be written (otherwise it is in doubt), so a failed
-record in the log is a phantom.
+**Records** may be lost, duplicated, misplaced, or never sent. Records in blocks that the fingerprint gate cleared are
+only counted; all other records are in the ledger and examined individually. A record lost by a ``lossy`` producer (such
+as acks=0) is not expected at a reader. A record whose producer got no offset can't be misplaced. A failed record was
+certainly not written (otherwise the record is in doubt), so a failed record in the log is a phantom.
 
-**Offsets:** two records at one offset (``collision``), and records that a reader passed over (``skipped``). Only some
-buckets of 32,768 offsets of a partition are examined. If the count and the xor of a 64-bit hash of each record with its
-offset are equal in the log and in a reader's lane, the lane had exactly the log's records; if the log has as many
-distinct offsets (counted as bits) as rows, no two records share an offset. If the gate of the records cleared all
-blocks, only the log can have two records at one offset. A lane is judged between its first and its last offset. A
-record that a reader should get and never got is ``lost``, not ``skipped``. A record without ids is a phantom, not a
-collision.
+**Offsets:** two records at one offset are a ``collision``; a record that a reader passed over is ``skipped``. A
+partition's offsets are divided into buckets of 32,768, of which only suspect buckets are examined. If the log and the
+deliveries of a reader have the same count and the same xor of 64-bit hashes of each record with its offset, the reader
+got exactly the log's records; if the log has as many distinct offsets (counted as bits) as rows, no two records share
+an offset. If the fingerprint gate cleared all blocks, only the log can have two records at one offset. A reader is
+judged between its first and its last offset. A record that a reader should get and never got is ``lost``, not
+``skipped``. A record without ids is a phantom, not a collision.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,20 +34,19 @@ _KEY = ("run", "rule", "side", "client")
 
 
 def record() -> Column:
-    """Return a struct of ``producer_id seq``, null if the row lacks either."""
+    """Return the id of a row's record, a struct ``producer_id seq``; null if the row lacks either column."""
     named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     return F.when(named, F.struct("producer_id", "seq"))
 
 
 def no_record() -> Column:
-    """Return a null of the type of ``record``."""
     return F.lit(None).cast("struct<producer_id:int,seq:bigint>")
 
 
 class Fact(NamedTuple):
-    """Result of a rule for a row; ``examined`` and ``broken`` are conditions or counts.
+    """Result of an integrity rule for one row: the number of records examined, and of these, of records that broke it.
 
-    Only an examined row can be broken; ``examined`` is None if another fact counts the row as examined.
+    Only an examined record can be broken; ``examined`` is None if another fact already counts the record as examined.
     """
 
     rule: str
@@ -57,7 +56,7 @@ class Fact(NamedTuple):
     broken: Column | int
 
     def sql(self, named: Callable[[Column], str]) -> str:
-        """Return the struct ``rule side client examined broken`` in SQL; ``named`` maps a column to its alias."""
+        """Return the fact as SQL, a struct ``rule side client examined broken``; ``named`` gives a column an alias."""
 
         def text(value: str | Column) -> str:
             return f"'{value}'" if isinstance(value, str) else named(value)
@@ -74,9 +73,9 @@ class Fact(NamedTuple):
 
 
 def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
-    """Return the facts of each row (with ``run`` and ``record``), without facts that examine nothing.
+    """Return a row per fact that examined something, with the ``run`` and ``record`` of the row that the fact is about.
 
-    All facts are one SQL expression, because a column built in Python calls the JVM a dozen times.
+    All facts are one SQL expression, because each column built in Python calls the JVM a dozen times.
     """
     columns: list[Column] = []
 
@@ -92,9 +91,9 @@ def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
 
 
 def summed(findings: DataFrame) -> DataFrame:
-    """Return one row per (run, rule, side, client), with the lowest broken records as samples.
+    """Sum findings to one row per (run, rule, side, client), with the lowest broken records as samples.
 
-    The first aggregation leaves one row per broken record and one for all intact records, so that few rows are sorted.
+    The first aggregation leaves a row per broken record and a row for all intact records, so that few rows are sorted.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
     few = findings.groupBy(*_KEY, broken.alias("record")).agg(
@@ -108,7 +107,7 @@ def summed(findings: DataFrame) -> DataFrame:
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings of clean blocks, in which no record is broken."""
+    """Return the findings about the blocks of records that the fingerprint gate cleared: all examined, none broken."""
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
@@ -127,7 +126,7 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
 
 
 def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings of the records in the ledger."""
+    """Return the findings about records in the ledger, whose blocks the fingerprint gate did not clear."""
     rows = ledger.withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged
@@ -158,7 +157,7 @@ def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Join records with each reader of their run, and count their ``deliveries`` to the reader."""
+    """Join records with each reader of their run, and count how often each record was delivered to the reader."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
@@ -169,14 +168,13 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _deliverable() -> Column:
-    """Return True for a record that the reader should get."""
     meant = (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     readable = (F.col("logged") > 0) | ~F.coalesce(F.col("lossy"), F.lit(False))
     return acked() & F.coalesce(meant, F.lit(False)) & readable
 
 
 def _foreign(reader: str | Column, count: Column) -> Fact:
-    """Create the fact for records that no producer of the run sent: their ids are missing or have no produce row."""
+    """Create the fact for records that no producer of the run sent: rows without ids, or without a produce row."""
     foreign = F.col("record").isNull() | F.col("client").isNull()
     return Fact("phantom", "consume", reader, count, F.when(foreign, count))
 
@@ -189,7 +187,7 @@ _SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,l
 
 
 def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings ``collision`` and ``skipped``; ``sequences`` counts the examined rows."""
+    """Return the findings about offsets: two records at one offset, and records that a reader passed over."""
     logged = _logged(read.log)
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
     compared = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))
@@ -210,7 +208,7 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
 
 
 def shared(log: DataFrame) -> DataFrame:
-    """Return the finding ``collision`` of the log, if all readers read exactly the log's records."""
+    """Return findings about log records that share an offset, if all readers read exactly the log's records."""
     logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")
@@ -228,9 +226,9 @@ def _placed(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
-    """Return per bucket ``print``, the ``first`` and ``last`` offset, and ``offsets``, the number of distinct offsets.
+    """Return, per bucket of offsets, a hash of its records, the lowest and highest offset, and the number of offsets.
 
-    Distinct offsets are counted in bitmaps of 64, because Spark aggregates plain numbers without sorting.
+    Distinct offsets are counted in bitmaps of 64, because Spark can aggregate plain numbers without sorting.
     """
     bit = F.expr("shiftleft(1L, cast(offset & 63 as int))")
     words = rows.groupBy(*_BUCKET, *by, F.expr("offset div 64").alias("word")).agg(
@@ -251,9 +249,9 @@ def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
 
 
 def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Return the buckets to examine: ``client lane member first last``, where the last two are of the whole lane.
+    """Return the offset buckets to examine; ``first last`` are a reader's first and last offset in the partition.
 
-    If two records of the log share an offset, the log is included as a reader of itself.
+    If two records of the log share an offset, the log is examined like the deliveries of a reader.
     """
     of_lane = F.map_from_entries(F.collect_list(F.struct("bucket", "print"))).alias("prints")
     whole = (
@@ -281,7 +279,7 @@ def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> DataFrame:
-    """Return the lowest and highest record of the log and of the lane at each offset of the suspect buckets."""
+    """Return, per offset of the suspect buckets, the lowest and highest record of the log and of the deliveries."""
     log = logged.join(suspects, [*_BUCKET]).withColumn("of_log", F.lit(True))
     lane = lanes.join(suspects, [*_BUCKET, *_LANE]).withColumn("of_log", F.lit(False))
     columns = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]

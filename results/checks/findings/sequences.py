@@ -1,25 +1,27 @@
-"""Integrity findings that need ordered rows: order, repeated deliveries, epochs and high watermarks that go back.
+"""Integrity findings that need ordered rows: order, repeated deliveries, decreasing epochs and high watermarks.
 
-**Lanes.** Each delivery of a reader belongs to a lane, within which the offsets must rise, without gaps or repetitions.
-A new lane begins when the partition is assigned to the reader (at-least-once permits that later records are delivered
-again) and when the reader reports a position reset, both from the clients' events.
+**Lanes** divide a reader's deliveries from a partition; within a lane offsets must rise without gaps or repetitions. A
+new lane begins when the partition is assigned to the reader (at-least-once permits that records are then delivered
+again) and when the reader resets its position; the clients' events report both.
 
-**Sequences** of three kinds, in one sort: the log by offset, with a lane per producer, whose seqs must rise; a reader's
-lanes by time, whose offsets must rise; a producer's acknowledgements by offset, whose leader epochs must not fall.
+**Sequences** of three kinds are sorted in one job: the log by offset, in which a producer's seqs must rise; a reader's
+lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must not
+fall.
 
-Rules. A row is late if a row with a higher value precedes it. In a lane with a late row, the first occurrence of each
-value counts for ``order`` and further occurrences are ``repeated``. Epochs are compared only between rows with rising
-offsets. A high watermark may go back when the leader changes, because a new leader learns the high watermark late, so
-high watermarks are compared only between two responses of the same broker in the newest epoch of the partition. A
-broker notes the high watermark before it reads the records (``Partition.readRecords``): a record counts as ``beyond``
-only if it lies beyond every high watermark that the lane reported, and the lane read for at least another second. An
-acknowledgement carries the leader epoch of its request. Only first attempts count, because a later attempt may be
-acknowledged for a record that an earlier attempt wrote.
+Rules. A row of a sequence is late if a row with a higher value precedes it. In a lane with a late row, the first row of
+each value is judged by the rule ``order``, and further rows of that value are ``repeated``. Leader epochs are compared
+only between rows with rising offsets. A high watermark may decrease when the leader changes, because a new leader
+learns the high watermark late, so high watermarks are compared only between two responses of the same broker in the
+newest epoch of the partition. A broker notes the high watermark before it reads the records
+(``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the lane
+reported, and the lane lasted at least another second. An acknowledgement carries the leader epoch of its request. Only
+acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record that an
+earlier attempt wrote.
 
-**Gate** (``suspect_sequences``): selects all sequences that contain a broken row, and possibly intact sequences, with
-far less data. Rows of the log and of readers are sorted by a fingerprint of their sequence, as plain numbers, and
-compared with the previous row. Acknowledgements are not sorted: all offsets of a leader epoch must lie above all
-offsets of the previous epoch.
+**Gate** (``suspect_sequences``): selects all sequences that contain a broken row, and possibly intact sequences, from
+far less data. Rows of the log and of readers are sorted by a hash of their sequence, as plain numbers, and compared
+with the previous row. Acknowledgements need no sorting: in a partition, all acknowledged offsets of a leader epoch must
+lie above all acknowledged offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,10 +43,11 @@ Event = Mapping[str, Any]
 
 
 def deliveries(read: Tables, dims: Dims) -> DataFrame:
-    """Return each consume row as ``run client topic topic_id partition lane member group offset at`` and details.
+    """Return each delivered record as ``run client topic topic_id partition lane member group offset at`` and details.
 
-    The details are ``epoch`` (of the batch), ``own`` (the high watermark is that of the row's own response) and
-    ``high_watermark broker_id error producer_id seq``. ``topic_id`` is the topic's name if the id is unknown.
+    The details of a delivery are ``epoch`` (leader epoch of the batch), ``own`` (True if the high watermark comes from
+    the response with the record) and ``high_watermark broker_id error producer_id seq``. An unknown ``topic_id`` is the
+    name.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
     rows = consumed.select(
@@ -65,7 +68,7 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
 
 
 def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
-    """Yield (client, topic, partition, moment, by assignment) of each new lane."""
+    """Yield (client, topic, partition, time, by assignment) of each new lane of a reader."""
     for client, line in reader_events(evidence, "assigned"):
         yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
     for client, line in reader_events(evidence, "position_reset"):
@@ -73,7 +76,7 @@ def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
 
 
 def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
-    """Yield (client key, event) for all events of a name from consuming clients."""
+    """Yield (client key, event) for each event of the given name that a consuming client reported."""
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
@@ -86,7 +89,7 @@ PRINTS = "print bigint"
 
 
 def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """Return ``PRINTS`` of the sequences to examine by row, including all sequences with ``corrupt`` rows."""
+    """Return hashes (``PRINTS``) of the sequences to examine row by row, among them all with ``corrupt`` rows."""
     acks = F.col("side") == "acks"
     # lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
@@ -115,9 +118,9 @@ SECOND_US = 1_000_000
 
 
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
-    """Return the findings ``order repeated backward beyond corrupt``, and the numbers of rows that ``places`` needs.
+    """Return the findings about ordered rows, and the numbers of rows that ``places`` needs for its findings.
 
-    ``doubted`` (``PRINTS``) are the sequences to examine by row, None for all.
+    ``doubted`` are hashes (``PRINTS``) of the sequences that must be examined row by row; None examines all sequences.
     """
     rows = _rows(read, dims, delivered)
     exact = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
@@ -135,12 +138,11 @@ def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame
 
 
 def in_doubt(read: Tables, dims: Dims) -> DataFrame:
-    """Return ``PRINTS`` of the sequences that ``sequences`` must examine by row."""
     return suspect_sequences(_rows(read, dims, deliveries(read, dims)), _corrupt())
 
 
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    """Return the rows of all sequences with ``print``, a 64-bit fingerprint of the sequence."""
+    """Return the rows of all sequences, with a 64-bit hash ``print`` of the sequence that a row belongs to."""
     # the log: the value is the seq, ``at`` the offset
     producers = dims.producers.select("run", "producer_id", "client")
     lane = F.col("producer_id").cast("bigint").alias("lane")
@@ -165,7 +167,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add to each row ``late``, ``before`` (the previous row), and ``dirty top until`` of the lane."""
+    """Add to each row whether it is ``late``, its previous row ``before``, and three figures of its sequence."""
     lane = Window.partitionBy(*_SEQUENCE)
     order = lane.orderBy("at", "value")
     highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
@@ -181,9 +183,9 @@ def _corrupt() -> Column:
 
 
 def _examined(rows: DataFrame) -> DataFrame:
-    """Aggregate to one row per client, one per value in lanes with a late row, and one per broken row.
+    """Aggregate the rows of sequences: per client, per value in a lane with a late row, and per broken row.
 
-    ``late`` is that of the first occurrence of a value. Spark aggregates plain numbers without sorting.
+    The column ``late`` is that of a value's first row. Spark aggregates plain numbers without sorting.
     """
     value, mark, epoch = F.col("value"), F.col("high_watermark"), F.col("epoch")
     older = (value > F.col("before.value")) & (epoch < F.col("before.epoch"))

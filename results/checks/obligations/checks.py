@@ -1,8 +1,9 @@
-"""Obligation checks: ``obligation/produce``, ``obligation/consume``, ``obligation/commit``, without any SLO.
+"""Obligation checks require progress without any SLO: ``obligation/produce``, ``/consume`` and ``/commit``.
 
 A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). A check FAILS if a stall
-during that time lasts longer than the patience, or is INCONCLUSIVE if the harness can't be trusted. ``why`` counts
-other stalls and failures, with the reason why they were permitted. A client without any obligation has no check.
+during that time lasts longer than the patience, or is INCONCLUSIVE if the harness can't be trusted. The field ``why``
+also counts the stalls and failures that were permitted, with the reason. A client of which no progress was ever
+required has no obligation check.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from aftershock.results.measure.facts import Facts, FailureSpan, Stall
 
 @dataclass(frozen=True)
 class _Overlap:
-    """Part of a stall within a span in which progress was possible and therefore required."""
+    """Part of a stall that lies within a span of time in which progress was possible and therefore required."""
 
     stall: Stall
     span: Span
@@ -104,7 +105,7 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
 
 
 def _excuse(spans: Sequence[Span], time: Stall | FailureSpan) -> str | None:
-    """Return why progress was not required at some moment of a time; None if progress was always required."""
+    """Return why progress was not required at some moment of a stall or failure; None if it was always required."""
     during = [span for span in spans if span.start_us < time.end_us and time.start_us < span.end_us]
     reason = None if during else "it was before or after the judged part of the run"
     return next((span.why for span in during if not span.required), reason)

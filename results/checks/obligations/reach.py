@@ -1,16 +1,17 @@
-"""Possibility of progress: cluster, effects of faults, and who can reach whom at a given moment.
+"""Decision whether clients could make progress at a given moment: cluster, effects of faults, reachable nodes.
 
-**Cluster.** Nodes, racks and voters, settings, and the replicas of each partition, from ``run.json`` and
-``timeline.json``. A run that doesn't record its voters has no obligations.
+**Cluster:** nodes, racks, voters, settings, and the replicas of each partition are read from ``run.json`` and
+``timeline.json``. A run that doesn't record its voters has no obligation checks.
 
-**Effects of faults** (``Harm``), from the timeline and the journal::
+**Effects of faults** (``Harm``) are read from the timeline and the journal::
 
     intended ──▶ injected ─────────────▶ healing ──▶ healed
        | moving     | in force              | moving    | over
 
-Every rule decides doubtful cases in the client's favour. The effect of a fault is unknown if the fault failed, if the
-kind doesn't declare an effect, or if the fault began while the ISR might not be full; then no progress is required of
-the partitions and clients that the fault may affect. A fault that was not undone lasts until the end.
+Where the evidence is ambiguous, every rule assumes that no progress was possible. The effect of a fault is unknown if
+the fault failed, if the fault kind doesn't declare an effect, or if the fault began while the ISR might not be full;
+then no progress is required of the partitions and clients that the fault may affect. A fault that was not undone lasts
+until the end of the run.
 
 **Reachability** of nodes by clients, replicas and the quorum, through proxies (nodes of one rack connect directly)::
 
@@ -37,7 +38,7 @@ _TRANSACTIONS_IN_SYNC = 2
 
 @dataclass(frozen=True)
 class Terrain:
-    """Racks of the nodes, the brokers, and the voters of the metadata quorum."""
+    """Racks of the cluster's nodes, the brokers, and the voters of the metadata quorum."""
 
     racks: Mapping[int, str]
     brokers: frozenset[int]
@@ -46,7 +47,7 @@ class Terrain:
 
 @dataclass(frozen=True)
 class Seat:
-    """Replicas of partitions that are available at the same times.
+    """Partitions with the same replicas, so that either all of these partitions are available or none.
 
     ``replicas`` is None if the run did not record the brokers; then any ``replication`` brokers may hold the replicas.
     """
@@ -58,7 +59,7 @@ class Seat:
 
 
 def terrain_of(evidence: Evidence) -> Terrain | None:
-    """Return the cluster, or None if the run doesn't record its nodes and voters."""
+    """Return the cluster's nodes and voters, or None if the run doesn't record them."""
     nodes, voters = evidence.run.get("brokers"), evidence.run.get("voters")
     if not nodes or not voters:
         return None
@@ -69,13 +70,13 @@ def terrain_of(evidence: Evidence) -> Terrain | None:
 
 
 def settings_of(evidence: Evidence) -> dict[str, str]:
-    """Return broker settings by name: those of the profile, overridden by the plan."""
+    """Return broker settings by name: those of the cluster profile, overridden by the plan."""
     profile, cluster = evidence.run.get("profile") or {}, evidence.timeline.get("cluster") or {}
     return {str(key): str(value) for key, value in {**profile, **(cluster.get("config") or {})}.items()}
 
 
 def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tuple[int, ...]]:
-    """Return the seats of a topic with their partitions; empty if the plan has no such topic."""
+    """Return a topic's partition numbers, grouped by replicas; empty if the plan has no such topic."""
     planned = next((entry for entry in evidence.timeline.get("topics", ()) if entry["name"] == topic), None)
     if planned is None:
         return {}
@@ -94,7 +95,7 @@ def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tup
 
 
 def coordination(terrain: Terrain) -> Seat:
-    """Return the seat of groups, transactions and share groups: any three brokers, of which two must be in sync."""
+    """Return the replicas of Kafka's internal topics (groups, transactions): any three brokers, two of them in sync."""
     count = len(terrain.brokers)
     return Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count))
 
@@ -106,7 +107,7 @@ ALONE = ("nodes", "one node")
 
 @dataclass(frozen=True)
 class Harm:
-    """Effect of a fault. ``unrecorded``: number of changes whose moments are not in the journal.
+    """Effect of a fault. ``unrecorded``: number of changes whose times are not in the journal.
 
     ``announced``: clients notice the fault at once, because their connections are closed. ``controller``: the active
     controller may have been among the fault's brokers.
@@ -127,7 +128,7 @@ class Harm:
     unrecorded: int = 0
 
     def stage(self, at_us: int) -> Stage:
-        """Return the stage at a moment; a boundary belongs to the later stage."""
+        """Return the fault's stage at a given time; a boundary between two stages belongs to the later stage."""
         if not self.start_us <= at_us < self.end_us:
             return "over" if at_us >= self.end_us else "before"
         return "in force" if self.injected_us <= at_us < self.healing_us else "moving"
@@ -143,7 +144,7 @@ class Harm:
 
 
 def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
-    """Return the effect of each fault that began, by time; empty in a rehearsal."""
+    """Return the effect of each fault that began, by time; empty in a rehearsal, in which no fault is injected."""
     if evidence.run.get("rehearse"):
         return []
     harms = (_harm(evidence, step, until_us) for step in evidence.steps)
@@ -151,9 +152,9 @@ def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
 
 
 def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> list[Harm]:
-    """Mark faults as unknown that began while the ISR may not have been full.
+    """Mark the effects of faults that began while the ISR may not have been full as unknown.
 
-    ``settled_us``: when the ISR is full again.
+    ``settled_us``: time at which the ISR is full again after a fault.
     """
     marked: list[Harm] = []
     for harm in harms:
@@ -203,7 +204,7 @@ def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | 
 
 @dataclass(frozen=True)
 class State:
-    """Nodes and links (by proxy name) that are unavailable at a moment."""
+    """Nodes and links (by proxy name) that are unavailable at a given time."""
 
     terrain: Terrain
     away: frozenset[int]
@@ -218,7 +219,7 @@ class State:
 
 
 def refusal(seat: Seat, rack: str, state: State) -> str | None:
-    """Return why a client of ``rack`` may make no progress on a partition; None if progress is possible."""
+    """Return why a client in ``rack`` may make no progress on a partition; None if progress is possible."""
     up = frozenset(state.terrain.racks) - state.away
     governed = _governed(state, up)
     if governed is None:
@@ -247,7 +248,7 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
 
 
 def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:
-    """Return the nodes connected with a majority of voters, if all peer nodes are cut off from the majority.
+    """Return the nodes that a majority of voters certainly controls; None if no majority is certain.
 
     Only voters accept connections on the controller listeners. An island is a set of nodes connected in at least one
     direction, directly or through other nodes.

@@ -1,7 +1,7 @@
-"""Spans of time in which a client must make progress, and the grace after each change of the cluster.
+"""Spans of time in which a client must make progress, and the grace (permitted pause) after each cluster change.
 
-The grace is the time for which progress may stop after a change: the sum of the time-outs and back-offs of Kafka and
-the client.
+The grace is the time for which progress may stop after a change of the cluster: the sum of the time-outs and back-offs
+of Kafka and of the client.
 
 =======================  ===========================================================================================
 change                   grace
@@ -15,13 +15,14 @@ client links, leaders    none
 an unknown fault ends    all of the above
 =======================  ===========================================================================================
 
-The client's own waits are added: the longest back-offs and a metadata request; after an unannounced fault (connections
-stay open and silent) two requests that time out and a connection attempt; for a member of a group a heartbeat and a
-rebalance. Defaults are those of Kafka 4.x and librdkafka 2.x.
+The client's own waits are part of the grace: its longest back-offs and a metadata request; after an unannounced fault
+(connections stay open and silent) two requests that time out and a connection attempt; for a member of a group a
+heartbeat and a rebalance. Defaults are those of Kafka 4.x and librdkafka 2.x.
 
-Spans: the time after warm-up is cut wherever a fault changes its stage or a grace ends. Progress is required in a span
-if it is possible under any leader and each grace has ended. If nodes stop and return at unrecorded moments (a restart),
-the grace has no known start, so it is added to the patience, once per change.
+Spans: the time after warm-up is cut wherever a fault begins, takes force, begins to heal or is healed, and wherever a
+grace ends. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes stop
+and return at unrecorded times (a restart), the start of the grace is unknown, so the grace is added to the patience
+(the longest permitted stall), once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ ROUND_MS = 1_000  # a metadata request and its response on a busy host
 
 
 class _SettingNames(NamedTuple):
-    """Settings of a client, as (name, default in ms, number of times that the client may wait for that time)."""
+    """Client settings that cause waits, as (name, default in ms, number of times that the client may wait so long)."""
 
     request: tuple[str, int, float]
     setup: tuple[str, int, float]
@@ -61,7 +62,7 @@ _NAMES = {"reference": _JAVA, "java": _JAVA}
 
 @dataclass(frozen=True)
 class Term:
-    """Part of a grace: a setting, and the time that may pass because of it."""
+    """One setting that adds to a grace, and the time for which progress may stop because of that setting."""
 
     name: str
     ms: float
@@ -72,7 +73,7 @@ Grace = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Habits:
-    """Waits of a client: after any change, in addition after an unannounced fault, and as a group member."""
+    """Waits of a client: after any cluster change, in addition after an unannounced fault, and as a group member."""
 
     announced: Grace
     unannounced: Grace
@@ -81,7 +82,7 @@ class Habits:
 
 
 def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool) -> Habits:
-    """Return the waits of a ``client`` implementation with its ``own`` settings, on brokers with ``settings``."""
+    """Return the waits of a client implementation with its ``own`` settings, on brokers with ``settings``."""
     names = _NAMES.get(client, _LIBRDKAFKA)
     # the settings of a user's own program have unknown names, so the longer defaults apply
     values = {} if client == "exec" else {key.replace("_", "."): value for key, value in own.items()}
@@ -101,7 +102,7 @@ def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], 
 def at_start(
     harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False
 ) -> Grace:
-    """Return the grace after inject. ``silent``: an unannounced fault is in force as well."""
+    """Return the grace after a fault's inject. ``silent``: an unannounced fault is in force as well."""
     cluster: Grace = ()
     if harm.impact in ("nodes", "one node"):
         governing = harm.controller and bool(harm.brokers & terrain.voters)
@@ -112,7 +113,7 @@ def at_start(
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """Return the grace after heal; ``silent`` as for ``at_start``."""
+    """Return the grace after a fault's heal. ``silent``: an unannounced fault is in force as well."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
@@ -136,7 +137,7 @@ def total_us(grace: Grace) -> int:
 
 
 def _quorum(settings: Mapping[str, str]) -> Grace:
-    """Return the terms of a controller election: followers notice the failure, then hold up to two elections."""
+    """Return the grace of a controller election: voters notice the failure, then hold up to two elections."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
     vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
     pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)
@@ -169,7 +170,7 @@ MOMENTS_US = 10_000_000
 
 @dataclass(frozen=True)
 class Span:
-    """Span of time. ``required``: progress is required; ``patience_us``: longest permitted time without a success."""
+    """Span of time in which progress is ``required`` or not; ``patience_us``: longest allowed time without success."""
 
     start_us: int
     end_us: int
@@ -180,7 +181,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Post:
-    """Process name, rack and waits of a client."""
+    """Process name, rack and waits (for time-outs and back-offs) of a client."""
 
     worker: str
     rack: str
@@ -189,7 +190,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Scene:
-    """Cluster, its settings, and the effects of faults."""
+    """Nodes of the cluster, broker settings, and the effects of faults."""
 
     terrain: Terrain
     settings: Mapping[str, str]
@@ -197,13 +198,12 @@ class Scene:
 
     @classmethod
     def of(cls, terrain: Terrain, settings: Mapping[str, str], harms: Iterable[Harm]) -> "Scene":
-        """Create a scene; faults that began while the ISR might not be full count as unknown."""
         marked = mark_unknown(harms, lambda harm: harm.end_us + total_us(settling(harm, settings)))
         return cls(terrain, settings, tuple(marked))
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
-    """Return the spans of a client in which progress is possible in all partitions of ``seats``, or is not required."""
+    """Return a client's spans of time: progress is required where possible in all partitions of ``seats``."""
     relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
     changes: list[_Change] = []
     moments = {from_us, to_us}
@@ -229,7 +229,7 @@ def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: 
 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
-    """Return True if the fault can affect the client at these partitions."""
+    """Return True if the fault can affect the client's progress on these partitions."""
     if harm.everywhere or harm.between_nodes or post.worker in harm.clients:
         return True
     if any(link.startswith(f"client_{post.rack}-") for link in harm.links):
@@ -284,7 +284,7 @@ def _span(
 def _excuse(
     post: Post, seats: Sequence[Seat], scene: Scene, live: Sequence[Harm], changes: Sequence[_Change], at_us: int
 ) -> str | None:
-    """Return why progress is not required at this moment; None if progress is required."""
+    """Return why a client is not required to make progress at a given time; None if progress is required."""
     for harm in live:
         if harm.stage(at_us) == "moving":
             return f"{harm.fault} is being injected or healed"
@@ -303,7 +303,7 @@ def _excuse(
 
 
 def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
-    """Yield each possible state: nodes that stop and return at unrecorded moments may each be up or down."""
+    """Yield each possible state of the cluster: a node that stops and returns at unrecorded times may be up or down."""
     away = frozenset(
         broker for harm in live if harm.impact == "nodes" and not harm.unrecorded for broker in harm.brokers
     )

@@ -1,21 +1,22 @@
-"""Lanes and stalls: when each side of each client had to make progress, and when it made no progress.
+"""Lanes and stalls: when a client's producing, consuming or committing had to progress, and when it did not.
 
-A lane is a side (produce, consume, commit) of a client, with the spans in which progress was required, as a whole and
-by partition. A stall is a time during which records waited and no record succeeded, for a client or a partition::
+A lane is one operation (produce, consume or commit) of a client, with the spans of time in which progress was required
+of the client as a whole and by partition. A stall is a time in which records waited and no record succeeded, for a
+client or a partition::
 
     success        record B wanted        record C wanted         success (B or C)
        |-----------------|----------- stall ------------------------|
        |------------------------- silence --------------------------|
 
 Rules. A stall begins with the last success or, if no record was waiting then, when the next record starts to wait (is
-*wanted*). It ends with the next success, or with the failure of the last waiting record if no record is wanted within
-the next second. So an idle client never stalls, but a client with only failing records does. A produced record is
-wanted from its intended time until it is acknowledged, a delivery from the acknowledgement on, a commit from its
-intended time on. Records of unknown partition (failed before they were sent) count for the client as a whole, which is
-partition null.
+*wanted*). A stall ends with the next success, or with the failure of the last waiting record if no record is wanted
+within the next second. So an idle client never stalls, but a client with only failing records does. A produced record
+is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
+its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
+which is partition null.
 
-A stall lies within a silence, the time between two successes. Spark counts a few slots per second and partition
-(``slots``), from which arrays yield the silences (``silences``) without sorting records; only records that waited in a
+A stall lies within a silence, the time between two successes. Spark aggregates records to a few slots per second and
+partition (``slots``), from which NumPy arrays yield the silences without sorting records; only records that waited in a
 silence are examined individually. Both steps are exact.
 """
 
@@ -47,7 +48,7 @@ from aftershock.results.slo import Side
 
 @dataclass(frozen=True)
 class Lane:
-    """Side of a client: its spans as a ``whole`` (all partitions can make progress) and per partition."""
+    """One operation of a client: its spans of required progress, by partition and as a ``whole`` (all partitions)."""
 
     client: Client
     side: Side
@@ -56,12 +57,12 @@ class Lane:
     partitions: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
 
     def of(self, partition: int | None) -> tuple[Span, ...]:
-        """Return the spans of a partition; for an unknown partition the spans of the whole client."""
+        """Return the spans of time of a partition; for an unknown partition the spans of the whole client."""
         return self.whole if partition is None else self.partitions.get(partition, self.whole)
 
     @property
     def required_us(self) -> int:
-        """Length of the obligations: the maximum over the whole client and its partitions."""
+        """Longest total time for which progress was required: the maximum over the whole client and its partitions."""
         lanes = [self.whole, *self.partitions.values()]
         return max(sum(span.end_us - span.start_us for span in spans if span.required) for spans in lanes)
 
@@ -71,7 +72,7 @@ class Lane:
 
 
 def lanes(evidence: Evidence) -> list[Lane]:
-    """Return the lanes; empty if the run ended in warm-up or doesn't record its nodes and voters."""
+    """Return all clients' lanes; empty if the run ended in warm-up or doesn't record its nodes and voters."""
     terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
     if terrain is None or not judged:
         return []
@@ -109,10 +110,10 @@ _CHUNK = 64
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run side client_hash client partition producer_id seq wanted_us done_us ok`` of each record.
+    """Return, for each record, when it was wanted and done: ``run side client_hash client ... wanted_us done_us ok``.
 
-    A record without a final status is done when the load ends. A delivery is wanted from its intended time, which is
-    too early: ``acknowledged`` corrects the time of the few rows in silences.
+    A record without a final status is done when the load ends. A delivery is wanted from the record's intended time,
+    which is too early: ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("due"), F.col("intended_us"))
@@ -125,10 +126,10 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
-    """Return ``run client_hash delivered partition slot first_us last_us wanted_us done_us failed`` by slots.
+    """Aggregate the waits of records by slots of ``slot_us``; the column ``delivered`` is True for consumed records.
 
-    Per slot: the first and the last success, when the first record was wanted, when the last record was done, and the
-    number of ``failures``. ``delivered`` is True for consume rows.
+    A slot has its first and last success, the times when its first record was wanted and its last was done, and the
+    number of failures.
     """
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
@@ -142,7 +143,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
 
 
 def _in_lanes(rows: DataFrame) -> DataFrame:
-    """Return rows per lane: produced records for partition and client, deliveries by partition, commits by client."""
+    """Return a row per lane: produced records by partition and client, deliveries by partition, commits by client."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
     lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
@@ -150,7 +151,7 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
 
 
 def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """Return the rows of ``waits`` that waited in a silence or ended it, with ``since_us until_us`` of the silence."""
+    """Return the rows of ``waits`` that waited in a silence or ended it, with the silence as ``since_us until_us``."""
     lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
     same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
     candidates = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
@@ -167,9 +168,9 @@ def _waited() -> Column:
 
 
 def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
-    """Return the rows of ``during``, with deliveries wanted from the acknowledgement in the produce row.
+    """Return the records that waited in silences, with deliveries wanted only from the producer's acknowledgement.
 
-    Only the chunks of 64 produced records with such deliveries are read.
+    Only the chunks of 64 produced records that contain such deliveries are read.
     """
     chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
     delivered = waiting.where("side = 'consume'")
@@ -183,7 +184,7 @@ def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
 
 
 def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
-    """Return ``run side client partition start_us end_us`` of each stall of at least this length, from ``during``."""
+    """Return ``run side client partition start_us end_us`` of each stall that lasted at least ``at_least_us``."""
     silence = (*_WHO, "since_us", "until_us")
     # in descending order, because Spark recomputes frames that reach forwards for every row
     onwards = Window.partitionBy(*silence).orderBy(F.col("done_us").desc())
@@ -200,7 +201,7 @@ def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
 
 
 def failures(waits: DataFrame) -> DataFrame:
-    """Return ``run side client from_s to_s n``: failures by the seconds in which they were wanted and failed."""
+    """Return ``run side client from_s to_s n``: failed records by the seconds in which they were wanted and failed."""
     failed = waits.where(_failed())
     seconds = [
         F.expr(f"{time} div {SECOND_US}").alias(name) for time, name in (("wanted_us", "from_s"), ("done_us", "to_s"))
@@ -213,7 +214,6 @@ def failures(waits: DataFrame) -> DataFrame:
 
 
 def _failed() -> Column:
-    """Return True for a failed row of ``waits``; a missing delivery is no failure, but a loss."""
     return ~F.col("ok") & (F.col("side") != "consume")
 
 
@@ -226,7 +226,7 @@ _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
-    """Yield the silences of at least ``at_least_us``, from ``slots`` of at most that length, by partition and client.
+    """Yield the silences of at least ``at_least_us`` by partition and client; a slot must not be longer than that.
 
     ``since_us`` is null before the first success, ``until_us`` after the last success.
     """
@@ -251,7 +251,6 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
 
 
 def _slots_by_lane(slots: pa.Table) -> pa.Table:
-    """Return the slots of each lane (a partition, or a whole client) by time."""
     by, counted = ["run", "client_hash", "delivered", "slot"], dict(_COUNTED)
     whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
     whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])

@@ -1,4 +1,4 @@
-"""SLO checks (``slo/...``, ``compare/...``): one check per SLO and client, and the measurements that SLOs need.
+"""SLO checks (``slo/...``, ``compare/...``): a check per SLO and client, and the measurements that SLOs need.
 
 Each form of SLO is judged by one function:
 
@@ -13,10 +13,10 @@ confidence                  tell whether one arm is better; arms are compared bl
                             counts twice
 ==========================  ====================================================================================
 
-Too few samples are INCONCLUSIVE. A censored value is over any threshold. A missing recovery is a FAIL only if the load
-lasted longer than the limit; of several recoveries the worst is reported. An SLO that reads the window of an unproven
-fault is INCONCLUSIVE, except a failed count, which stays a FAIL. A slow harness can only make results worse, so a
-failure on a slow harness is INCONCLUSIVE and a pass stands.
+An SLO with too few samples is INCONCLUSIVE. A censored value is over any threshold. A missing recovery is a FAIL only
+if the load lasted longer than the limit; of several recoveries the worst is reported. An SLO that reads the window of
+an unproven fault is INCONCLUSIVE, except a failed count of lost or wrong records, which stays a FAIL. A slow harness
+can only make results worse, so a failed SLO is then INCONCLUSIVE and a passed SLO stays a PASS.
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ USUAL = 0.95  # confidence of the bands in the report
 
 
 def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
-    """Return the checks in the plan's order; a number is appended to repeated ids of a subject."""
+    """Return the checks of all SLOs in the plan's order; if a client has two checks of one id, a number is appended."""
     checks = []
     times: dict[tuple[str, str], int] = {}
     for objective in evidence.objectives:
@@ -49,7 +49,7 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
 
 
 def wanted(evidence: Evidence) -> MeasurementRequest:
-    """Return the quantiles, confidences, cuts and recoveries to measure besides the standard measurements.
+    """Return what a run's SLOs need measured besides the standard measurements, such as quantiles and recoveries.
 
     Raises EvidenceError if an SLO of the run can't be parsed.
     """
@@ -95,7 +95,7 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check
 
 
 def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[Check]:
-    """Judge each client of the first arm against its opponent in the second arm."""
+    """Judge an SLO that compares two arms, for each client of the first arm."""
     checks = []
     for pair in opponents(evidence, slo):
         own = replace(empty, subject=_versus(*[client.arm for client in pair]), arm=pair[0].arm)
@@ -114,7 +114,7 @@ def _versus(*arms: str) -> str:
 
 
 def opponents(evidence: Evidence, slo: Measure) -> list[tuple[Client, Client]]:
-    """Pair each client of the first selection with the same workload's client in the second, else its only client."""
+    """Pair each client of an SLO's first arm with the second arm's client of that workload, else its only client."""
     first, second = slo.selections
     candidates = clients_of(evidence, second.about.side, second.arm)
     pairs = []
@@ -127,12 +127,12 @@ def opponents(evidence: Evidence, slo: Measure) -> list[tuple[Client, Client]]:
 
 
 def block_cut(slo: Measure) -> Cut:
-    """Return the measurement needed to compare arms with confidence."""
+    """Return the measurement that an SLO needs to compare two arms with confidence."""
     return Cut(slo.of.metric, slo.of.window or RUN, each="block")
 
 
 def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Client]) -> Check:
-    """Judge two arms with confidence: compare the interval of their ratio over blocks with the factor."""
+    """Judge an SLO on two arms with confidence: compare the interval of their ratio over blocks with the factor."""
     if not isinstance(slo.limit, Multiple) or slo.confidence is None:
         raise TypeError(f"not a comparison of arms with confidence: {slo}")
     factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)
@@ -155,7 +155,7 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
 
 
 def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
-    """Judge an integrity count of the named arm, or of all arms and their log."""
+    """Judge an SLO on the number of lost or wrong records, of the named arm, or of all arms and their log."""
     findings = findings_of(evidence, facts, slo.rule, slo.arms)
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     check = replace(
@@ -176,13 +176,13 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
 
 
 def calms(evidence: Evidence, slo: Recovery) -> tuple[RecoveryCriterion, ...]:
-    """Return the recoveries to measure, for each round and block of the fault that the SLO names."""
+    """Return the recoveries to measure: for each round and block of the fault that the SLO names."""
     faults = evidence.faults_of(slo.after) or (slo.after,)
     return tuple(RecoveryCriterion(fault, slo.q, float(slo.factor), slo.for_us) for fault in faults)
 
 
 def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, client: Client) -> Check:
-    """Judge each recovery of a client and report the worst."""
+    """Judge each recovery of a client from the fault, and report the worst recovery."""
     steady = facts.distribution("produce.latency", client.key, "steady").n
     blank_check = replace(empty, n=steady, threshold=slo.limit_us / 1e6, unit="s", phase=f"fault/{slo.after}")
     checks = [
@@ -217,7 +217,7 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
 
 
 def _doubted(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Check:
-    """Make the check INCONCLUSIVE if an unproven fault or a slow harness undermines it."""
+    """Make the check of an SLO INCONCLUSIVE if an unproven fault or a slow harness makes its result doubtful."""
     if isinstance(slo, Count) and check.status is Status.FAIL:
         return check
     if {None, "fault"} & set(slo.windows):

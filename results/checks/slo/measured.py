@@ -1,7 +1,7 @@
-"""Judgement of a measure (``produce.latency p95 < 250ms in fault``): limits, texts, and the resulting check.
+"""Judgement of SLOs on a measured value (``produce.latency p95 < 250ms in fault``): limits, texts and checks.
 
-A measure has one reading (``readings.py``) per subject (partition, broker, …) and slot of time. Each reading is
-compared with its limit, a value or a multiple of another reading, in exact arithmetic:
+Such an SLO has one reading (a measured value, ``readings.py``) per subject (partition, broker, …) and slot of time.
+Each reading is compared with its limit, a fixed value or a multiple of another reading, in exact arithmetic:
 
 =================  ==============================================================================================
 too few values     a reading has fewer values than it needs: no status
@@ -12,9 +12,9 @@ with confidence    PASS if the whole band is within the limit (of a multiple: th
 otherwise          PASS or FAIL by the value; a censored value is over any limit
 =================  ==============================================================================================
 
-The worst reading decides the check: a failed reading with enough values fails the check, even if other readings lack
-values. For a PASS every reading needs enough values within the limit. Records of unknown subject may belong to any
-subject, so a PASS that such records could overturn is INCONCLUSIVE.
+The worst reading decides the check of an SLO: a failed reading with enough values fails the check, even if other
+readings lack values. For a PASS every reading needs enough values and must be within the limit. Records of unknown
+subject may belong to any subject, so a PASS that such records could overturn is INCONCLUSIVE.
 """
 
 import math
@@ -36,14 +36,14 @@ _TIMES_MORE_MAX = 1000
 
 
 def banded(selection: Selection, reading: Reading) -> str:
-    """Return the confidence band of the quantile, which covers sampling error only."""
+    """Return the text of a quantile's confidence band, which covers sampling error only."""
     low, high = reading.band or (None, None)
     ends = ("?" if end is None else selection.about.shown(Fraction(end)) for end in (low, high))
     return f"between {' and '.join(ends)} (sampling error only)"
 
 
 def reading_name(selection: Selection, reading: Reading) -> str:
-    """Return ``orders/3``, ``the 1s from 17.0 s``, or both; empty for a single reading."""
+    """Return the name of a reading, ``orders/3``, ``the 1s from 17.0 s``, or both; empty if there is only one."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
         slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
@@ -51,7 +51,7 @@ def reading_name(selection: Selection, reading: Reading) -> str:
 
 
 def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
-    """Return advice on the length of the window or its slots for ``minimum`` values."""
+    """Return advice on how long the window or its slots must be to contain ``minimum`` values."""
     more = "" if selection.about.sampled else " or raise the rate"
     enough_s = math.ceil(Fraction(reading.length_us * minimum, reading.n * 1_000_000))
     if selection.every_us is not None:
@@ -63,9 +63,9 @@ def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """Reading and, if the limit is a multiple, the reading to compare with.
+    """Reading of an SLO and, if the SLO's limit is a multiple of another reading, that other reading (``baseline``).
 
-    ``limit`` is None if it is unknown, ``status`` is None if there are too few values.
+    ``limit`` is None if the limit is unknown, ``status`` is None if there are too few values.
     """
 
     reading: Reading
@@ -75,7 +75,7 @@ class Pair:
 
 
 def pairs(slo: Measure, own: Sequence[Reading], baselines: Sequence[Reading]) -> Iterator[Pair]:
-    """Yield each reading with its limit; a multiple refers to the baseline of the same subject."""
+    """Yield each reading with its limit; the limit ``2 * p99`` multiplies the p99 of the same subject's baseline."""
     by_subject = {reading.subject: reading for reading in baselines}
     for reading in own:
         enough = reading.n >= slo.needs_of(slo.of)
@@ -108,7 +108,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the pair that decides: the worst failed pair, else too few values, else undecided, else the tightest."""
+    """Return the reading that decides an SLO: the worst failure, else too few values, else undecided, else tightest."""
 
     def badness(pair: Pair) -> tuple[bool, Fraction]:
         value = pair.reading.value
@@ -129,12 +129,12 @@ def worst(candidates: Sequence[Pair], op: str) -> Pair:
 
 
 def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
-    """Return the clients that have the side, of an arm or (None) of all arms."""
+    """Return the clients that produce, consume or commit (``side``), of an arm or (None) of all arms."""
     return [client for client in evidence.clients if side in client.topics and arm in (None, client.arm)]
 
 
 def blank(objective: Objective, slo: Slo) -> Check:
-    """Return the check of an SLO without a result."""
+    """Return the check of an SLO that has no result yet."""
     return Check(
         id=slo.check_id(),
         kind="compare" if isinstance(slo, Measure) and slo.compares_arms else "slo",
@@ -158,9 +158,9 @@ def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
 
 
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:
-    """Judge an SLO for the first of ``clients`` and return the check.
+    """Judge an SLO on a measured value for the first of ``clients``, and return the check.
 
-    In ``N * p99 of …`` the second client provides the p99.
+    In the SLO's limit ``N * p99 of …`` the p99 is that of the second client.
     """
     confidence = None if slo.confidence is None else float(slo.confidence)
     sides = [
@@ -210,7 +210,6 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
 
 
 def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
-    """Return the check for a single pair of readings."""
     own, baseline, about = pair.reading, pair.baseline, slo.of.about
     sizes = [reading.n for reading in (own, baseline) if reading is not None]
     # n and minimum are those of the reading with the least surplus of values
@@ -240,7 +239,6 @@ def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
 
 
 def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
-    """Return the check of a pair of which a reading lacks values."""
     reading, selection = pair.reading, slo.of
     if pair.baseline and isinstance(slo.limit, Multiple) and reading.n >= slo.needs_of(selection):
         reading, selection = pair.baseline, slo.limit.of
@@ -276,7 +274,7 @@ def _why(slo: Measure, pair: Pair) -> str:
 
 
 def _more_records(slo: Measure, reading: Reading, limit: Fraction) -> str:
-    """Return advice on the number of records; the confidence band shrinks with the square root of their number."""
+    """Return advice on how many records are needed; the confidence band shrinks with the square root of the number."""
     value, (low, high) = reading.value, reading.band or (None, None)
     end = high if value is not None and value <= limit else low
     if value is None or end is None or value == limit:

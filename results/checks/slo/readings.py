@@ -1,8 +1,8 @@
-"""Readings: the measurements of one selection and one client, for each subject and slot that the SLO distinguishes.
+"""Readings: measured values of one SLO selection and one client, for each subject and slot that the SLO names.
 
-Values are exact, in the language's base units (microseconds, shares of 1, records). A partition or producer that was
-never observed has a reading with n = 0. Records of unknown subject (a record that was never sent has no partition) form
-a separate reading, ``unknown``. Lag and freshness have one value per second.
+The values of readings are exact, in the SLO language's base units (microseconds, shares of 1, records). A partition or
+producer that was never observed has a reading with n = 0. Records of unknown subject (a record that was never sent has
+no partition) form a separate reading, ``unknown``. Lag and freshness have one value per second.
 """
 
 import math
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
-    """Return the cuts to measure besides the standard measurements; a gap also needs latencies to count due records."""
+    """Return the extra measurements that a selection needs; a gap also needs latencies, to count the records due."""
     about = selection.about
     if about.source in ("stalls", "lag", "age") or not (each or selection.every_us):
         return ()
@@ -36,7 +36,7 @@ def readings(
     each: EachWord | None = None,
     confidence: float | None = None,
 ) -> list[Reading]:
-    """Return a single reading, or a reading for each subject and slot if the SLO distinguishes them."""
+    """Return one reading of a client's measurements, or a reading per subject and slot if the SLO names them."""
     about, window = selection.about, selection.window or RUN
     spans = windows_of(evidence.phases).get(window, ())
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
@@ -72,14 +72,14 @@ def _of_distribution(distribution: Distribution, selection: Selection, confidenc
 
 
 def _gap(longest_us: int | None, successes: int, due: int) -> Reading:
-    """Return the longest gap; without any success, all due records are censored."""
+    """Return the longest time without a success as a reading; if no record succeeded, all due records are censored."""
     if longest_us is None:
         return Reading(0)
     return Reading(successes or due, 0 if successes else due, {MAX: longest_us})
 
 
 def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Sequence[Interval]) -> list[Reading]:
-    """Return the lag (records, or age of the oldest record in us) of the seconds that end within the window or slot."""
+    """Return the lag (records, or age of the oldest in us) of the seconds that end within the window or slot."""
     q, result = selection.aggregate, []
     for slot_us in _slot_starts(selection, spans):
         within = spans if slot_us is None else [(slot_us, slot_us + (selection.every_us or 0))]
@@ -102,7 +102,7 @@ def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Seque
 def _stalls(
     evidence: Evidence, facts: Facts, selection: Selection, client: Client, each: EachWord | None, due: int
 ) -> list[Reading]:
-    """Return the total stall time of each partition, or the maximum over all partitions."""
+    """Return the total time in stalls of each partition, or the maximum over all partitions."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
     if outages is None or not due:
@@ -124,7 +124,7 @@ def _unobserved(
     observed: Sequence[Reading],
     starts: Sequence[int | None],
 ) -> list[Reading]:
-    """Return an empty reading for each expected subject and slot without observations."""
+    """Return an empty reading (n = 0) for each expected subject and slot without observations."""
     # racks, brokers and epochs come and go with the leaders, so only partitions and producers are expected
     expected: Iterable[str] = () if each else ("",)
     if each == "partition":
@@ -142,7 +142,7 @@ def _unobserved(
 
 
 def _slot_starts(selection: Selection, spans: Sequence[Interval]) -> list[int | None]:
-    """Return the start of each slot, without an incomplete slot at the end of an interval; [None] without slots."""
+    """Return the start of each slot of the intervals, without an incomplete last slot; [None] if there are no slots."""
     every_us = selection.every_us
     if every_us is None:
         return [None]
