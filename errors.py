@@ -26,11 +26,11 @@ from collections.abc import Sequence
 
 
 class AftershockError(Exception):
-    """Base of all errors meant for users; the text is one clear sentence or more."""
+    """Base class of all exceptions that are meant for users; the exception's text consists of whole sentences."""
 
 
 class PlanError(AftershockError):
-    """A plan that can't run. ``problems`` holds one ``file:line:column: problem, and remedy`` per problem."""
+    """A plan can't run; ``problems`` lists its problems, each as ``file:line:column: problem, and remedy``."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -42,11 +42,11 @@ class EngineError(AftershockError):
 
 
 class ImageError(EngineError):
-    """An image is missing, can't be pulled, and could not be built; the text names the step and its log."""
+    """A Docker image is missing, can't be pulled and could not be built; the text names the failed step and its log."""
 
 
 class ClusterError(AftershockError):
-    """The cluster did not become ready, or a node did not come back in time."""
+    """A cluster did not become ready, or one of its nodes did not come back, within the time limit."""
 
 
 class AdminError(ClusterError):
@@ -62,7 +62,7 @@ class FaultError(AftershockError):
 
 
 class LeaseError(AftershockError):
-    """The lease files of this host or of a pool of clusters can't be used: foreign owner or unexpected content."""
+    """The lease files of the host or of a cluster pool can't be used: foreign owner or unexpected content."""
 
 
 class WorkloadError(AftershockError):
@@ -74,19 +74,19 @@ class ClientError(WorkloadError):
 
 
 class ProtocolError(ClientError):
-    """The peer sent bytes that are not a valid Kafka message, or exceed its limits. The connection is closed."""
+    """A broker sent bytes that are not a valid Kafka message, or that exceed the limits; the connection is closed."""
 
 
 class UnsupportedError(ClientError):
-    """A version, an API or a compression codec that only one side supports; the text gives both sides' ranges."""
+    """Client and broker have no request version, API or compression codec in common; the text says what is missing."""
 
 
 class SettingError(ClientError):
-    """An unknown setting or an invalid value; the text names the nearest valid one."""
+    """A client setting is unknown, missing or has an invalid value; the text says how to correct the setting."""
 
 
 class AuthenticationError(ClientError):
-    """A broker rejects the client's credentials, or can't prove its own identity. The text holds no secret."""
+    """A broker rejects the client's credentials, or can't prove its own identity; the text contains no secret."""
 
 
 class BrokerError(ClientError):

@@ -1,4 +1,4 @@
-"""Messages of the runner to a client process, each one line of JSON: the assignment, then orders.
+"""Messages of the runner to a client process, each on one line of JSON: first the assignment, then orders.
 
 The assignment is also stored beside the worker's spool, so that a killed worker's spool can be turned into evidence.
 """
@@ -23,7 +23,7 @@ class _Message(BaseModel):
 
 
 class _Assignment(_Message):
-    """Fields common to producers, consumers and committers. All times are integer microseconds since ``origin_ns``."""
+    """Fields of the assignments of producers, consumers and committers; times are microseconds since ``origin_ns``."""
 
     run_id: str
     origin_ns: int  # `time.monotonic_ns()` at the start of the run
@@ -50,9 +50,10 @@ class _Assignment(_Message):
 class ProduceAssignment(_Assignment):
     """Assignment of one producer.
 
-    ``offset_us`` shifts an arm's schedule, so that arms do not all send at the same instant. Sizes are of the record's
-    value, in bytes. ``keys`` is the number of distinct keys, null for records without a key. Sizes and keys are drawn
-    from ``seed`` and ``workload``, so all arms of a workload send the same records.
+    ``offset_us`` shifts an arm's schedule, so that the arms do not all send at the same instant. ``record_size_min``
+    and ``record_size_max`` bound a record's value, in bytes. ``keys`` is the number of distinct keys, null for records
+    without a key. Sizes and keys are drawn from ``seed`` and ``workload``, so all arms of a workload send the same
+    records.
     """
 
     op: Literal["produce"] = "produce"
@@ -78,9 +79,9 @@ class ProduceAssignment(_Assignment):
 class CommitAssignment(_Assignment):
     """Assignment of one committer.
 
-    Commit n belongs to group n mod ``groups``; the groups have no members. A group commits 0, 1, 2 ... for one
-    partition of ``topic``, so its offsets never decrease. With ``offsets_partitions``, the number of partitions of
-    ``__consumer_offsets``, the groups are ordered by coordinator, else by number.
+    Commit n belongs to consumer group n mod ``groups``; the groups have no members. Each group commits the offsets 0,
+    1, 2 and so on for one partition of ``topic``, so its offsets never decrease. ``offsets_partitions`` is the number
+    of partitions of ``__consumer_offsets``; if given, groups are ordered by coordinator, otherwise by number.
     """
 
     op: Literal["commit"] = "commit"
@@ -112,10 +113,10 @@ class CommitAssignment(_Assignment):
 
 
 class ConsumeAssignment(_Assignment):
-    """Assignment of one consumer: with a ``group`` it subscribes and commits; without, it is assigned every partition.
+    """Assignment of one consumer: with a ``group`` it subscribes and commits; otherwise it gets every partition.
 
-    ``begin`` is the first offset of each partition that may belong to this run, where that is not 0: earlier records
-    are foreign, even if an earlier run of Aftershock wrote them, and have no row.
+    ``begin`` has the first offset of this run in each partition of a topic that existed before the run: records below
+    that offset are foreign, even if an earlier run of Aftershock wrote them, and have no spool row.
     """
 
     op: Literal["consume"] = "consume"
@@ -130,12 +131,12 @@ _ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Annotated[Assignment, Field(d
 
 
 def parse_assignment(line: str | bytes) -> Assignment:
-    """Parse one line of JSON; raises pydantic's ``ValidationError`` if it is not an assignment."""
+    """Parse a client's assignment from a line of JSON; raise pydantic's ``ValidationError`` if it is invalid."""
     return _ASSIGNMENT.validate_json(line)
 
 
 class Go(_Message):
-    """Start a sender's schedule at ``start_us``; ``stop_us``: the stop that a worker missed before its restart."""
+    """Order: start a sender's schedule at ``start_us``; ``stop_us`` is the stop time missed by a restarted worker."""
 
     do: Literal["go"] = "go"
     start_us: int
@@ -143,14 +144,14 @@ class Go(_Message):
 
 
 class Stop(_Message):
-    """Send nothing intended at or after ``at_us``, and answer when every record has its final status."""
+    """Order: send no record whose intended time is ``at_us`` or later; answer when all records have a final status."""
 
     do: Literal["stop"] = "stop"
     at_us: int
 
 
 class Drain(_Message):
-    """Read on to ``end_offsets`` (by partition), until ``until_us`` at most, and report the missing offsets."""
+    """Order: read on to ``end_offsets`` (by partition), until ``until_us`` at most, and report the missing offsets."""
 
     do: Literal["drain"] = "drain"
     end_offsets: dict[int, int]
@@ -158,7 +159,7 @@ class Drain(_Message):
 
 
 class Quit(_Message):
-    """Write the final counters, close the client, exit."""
+    """Order: write the final counters, close the client, and exit."""
 
     do: Literal["quit"] = "quit"
 
@@ -169,5 +170,5 @@ _ORDER: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator="d
 
 
 def parse_order(line: str | bytes) -> Order:
-    """Parse one line; raises pydantic's ``ValidationError`` if it is not an order."""
+    """Parse an order to a client from a line of JSON; raise pydantic's ``ValidationError`` for an invalid order."""
     return _ORDER.validate_json(line)

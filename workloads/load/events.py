@@ -1,6 +1,6 @@
 """The run's clock, the event log and the running counts of one client.
 
-Counts are for the live display and the warm-up rule only; the evidence is the spool.
+The running counts serve only the live display and the warm-up rule; checks use the rows of the spool instead.
 """
 
 import json
@@ -26,9 +26,9 @@ def run_clock(origin_ns: int) -> Clock:
 
 
 class Events:
-    """Appends the events of one worker to ``assignment.events``, a file that many processes append to.
+    """Event log of one worker: events are appended to ``assignment.events``, a file that many processes append to.
 
-    Each line is one ``write`` to a descriptor opened for appending, so lines of different processes do not mix.
+    Each event is one ``write`` to a file opened for appending, so events of different processes do not mix.
     """
 
     def __init__(self, assignment: Assignment, clock: Clock) -> None:
@@ -37,7 +37,7 @@ class Events:
         self._clock = clock
 
     def emit(self, event: str, **details: Any) -> None:
-        """Write ``{"t_us", "arm", "workload", "worker", "op", "event", ...details}`` now."""
+        """Append an event to the event log, with the time, the worker's identity and ``details``."""
         line = {"t_us": self._clock(), "event": event} | self._identity | details
         os.write(self._descriptor, json.dumps(line, sort_keys=True).encode() + b"\n")
 
@@ -46,7 +46,7 @@ WINDOW = 200
 
 
 class Tally:
-    """Counts since the start; latencies and lateness since the last ``progress``, at most the last WINDOW of each."""
+    """Counts of a client's records since its start, and the last WINDOW latencies and latenesses since ``progress``."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -63,12 +63,12 @@ class Tally:
         self._late_us.append(late_us)
 
     def never_sent(self) -> None:
-        """Count a record that was due while the client was down: it failed unsent."""
+        """Count a record that was due while the client was down, and that therefore failed without being sent."""
         self.sent += 1
         self._by_status[Status.FAILED] += 1
 
     def ended(self, status: Status, latency_us: int) -> None:
-        """Count a record's final status. Only successes contribute a latency."""
+        """Count a record's final status; only a success adds a latency."""
         self._by_status[status] += 1
         if status is Status.OK:
             self._latency_us.append(latency_us)
@@ -77,7 +77,7 @@ class Tally:
         return {"sent": self.sent} | {status.text: count for status, count in self._by_status.items()}
 
     def progress(self) -> dict[str, Any]:
-        """Return the counts, the p99 lateness and the latencies since the last call."""
+        """Return the client's counts, and the p99 lateness and the latencies since the last call."""
         lateness_us, latencies_us = sorted(self._late_us), list(self._latency_us)
         self._late_us.clear()
         self._latency_us.clear()

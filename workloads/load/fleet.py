@@ -1,6 +1,6 @@
 """Client processes of one run: a fleet of supervised workers, started, commanded and restarted together.
 
-Every process is a child of the runner and is gone when the ``async with`` block is left, however it is left.
+Every client process is a child of the runner, and is gone when the fleet's ``async with`` block ends for any reason.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ FILE = "held.json"
 
 
 class DownMarker(NamedTuple):
-    """Process (``pid``) of a worker that a fault killed; ``down`` is True while it must stay dead.
+    """Marker of a worker that a fault killed: its process id, and ``down``, True while the worker must stay dead.
 
-    A fault, possibly in another process (a manual fault), writes the marker file beside the worker's rows before the
-    kill (``mark_down``); its end, possibly from yet another process (``heal``), releases the worker
-    (``mark_released``), and the fleet restarts it. Any other death of the worker is an error. The marker stays after
-    the release, because the fleet may notice the death later.
+    A fault (possibly injected by hand from another process) writes the marker file beside the worker's spool rows
+    before the fault kills the worker. The fault's healing (possibly from yet another process) sets ``down`` to False,
+    and the fleet restarts the worker. Any other death of a worker is an error. The marker file stays after the restart,
+    because the fleet may notice the death later.
     """
 
     pid: int
@@ -41,7 +41,7 @@ def mark_down(spool: Path, worker: str, pid: int) -> None:
 
 
 def mark_released(spool: Path, worker: str) -> None:
-    """Allow a worker to be restarted; does nothing if it is not marked, or the run is over."""
+    """Allow the fleet to restart a worker that a fault killed; do nothing without a marker."""
     marker = read_down_marker(spool, worker)
     if marker is not None and marker.down:
         _write(spool / worker, marker._replace(down=False))
@@ -63,9 +63,9 @@ _POLL_S = 0.05
 
 
 class Worker:
-    """Supervisor of one worker: starts its process, and restarts it whenever a fault that killed it ends.
+    """Supervisor of one worker: starts its process, and restarts the process after the fault that killed it is healed.
 
-    After a death without a marker, every command, and ``end``, raises ``WorkloadError``.
+    After a death that no fault caused, all commands to the worker, and ``end``, raise ``WorkloadError``.
     """
 
     def __init__(self, assignment: Assignment, logs: Path) -> None:
@@ -88,13 +88,13 @@ class Worker:
         return _add_progress(self._earlier, self._process.progress)
 
     async def start(self) -> None:
-        """Start the first process; return when it is ready, ``WorkloadError`` if it ends."""
+        """Start the worker's first process and wait until it is ready; raise ``WorkloadError`` if the process ends."""
         await self._process.start()
         self._up.set()
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def order(self, order: Order) -> None:
-        """Send an order without an answer, also to every later process; ``WorkloadError`` if the worker has ended."""
+        """Send an order without an answer to the worker, also after each restart; raise WorkloadError if it ended."""
         self._orders.append(order)
         if self._up.is_set():
             process = self._process
@@ -107,7 +107,7 @@ class Worker:
             self._over.set()  # there is no process to order
 
     async def ask(self, order: Order) -> dict[str, Any]:
-        """Send an order to the process that can answer, and return its answer; ``WorkloadError`` if the worker ends."""
+        """Send the worker an order, again after a restart, and return the answer; raise WorkloadError if it ends."""
         if isinstance(order, Stop):
             self._stop_us = order.at_us
         while True:
@@ -125,14 +125,14 @@ class Worker:
                     raise
 
     async def kill(self) -> None:
-        """Kill the worker for good, and wait until its process is gone."""
+        """Kill the worker without a restart, and wait until its process is gone."""
         if self._supervisor:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
         await self._process.kill()
 
     async def end(self) -> None:
-        """Wait for the worker's end. ``WorkloadError`` if it ended unexpectedly."""
+        """Wait for the worker's end; raise ``WorkloadError`` if the worker ended unexpectedly."""
         await self._over.wait()
         if self._up.is_set():
             await self._process.end()
@@ -142,7 +142,6 @@ class Worker:
         return self._process.error(f"{problem}{reason}")
 
     async def _supervise(self) -> None:
-        """Restart the process after each death that a fault caused; end at any other death."""
         while True:
             await self._process.ended.wait()
             if self._process.quitting or not self._marked_down(self._process):
@@ -164,7 +163,7 @@ class Worker:
             self._up.set()
 
     def _killed_by_fault(self, process: WorkerProcess) -> bool:
-        """Return True if a fault killed the process; the process then gets no more orders."""
+        """Return True if a fault killed the process; a killed process then gets no more orders."""
         if not self._marked_down(process):
             return False
         if process is self._process:
@@ -177,7 +176,7 @@ class Worker:
 
 
 def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress | None:
-    """Return the latest progress with the counts of earlier processes added."""
+    """Add the counts of a worker's earlier processes to the progress of its latest process."""
     if earlier is None or latest is None:
         return latest or earlier
     traffic = dict(earlier.traffic)
@@ -199,10 +198,10 @@ T = TypeVar("T")
 
 
 class Fleet:
-    """Client processes of one run. ``logs`` is the directory of ``<worker>.log``, created if missing.
+    """Client processes of one run, with a log file ``<worker>.log`` each in the directory ``logs``, created if missing.
 
-    Every command raises ``WorkloadError`` if a worker ends or hangs; the error names the worker and shows its last log
-    lines.
+    Every command to the fleet raises ``WorkloadError`` if a worker ends or hangs; the error names the worker and shows
+    the last lines of its log.
     """
 
     def __init__(self, assignments: Sequence[Assignment], logs: Path) -> None:
@@ -223,17 +222,18 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def start(self, deadline_s: float) -> None:
-        """Start all workers; return when all know the leaders and have their partitions."""
+        """Start all workers, and wait until every producer knows the leaders and every consumer has its partitions."""
         await self._all(SENDERS | READERS, Worker.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
-        """Start the senders' schedules at ``start_us`` (run clock), each shifted by its own offset."""
+        """Start the schedules of producers and committers at ``start_us`` (run clock), each shifted by its offset."""
         await self._all(SENDERS, lambda worker: worker.order(Go(start_us=start_us)), MARGIN_S, "started")
 
     async def stop(self, at_us: int) -> None:
-        """Stop senders from sending anything intended at or after ``at_us``.
+        """Order producers and committers to send nothing with an intended time of ``at_us`` or later.
 
-        Return when every record has its final status: at most the longest deadline after ``at_us``, and some seconds.
+        Return when every record has its final status, which is at most the longest deadline and some seconds after
+        ``at_us``.
         """
         deadlines_ms = [assignment.deadline_ms for assignment in self._assignments if assignment.op != "consume"]
         wait_us = max(0, at_us - self._now_us()) + max(deadlines_ms, default=0) * US_PER_MS
@@ -243,9 +243,10 @@ class Fleet:
     async def drain(
         self, end_offsets: Mapping[str, Mapping[int, int]], deadline_s: float
     ) -> Mapping[str, Mapping[int, int]]:
-        """Let consumers read on to the end offsets (topic -> partition -> offset), for ``deadline_s`` at most.
+        """Let consumers read on to the end offsets (topic → partition → offset), for ``deadline_s`` at most.
 
-        Returns worker -> partition -> number of missing offsets: empty if all consumers reached the end.
+        Return the number of missing offsets by worker and partition: empty if all consumers have reached the end
+        offsets.
         """
         until_us = self._now_us() + int(deadline_s * US_PER_S)
 
@@ -266,7 +267,7 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def watch(self) -> NoReturn:
-        """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return. For a task group."""
+        """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return. Meant for a task group."""
         await _gather_within([worker.end() for worker in self._workers], None)
         await asyncio.Event().wait()
         raise AssertionError("an event that is never set was set")

@@ -1,6 +1,6 @@
 """Log of the run's topics: every record of every partition, as evidence, read after all delivery deadlines have passed.
 
-A partition that cannot be read to its end is an error, because half a log would make the other half look lost.
+A partition that cannot be read to its end is an error, because its unread records would look lost.
 """
 
 import time
@@ -45,7 +45,7 @@ EndOffsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Topic:
-    """Topic to read; ``topic_id`` is the text form, for the evidence."""
+    """Topic whose log is read; ``topic_id`` is Kafka's topic id in text form."""
 
     name: str
     topic_id: str
@@ -55,7 +55,7 @@ class Topic:
 def end_offsets(
     bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
 ) -> EndOffsets:
-    """Return topic -> partition -> current high watermark; ``WorkloadError`` if one is unknown after ``deadline_s``."""
+    """Return the current high watermarks (topic → partition → offset); raise ``WorkloadError`` if any stays unknown."""
     consumer = _consumer(bootstrap, security)
     try:
         return _ends(consumer, topics, time.monotonic() + deadline_s)
@@ -72,11 +72,11 @@ def read_log(
     security: Security = PLAINTEXT,
     begin: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
 ) -> EndOffsets:
-    """Write ``part-<topic>.parquet`` for each topic into ``log``, which is created; return the end offsets.
+    """Write the records of each topic to ``part-<topic>.parquet`` in ``log``, which is created; return the end offsets.
 
-    ``begin``: topic -> partition -> first offset to read, where that is not 0: the end of a topic that existed before
-    the run, with foreign records. Blocks: call this function from a thread. ``WorkloadError`` if a topic is not read
-    within ``deadline_s``; there is no file for that topic.
+    ``begin`` (topic → partition → offset) has the first offsets to read of topics that existed before the run and
+    contain foreign records. The function blocks, so call it from a thread. Raises ``WorkloadError`` if a topic is not
+    read within ``deadline_s``, and then leaves no file for that topic.
     """
     log.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -109,7 +109,6 @@ def _consumer(bootstrap: str, security: Security) -> Consumer:
 
 
 def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOffsets:
-    """Return the ends of all current partitions: a fault may have added some."""
     ends: EndOffsets = {}
     for topic in topics:
         partitions = topic.partitions
@@ -138,7 +137,6 @@ def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
 def _row_groups(
     consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield the topic's records as row groups, each partition in offset order."""
     names = "partition", "offset", "producer_id", "seq", "error"
     rows = _rows(consumer, topic.name, first, ends, until_s)
     while group := list(islice(rows, ROW_GROUP)):
@@ -151,7 +149,7 @@ def _rows(
 ) -> Iterator[tuple[object, ...]]:
     """Yield (partition, offset, producer id, seq, error) of all records from ``first`` to below ``ends``.
 
-    A partition is complete when a record or the end of the partition lies at its end offset.
+    A partition is read completely when a record or the end of the partition lies at its end offset.
     """
     filler = Filler()
     positions = {number: first[number] for number, end in ends.items() if end > first[number]}

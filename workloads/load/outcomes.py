@@ -1,7 +1,8 @@
 """Conversion of spools into evidence: one Parquet file per worker, with the columns of the public outcome row.
 
-The runner converts after the load, from the spools alone, so a worker that was killed makes no difference. Every row of
-the spool becomes a row; a produce row that was begun and never ended is ``in_doubt`` with ``done_us`` null.
+The runner converts the spools alone and after the load, so even a killed worker's spool is converted. Every spool row
+becomes a row of the Parquet file; a record that was sent and got no final status is ``in_doubt``, with ``done_us``
+null.
 """
 
 import os
@@ -79,7 +80,8 @@ Columns = dict[str, Any]
 def convert(home: Path, outcomes: Path) -> list[Path]:
     """Convert the spools under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``, which is created.
 
-    Repeating the conversion replaces the files. A spool without an assignment is skipped: its worker sent nothing.
+    Repeating the conversion replaces the Parquet files. A spool without an assignment is skipped: its worker sent
+    nothing.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -92,11 +94,11 @@ def convert(home: Path, outcomes: Path) -> list[Path]:
 
 
 def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
-    """Write one Parquet file with a row group for each of ``groups``: complete and on disk, or not there at all.
+    """Write a Parquet file with a row group for each of ``groups``, so that a file exists only if it is complete.
 
-    Columns that a group lacks are null. Until it is complete, the file's name starts with a dot, which Spark ignores.
-    zstd-1 with DELTA_BINARY_PACKED integers and dictionaries on the few-valued strings was the smallest and the fastest
-    to read of the encodings measured.
+    Columns that a row group lacks are null. Until it is complete, the Parquet file's name starts with a dot, which
+    Spark ignores. Compression zstd-1 with DELTA_BINARY_PACKED integers, and dictionaries for strings with few distinct
+    values, was the smallest and the fastest to read of the encodings measured.
     """
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     draft = path.with_name(f".{path.name}.draft")
@@ -182,7 +184,7 @@ def _constant_columns(assignment: Assignment, rows: int) -> Columns:
 
 
 def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the valid rows, a row group at a time. Rows are written in order, so they end at the first invalid one."""
+    """Yield the valid rows of a spool, one row group at a time, up to the first invalid row."""
     segments = sorted(spool.glob("*.rows"))
     for first in range(0, len(segments), SEGMENTS_A_GROUP):
         parts = [np.fromfile(path, dtype=row) for path in segments[first : first + SEGMENTS_A_GROUP]]
@@ -192,7 +194,7 @@ def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[A
 
 
 def _text_column(values: np.ndarray[Any, Any], name: Any) -> pa.Array:
-    """Return few-valued numbers as text; ``name`` is called once per distinct value."""
+    """Return few-valued numbers as a text column; ``name`` is called once per distinct value."""
     kinds, index = np.unique(values, return_inverse=True)
     names = pa.array([name(int(kind)) for kind in kinds], pa.string())
     return names.take(pa.array(index))

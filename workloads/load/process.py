@@ -24,10 +24,10 @@ _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 
 @dataclass(frozen=True)
 class Progress:
-    """Latest report of a worker, at ``t_us``. ``window_us`` are the latencies completed since the report before.
+    """Latest report of a worker: its counts at ``t_us``, and the latencies since the report before (``window_us``).
 
-    A consumer's ``ok`` counts the records delivered to it. ``traffic`` is broker → bytes (sent, received); ``counts``
-    are the client counters that are reported during the run.
+    ``ok`` of a consumer is the number of delivered records. ``traffic`` has the bytes (sent, received) by broker;
+    ``counts`` has the client's own counters that are reported during the run.
     """
 
     worker: str
@@ -47,7 +47,7 @@ class Progress:
 
 
 class WorkerProcess:
-    """Starts one worker, sends it orders, keeps its reports. Runs on the event loop's thread."""
+    """Child process of one worker, with its latest reports; all methods run on the event loop's thread."""
 
     def __init__(self, assignment: Assignment, logs: Path, seconds: SecondMedians) -> None:
         self.assignment = assignment
@@ -66,7 +66,7 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Start the process and send its assignment; return when it is ready, ``WorkloadError`` if it ends."""
+        """Start the worker's process, and wait until it is ready; raise ``WorkloadError`` if the process ends."""
         with self.log.open("ab") as log:
             # The worker has its own session, because the runner handles Ctrl-C, and to find the worker's children.
             # `heal` and faults on clients find the worker by the names on its command line.
@@ -82,14 +82,14 @@ class WorkerProcess:
         await self._request("ready", self.assignment.model_dump_json())
 
     async def order(self, order: Order) -> None:
-        """Send an order; ``WorkloadError`` if the worker has ended."""
+        """Send the worker's process an order; raise ``WorkloadError`` if the process has ended."""
         if self.ended.is_set() and not self.quitting:
             raise self.early_end_error()
         self.quitting = self.quitting or isinstance(order, Quit)
         await self._write(order.model_dump_json())
 
     async def ask(self, order: Order) -> dict[str, Any]:
-        """Send an order and return its answer; ``WorkloadError`` if the worker ends first."""
+        """Send the worker's process an order and return the answer; raise ``WorkloadError`` if the process ends."""
         return await self._request(order.do, order.model_dump_json())
 
     async def kill(self) -> None:
@@ -103,7 +103,7 @@ class WorkerProcess:
             await self._listener
 
     async def end(self) -> None:
-        """Wait until the process is gone; ``WorkloadError`` if it ended unexpectedly."""
+        """Wait until the worker's process is gone; raise ``WorkloadError`` if the process ended unexpectedly."""
         await self.ended.wait()
         if not self.quitting:
             raise self.early_end_error()
@@ -116,7 +116,7 @@ class WorkerProcess:
         return self.error(f"ended early: {end}")
 
     def error(self, problem: str, log_lines: int = LOG_LINES) -> WorkloadError:
-        """Return the error about a problem of this worker, with the last lines of its log."""
+        """Return the error about a problem of the worker, with the last lines of the worker's log."""
         lines: list[str] = []
         with contextlib.suppress(OSError):
             size = self.log.stat().st_size
@@ -129,7 +129,7 @@ class WorkerProcess:
         return WorkloadError(f"{subject} {problem}; its log is {self.log}{shown}")
 
     async def _request(self, kind: str, line: str) -> dict[str, Any]:
-        """Write a line and return the report that answers it; ``WorkloadError`` if the process ends first."""
+        """Write a line to the worker and return the answering report; raise ``WorkloadError`` if the worker ends."""
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[kind] = answer
         await self._write(line)

@@ -1,9 +1,9 @@
 """Open-loop load: a schedule fixed before the first record is sent, and the mark that each record carries.
 
-Record n has an *intended* send time that depends on n alone. A slow system, or a slow generator, moves no record:
-latency counted from the intended time then has no coordinated omission. Size and key of record n depend on the seed,
-the workload's name and n, so every arm of a workload sends the same records. The value is filler that follows from n,
-so any reader can tell whether it is the value that was sent.
+Record n has an *intended* send time that depends on n alone. A slow Kafka, or a slow producer, shifts no intended time,
+so latency that is counted from the intended time has no coordinated omission. Size and key of record n depend only on
+the seed, the workload's name and n, so every arm of a workload sends the same records. A record's value is filler that
+follows from n, so any consumer can verify that a value is the value that was sent.
 """
 
 import random
@@ -18,9 +18,9 @@ _SIGN, _INT = 1 << 31, 1 << 32
 
 
 def offsets_partition(group: str, partitions: int) -> int:
-    """Return the group's partition of ``__consumer_offsets``.
+    """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group.
 
-    The hash is Java's ``String.hashCode`` (of ASCII), made positive as in Kafka.
+    Kafka chooses that partition by Java's ``String.hashCode`` of the group's name (here ASCII), made positive.
     """
     hashed = 0
     for letter in group:
@@ -31,10 +31,10 @@ def offsets_partition(group: str, partitions: int) -> int:
 
 @lru_cache(maxsize=8)
 def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
-    """Return the names of a client's groups, ordered by their partition of ``__consumer_offsets``, then by number.
+    """Return the names of a committer's groups, ordered by their partition of ``__consumer_offsets``, then by number.
 
-    That partition's leader is the group's coordinator (``GroupMetadataManager.partitionFor``). In this order the writes
-    of different coordinators do not mix.
+    The leader of a group's partition is the group's coordinator (``GroupMetadataManager.partitionFor``), so in this
+    order groups of one coordinator are next to each other.
     """
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
@@ -59,7 +59,7 @@ class Schedule:
         return self._first_us + n * self._up // self._down
 
     def count_before(self, at_us: int) -> int:
-        """Return the number of records intended before ``at_us``: the number of the first later record."""
+        """Return the number of records whose intended time is before ``at_us``, which is the next record's number."""
         return max(0, -((self._first_us - at_us) * self._down // self._up))
 
 
@@ -70,7 +70,7 @@ class Draw:
 
 
 class Stream:
-    """Random sizes and keys of one workload. ``keys``: number of distinct keys, None for records without a key."""
+    """Random sizes and keys of a workload's records; ``keys`` is the number of distinct keys, None for no keys."""
 
     def __init__(self, seed: int, workload: str, size_min: int, size_max: int, keys: int | None) -> None:
         self._name = blake2b(f"{seed}/{workload}".encode()).digest()
@@ -98,7 +98,7 @@ Headers = list[tuple[str, str | bytes | None]] | None
 
 
 class Mark(NamedTuple):
-    """Value of the header, big-endian: int32, int64, int64. ``producer_id`` is unique in the run."""
+    """Value of a record's header ``aftershock``: big-endian int32, int64, int64. ``producer_id`` is unique in a run."""
 
     producer_id: int
     seq: int
@@ -119,7 +119,7 @@ def unpack(headers: Headers) -> Mark | None:
 
 
 class Filler:
-    """Creates values: slices of one block of fixed pseudo-random bytes, so a value costs one copy."""
+    """Creates record values as slices of one block of fixed pseudo-random bytes, so a value costs one copy."""
 
     def __init__(self, size_max: int = 0) -> None:
         self._block = _block(size_max)
@@ -130,13 +130,13 @@ class Filler:
         return self._block[start : start + size_bytes]
 
     def is_value(self, seq: int, value: bytes) -> bool:
-        """Return True if these bytes are the value of record ``seq``; the original size is not known here."""
+        """Return True if ``value`` is the value of record ``seq`` for the length of ``value``."""
         if len(value) + _STRIDE > len(self._block):
             self._block = _block(len(value))
         return value == self.value(seq, len(value))
 
 
 def _block(size_max: int) -> bytes:
-    """Return pseudo-random bytes in whole words of four, so that any two blocks start alike."""
+    """Return pseudo-random bytes whose number is a multiple of four, so that blocks of any two sizes start alike."""
     words = -(-(size_max + _STRIDE) // 4)
     return random.Random("aftershock").randbytes(4 * words)  # noqa: S311  # filler, not a secret

@@ -1,7 +1,7 @@
-"""Recorder of a client's actions: fixed-size rows that survive a ``kill -9`` of the client.
+"""Recorder of a client's actions: fixed-size spool rows that survive a ``kill -9`` of the client.
 
-A row is packed straight into a file mapped into memory, so it belongs to the kernel. The byte that makes a row valid is
-packed last: half a row does not count. A restarted worker continues behind the earlier rows.
+A spool row is packed straight into a file mapped into memory, whose pages belong to the kernel and so outlive the
+client. The byte that makes a row valid is packed last, so half a row is invalid. A restarted worker appends its rows.
 
 ::
 
@@ -58,11 +58,11 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 
 
 def status_of_code(code: int) -> Status:
-    """Return the status of a record from its delivery report's error code; code 0 is success.
+    """Return the status of a record from the error code of its delivery report; code 0 is success.
 
-    ``FAILED`` promises that the record is nowhere. Only errors of the record, the topic or its policies can promise
-    this, because every attempt would fail alike. Any other error may follow an attempt that was written and whose
-    response was lost, and librdkafka's Python binding does not report whether a message was possibly persisted.
+    Status ``FAILED`` promises that the record is not in the log. Only errors of the record, the topic or the topic's
+    policies can promise this, because every attempt would fail alike. Any other error may follow an attempt that was
+    written and whose response was lost; librdkafka's Python binding does not report whether a message may be persisted.
     """
     if code == KafkaError.NO_ERROR:
         return Status.OK
@@ -107,11 +107,11 @@ def spool_home(name: str, run_dir: Path) -> Path:
 
 
 class _Spool:
-    """Files of ROWS rows each, mapped into memory and never moved, including the files of an earlier process.
+    """Spool files of a worker with ROWS rows each, mapped into memory, including the files of its earlier processes.
 
-    ``next`` is the first row that is not valid. ``FileExistsError`` if this worker has a spool already, although it was
-    not restarted. Files are added when the client has time, with their space reserved: a full disk is an error when a
-    file is added, never a SIGBUS when a row is packed.
+    ``next`` is the number of the first invalid row. Raises ``FileExistsError`` if a worker that was not restarted has a
+    spool already. A spool file is added with its disk space reserved, when the client has time: a full disk is then an
+    error when a spool file is added, never a SIGBUS when a row is packed.
     """
 
     def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
@@ -133,7 +133,6 @@ class _Spool:
         self.next = bisect_left(range(len(self._maps) * ROWS), True, key=is_free) if assignment.life else 0
 
     def _grow(self) -> None:
-        """Add a file; ``OSError`` if there is no space for it."""
         self._map(self._directory / f"{len(self._maps):05}.rows", os.O_CREAT | os.O_EXCL)
 
     def _map(self, path: Path, flags: int) -> None:
@@ -145,22 +144,22 @@ class _Spool:
             os.close(descriptor)
 
     def idle(self) -> None:
-        """Add a file if less than half a file is left. Call this when the client has nothing to do."""
+        """Add a spool file if less than half a file is free; call this when the client has nothing to do."""
         if len(self._maps) * ROWS - self.next < ROWS // 2:
             self._grow()
 
 
 class ProduceSpool(_Spool):
-    """A row per seq: begun when the record (or commit) is sent, ended by its delivery report."""
+    """Spool with a row for each record (or commit): begun when the record is sent, ended by its delivery report."""
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
         super().__init__(home, assignment, PRODUCE_ROW, _BEGUN_AT)
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
-        """Begin the row of ``seq``. Start with ``next``, without gaps.
+        """Begin the spool row of record ``seq``; rows must be begun in order, without gaps, starting with ``next``.
 
-        Call this before the client library receives the record: a record in the log without a row would look like a
-        phantom.
+        Begin the spool row before the client library receives the record, because a record in the log without a spool
+        row would look like a phantom.
         """
         if seq >> _SHIFT == len(self._maps):
             self._grow()
@@ -182,7 +181,7 @@ class ProduceSpool(_Spool):
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Write the final status of ``seq``; 0 stands for unknown ``attempts``."""
+        """Write the final status of record ``seq`` into its spool row; 0 ``attempts`` means an unknown number."""
         _ended_into(
             self._maps[seq >> _SHIFT],
             (seq & _MASK) * PRODUCE_ROW + _ENDED_AT,
@@ -199,7 +198,7 @@ class ProduceSpool(_Spool):
 
 
 class ConsumeSpool(_Spool):
-    """A row per record delivered to the application, in the order of delivery."""
+    """Spool with a row for each record delivered to the application, in the order of delivery."""
 
     def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
         super().__init__(home, assignment, CONSUME_ROW, _WRITTEN_AT)
@@ -207,7 +206,7 @@ class ConsumeSpool(_Spool):
         self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
 
     def positions(self) -> dict[int, int]:
-        """Return partition → offset after the last record delivered from it, including earlier processes."""
+        """Return, by partition, the offset after the last delivered record, including those of earlier processes."""
         reached: dict[int, int] = {}
         for row in range(self.next):
             fields = _CONSUMED.unpack_from(self._maps[row >> _SHIFT], (row & _MASK) * CONSUME_ROW)
@@ -253,7 +252,7 @@ class ConsumeSpool(_Spool):
         self.next = row + 1
 
     def member(self, member_id: str) -> None:
-        """Attribute the following rows to this member of the group."""
+        """Attribute the spool rows that follow to this member of the consumer group."""
         with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1

@@ -1,10 +1,10 @@
 """Warm-up rule: warm-up ends when the latency has stopped drifting, never after a fixed time.
 
-Take the last WINDOW_S one-second medians of each client. Their drift is the Theil-Sen slope (the median of the slopes
-of all pairs, which a single bad second cannot bend) times the length of the window. Because so robust a slope is blind
-to a step near the end, half the distance between the last LAST_S seconds' median and the window's median counts too. A
-client has settled when the larger of the two, up or down, is at most 15 % of the window's median, or 1 ms if that is
-more. Warm-up ends when all clients have settled.
+The drift of a client's latency is computed from the last WINDOW_S one-second medians: the Theil-Sen slope (the median
+of the slopes of all pairs, which a single bad second cannot bend) times the length of the window. Because so robust a
+slope is blind to a step near the end, the drift is at least half the distance between the median of the last LAST_S
+seconds and the median of the window. A client's latency has settled when its drift, up or down, is at most 15 % of the
+window's median, or 1 ms if that is more. Warm-up ends when the latencies of all clients have settled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from aftershock.workloads.load.schedule import US_PER_S
 
 
 class SecondMedians:
-    """Latencies grouped by the second in which they were reported."""
+    """A client's latencies, grouped by the second in which they were reported."""
 
     def __init__(self) -> None:
         self._by_second: dict[int, list[int]] = {}
         self._now = -1
 
     def add(self, t_us: int, latencies_us: Sequence[int]) -> None:
-        """Add the latencies reported at ``t_us``; an empty report counts as well."""
+        """Add the latencies reported at ``t_us``; a report without latencies also advances the current second."""
         self._now = t_us // US_PER_S
         self._by_second.setdefault(self._now, []).extend(latencies_us)
 
     def medians_us(self) -> list[float]:
-        """Return the median of each full second since the first completion; NaN for seconds without completions."""
+        """Return the median latency of each full second since the first latency; NaN for seconds without latencies."""
         active = [second for second, values in self._by_second.items() if values]
         if not active:
             return []
@@ -48,14 +48,14 @@ DRIFT_FLOOR_US = 1_000.0
 
 @dataclass(frozen=True)
 class WarmupState:
-    """Result of the rule: ``ok``, and a sentence about the client that is furthest from settling."""
+    """Result of the warm-up rule: ``ok``, and a sentence about the client that is furthest from a settled latency."""
 
     ok: bool
     why: str
 
 
 def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
-    """Apply the rule to one-second latency medians, oldest first, by client; NaN for seconds without completions."""
+    """Apply the warm-up rule to each client's one-second latency medians, oldest first (NaN: no latency)."""
     if not medians_us:
         return WarmupState(ok=False, why="no client has reported anything yet")
     drifts = {name: _drift(list(series)) for name, series in medians_us.items()}
@@ -65,7 +65,6 @@ def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
 
 
 def _drift(series: list[float]) -> tuple[float, str]:
-    """Return the drift as a multiple of the allowed drift, and the sentence about it."""
     seconds = [(second, value) for second, value in enumerate(series[-WINDOW_S:]) if not isnan(value)]
     if len(series) < WINDOW_S:
         return float("inf"), f"only {len(series)} of the {WINDOW_S} s that the rule needs have passed"

@@ -1,7 +1,7 @@
 """One client in its own process: ``python -m aftershock.workloads.load.worker RUN WORKER``.
 
-The arguments only make the process easy to find. The conversation is one JSON object per line, the runner's side on
-standard input::
+The arguments RUN and WORKER only make the process easy to find. Runner and worker exchange one JSON object per line;
+the runner writes to the worker's standard input::
 
     {assignment}                       ->
                                        <-  {"say": "ready"}
@@ -14,8 +14,8 @@ standard input::
     {"do": "quit"}                     ->
                                        <-  {"say": "done", "did": "quit"}
 
-and ``{"say": "died", "why": ...}`` if the client ends although it was not ordered to. Standard error, with librdkafka's
-log lines, is the worker's log. SIGINT is ignored, because the runner handles Ctrl-C.
+A client that ends without an order to quit reports ``{"say": "died", "why": ...}``. The worker's standard error, with
+librdkafka's log lines, is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C.
 """
 
 import gc
@@ -49,9 +49,9 @@ _CHUNK = 65_536
 
 
 class Inbox:
-    """Lines from ``descriptor``, read by a thread, so that the pipe cannot delay the client.
+    """Orders to a worker, read from ``descriptor`` by a thread, so that the pipe cannot delay the client.
 
-    The process exits at once when no line can come any more: at the end of input, and when the parent process changes
+    The worker exits at once when no further order can arrive: at the end of input, or when its parent process changes
     (the runner is gone and another process holds the pipe).
     """
 
@@ -82,7 +82,7 @@ class Inbox:
 
 
 class Outbox:
-    """Reports to ``descriptor``, written by a thread. The process exits when the reports can no longer be read."""
+    """Reports of a worker, written by a thread; the worker exits when the runner can no longer read its reports."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -91,11 +91,11 @@ class Outbox:
         self._thread.start()
 
     def report(self, say: str, **details: Any) -> None:
-        """Report ``{"say": say, ...details}``; returns before it is written."""
+        """Queue the report ``{"say": say, ...details}`` for writing, and return at once."""
         self._lines.put(json.dumps({"say": say} | details).encode() + b"\n")
 
     def flush(self, deadline_s: float) -> None:
-        """Wait until all reports are written, ``deadline_s`` at most; nothing can be reported afterwards."""
+        """Wait until all queued reports are written, for ``deadline_s`` at most; no report may be queued afterwards."""
         self._lines.put(None)
         self._thread.join(deadline_s)
 
@@ -113,7 +113,7 @@ _BEAT = Struct("<qqq")
 
 
 class Heartbeat(NamedTuple):
-    """``t_us``: time on the run clock. ``ok``: successes of this process. ``late_us``: p99 lateness of its schedule."""
+    """A worker's sign of life: time on the run clock, successes of its process, and p99 lateness of its schedule."""
 
     t_us: int
     ok: int
@@ -121,7 +121,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatFile:
-    """File in the worker's spool with the latest heartbeat, mapped into memory.
+    """File in the worker's spool with the worker's latest heartbeat, mapped into memory.
 
     A heartbeat costs no system call, and any process can read the last heartbeat of a frozen or killed worker.
     """
@@ -148,39 +148,39 @@ def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
 
 
 class Client(Protocol):
-    """Interface of a producer, consumer or committer of any library.
+    """Interface of a producer, consumer or committer of any client library.
 
-    A client owns no thread: all work happens in ``step``, which never blocks for long. A constructor takes the
-    assignment, the clock and the events.
+    A client owns no thread: all its work happens in ``step``, which never blocks for long. The constructor of a client
+    takes the assignment, the clock and the event log.
     """
 
     def prepare(self) -> None:
-        """Get ready to send or read the first record. Retries until it succeeds; the caller has a deadline."""
+        """Retry until the client can send or read its first record; the caller sets the time limit."""
 
     def obey(self, order: Order) -> None:
-        """Accept an order. ``answer`` returns the result of an order with a result."""
+        """Accept an order of the runner; ``answer`` returns the result of an order that has a result."""
 
     def step(self, wait_us: int) -> None:
-        """Do the due work, or wait for work for about ``wait_us`` at most."""
+        """Send or process the records that are due, or wait for work, for about ``wait_us`` at most."""
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the result of the last order once, when it has been carried out."""
+        """Return the result of the last order, once, after the order has been carried out; otherwise None."""
 
     def progress(self) -> dict[str, Any]:
-        """Return the counts so far and the latencies since the last call, as ``events.Tally.progress`` does."""
+        """Return the client's counts so far, and the latencies since the last call, like ``events.Tally.progress``."""
 
     def counters(self) -> dict[str, int]:
-        """Return the final counts."""
+        """Return the client's final counts, by name."""
 
     def close(self) -> None:
-        """Close in an orderly way (commit, leave the group), if the cluster responds."""
+        """Commit and leave the consumer group, if the cluster responds, and close the client."""
 
 
 def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
     """Create the client of the assignment: ``reference`` is this project's own client, ``confluent`` is librdkafka.
 
-    Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``). Only the client's
-    module is imported, because a worker's memory and start-up time are measured.
+    Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``). Only the module of
+    the chosen client is imported, because a worker's memory and start-up time are measured.
     """
     library = "exec" if assignment.client == "java" else assignment.client
     role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer"}[assignment.op]
@@ -197,7 +197,7 @@ _LOG = logging.getLogger("aftershock.worker")
 
 
 def main() -> int:
-    """Run one worker; the exit status is 0 after ``quit`` and 1 after a failure."""
+    """Run one worker; return the exit status: 0 after the order ``quit``, 1 after a failure."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     outbox = Outbox(sys.stdout.fileno())
