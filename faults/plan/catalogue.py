@@ -128,7 +128,7 @@ def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
 
 
 def catalogue() -> str:
-    """Return every kind by family, the kinds that can't be loaded, and the type names; without a final newline."""
+    """Return the catalogue as text: all kinds by family, kinds that can't be loaded, value types; no final newline."""
     all_entries = entries(KINDS.values())
     blocks = []
     for family in FAMILIES:

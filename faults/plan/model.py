@@ -62,7 +62,7 @@ Conditions = Annotated[
 
 
 class Plan(Part):
-    """A whole plan. ``blocks``: number of repetitions of all its faults, each followed by ``timing.recovery``."""
+    """A whole plan; ``blocks``: number of repetitions of all faults, each followed by ``timing.recovery``."""
 
     name: WorkloadName
     why: str = ""

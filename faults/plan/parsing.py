@@ -166,7 +166,7 @@ class PartReader:
         return {index: part for index, part in parts if part is not None}
 
     def read_key(self, key: str, model: type[M], default: M) -> M | None:
-        """Validate a top-level key; the default if it is absent, None if it is invalid."""
+        """Validate a top-level key of the plan; return the default for an absent key, None for an invalid value."""
         return self.read(self.data[key], model, (key,)) if key in self.data else default
 
 

@@ -34,7 +34,7 @@ DAY_MS = 24 * _MS_PER["h"]
 
 
 def parse_duration_ms(value: object) -> int:
-    """Parse ``"1.5s"`` -> 1500: whole milliseconds, at most a day. Raises ValueError with the valid forms."""
+    """Parse a duration, ``"1.5s"`` -> 1500: whole ms, at most a day; raise ValueError with the valid forms."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{value} is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m")

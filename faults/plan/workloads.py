@@ -81,7 +81,7 @@ class RecordSize(Part):
 
 
 class Produce(Part):
-    """Open-loop production at ``rate`` for each arm. ``keys``: number of distinct keys; None: records without keys."""
+    """Open-loop production of records at ``rate`` for each arm; ``keys``: number of distinct record keys, or None."""
 
     topic: TopicName
     rate: Rate
@@ -157,7 +157,7 @@ class LeaderDiscovery(Part):
 
 
 class Arm(Part):
-    """One variant of a client. ``client_rack`` is the rack that the client reports to Kafka (KIP-392), or ``none``.
+    """One variant of a client in a workload; ``client_rack``: the rack it reports to Kafka (KIP-392), or ``none``.
 
     ``settings`` use the client's own setting names: librdkafka's for ``confluent``, Kafka's for ``reference`` and
     ``java``, and the program's names for ``exec``. The last four fields of an arm are switches for rules of the

@@ -10,8 +10,8 @@ offline_partitions   number of partitions of the plan's topics without a leader
 registered_brokers   number of brokers that are registered and unfenced
 ==================== =========================================================================================
 
-A condition is met once it has held at every poll for its duration. If Kafka doesn't answer a poll, the duration of
-every condition starts again.
+An abort condition is met once it has held at every poll for its duration. If Kafka doesn't answer a poll, the duration
+of every abort condition starts again.
 """
 
 import operator
@@ -41,7 +41,7 @@ _GRAMMAR = re.compile(rf"({'|'.join(MEASURES)}) *(==|<=|>=|<|>) *(\d{{1,6}})(?: 
 
 @dataclass(frozen=True)
 class Condition:
-    """``measure`` compared with ``number`` must hold for ``lasting_ms``."""
+    """Abort condition: ``measure`` compared with ``number`` must hold for ``lasting_ms``."""
 
     measure: str
     operator: str
@@ -49,7 +49,7 @@ class Condition:
     lasting_ms: int
 
     def holds(self, value: int) -> bool:
-        """Return True if the condition holds for a measured value."""
+        """Return True if the abort condition holds for a measured value."""
         return _OPERATORS[self.operator](value, self.number)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Parse a condition. Raises ValueError with the grammar if the condition is invalid."""
+    """Parse an abort condition; raise ValueError with the grammar if the condition is invalid."""
     match = _GRAMMAR.fullmatch(" ".join(text.split()))
     if match is None:
         raise ValueError(
@@ -69,11 +69,11 @@ def parse(text: str) -> Condition:
 
 
 class AbortConditionMet(Exception):  # noqa: N818 -- not an error: the plan asks for it
-    """A condition is met; the text has the condition and the measured value."""
+    """Raised when an abort condition is met; the text has the condition and the measured value."""
 
 
 class AbortWatch:
-    """Polls the cluster while ``keep`` is awaited. ``looks``: number of polls that Kafka answered."""
+    """Polls the cluster for the plan's abort conditions; ``looks``: number of polls that Kafka answered."""
 
     def __init__(
         self, conditions: Sequence[Condition], topics: Sequence[str], world: Administered, clock: Clock
@@ -86,7 +86,7 @@ class AbortWatch:
         self._since_us: dict[Condition, int] = {}
 
     async def keep(self) -> NoReturn:
-        """Poll until a condition is met, then raise AbortConditionMet."""
+        """Poll the cluster until an abort condition is met, then raise AbortConditionMet."""
         while True:
             try:
                 states = await self._world.partitions(self._topics)

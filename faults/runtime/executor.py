@@ -1,9 +1,9 @@
-"""Execute a timeline: each step at its time, journal first, every started fault healed in any case.
+"""Execute a timeline: journal and inject each fault at its time, and heal every started fault in any case.
 
-A step is journalled as ``intended`` (targets and undo known, nothing changed yet), ``injected``, ``witnessed`` (once or
-more), ``healing``, ``healed``. A step that fails is journalled as ``failed``, with the reason, and healed too. A step
-without targets is only journalled as failed. Steps run concurrently: overlapping faults heal in any order, and a failed
-step stops no other step.
+A fault is journalled as ``intended`` (targets and undo known, nothing changed yet), ``injected``, ``witnessed`` (once
+or more), ``healing``, ``healed``. A fault that fails is journalled as ``failed``, with the reason, and healed too. A
+fault without targets is only journalled as failed. Faults run concurrently: overlapping faults heal in any order, and a
+failed fault stops no other fault.
 
 If the executor is cancelled, every open fault is undone at once, without waiting for the effect in the cluster.
 Otherwise ``confirm_healed`` and ``verify_undo`` confirm a heal before it is journalled ``healed``. Failed heals are
@@ -28,11 +28,11 @@ Log = Callable[[str], None]
 async def execute(
     timeline: Timeline, world: World, journal: Journal, clock: Clock, log: Log, *, rehearse: bool = False
 ) -> None:
-    """Run every step, counting its time from now; ``log`` gets a line for each event.
+    """Run every step (fault) of a timeline, with times counted from now; ``log`` gets a line for each event.
 
-    A rehearsal is the negative control: targets are resolved and witnesses read at the same times, nothing is injected.
+    A rehearsal (negative control) resolves targets and reads witnesses at the same times, but injects nothing.
 
-    Raise FaultError with every fault that could not be healed.
+    Raises FaultError with every fault that could not be healed.
     """
     began_us = clock.now_us()
     kind = _Rehearsal if rehearse else _StepRun
@@ -50,7 +50,7 @@ async def execute(
 
 
 class _StepRun:
-    """Run of one step. ``unhealed``: the reason why its heal failed, or None."""
+    """Run of one step (fault) of a timeline; ``unhealed``: the reason why its heal failed, or None."""
 
     rehearsal = False
     no_undo_reason = "the fault is a completed action without an undo"
@@ -140,7 +140,7 @@ class _StepRun:
 
 
 class _Rehearsal(_StepRun):
-    """Rehearsal of one step: nothing is injected or undone, so no witness may see the fault."""
+    """Rehearsal of one step (fault): nothing is injected or undone, so no witness may see the fault."""
 
     rehearsal = True
     no_undo_reason = "a rehearsal: nothing was injected"

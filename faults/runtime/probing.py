@@ -1,6 +1,6 @@
-"""Probe links with one small request, which is answered, refused, or gets no response.
+"""Probe network links with one small request, which is answered, refused, or gets no response.
 
-A link that did not answer before the fault is not probed during the fault: its silence would prove nothing.
+A link that did not answer before the fault is not probed during the fault, because its silence would prove nothing.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ Answer = Literal["answered", "closed", "silent"]
 
 
 async def probe(link: Link, context: InjectionContext) -> Answer:
-    """Probe a link for ``SILENCE_MS`` at most; ``closed``: refused or disconnected before that."""
+    """Probe a link for ``SILENCE_MS`` at most; ``closed`` means that it was refused or disconnected before that."""
     began_us = context.clock.now_us()
     try:
         answer_ms = await with_timeout(context.world.probe_ms(link), context.clock, SILENCE_MS)
@@ -36,7 +36,7 @@ async def probe_all(links: Sequence[Link], context: InjectionContext) -> list[An
 
 
 async def answering_links(links: Iterable[Link], context: InjectionContext) -> tuple[Link, ...]:
-    """Return the links that answer now, sorted by proxy."""
+    """Return the links over which a broker answers now, sorted by proxy."""
     ordered = sorted(set(links), key=lambda link: link.proxy)
     answers = await probe_all(ordered, context)
     return tuple(link for link, answer in zip(ordered, answers, strict=True) if answer == "answered")
@@ -47,9 +47,9 @@ async def links_to_running_brokers(links: Iterable[Link], context: InjectionCont
 
 
 async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
-    """Probe links that answered before the fault; an answer now fails. ``held``: results of earlier requests.
+    """Probe links that answered before the fault; if a broker answers now, the witness fails.
 
-    Closed connections are not counted: the broker closed them, not the fault.
+    ``held``: results of earlier requests. Closed connections are not counted: the broker closed them, not the fault.
     """
     answers: list[str] = [*await probe_all(links, context), *held]
     answered = answers.count("answered")
@@ -61,7 +61,7 @@ async def silence_witness(links: Sequence[Link], context: InjectionContext, held
 
 
 async def wait_until_answering(links: Sequence[Link], context: InjectionContext) -> None:
-    """Return once all links answer; raise FaultError after a deadline. Links under another fault are skipped."""
+    """Wait until all links answer, except links under another fault; raise FaultError after a deadline."""
 
     async def missing() -> str | None:
         healthy = await _healthy(links, context)
@@ -73,20 +73,20 @@ async def wait_until_answering(links: Sequence[Link], context: InjectionContext)
 
 
 async def unanswered_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once a broker answers through a client link without a fault, or has no such link."""
+    """Return None once a broker answers through a client link without a fault, or has no such link, else a reason."""
     client_links = [link for link in context.world.links() if link.channel == "client" and link.broker == node]
     healthy = await _healthy(client_links, context)
     return None if not healthy or "answered" in await probe_all(healthy, context) else "it does not answer"
 
 
 def count_answers(answers: Iterable[Answer]) -> dict[Answer, int]:
-    """Count the answers of each type, zeros included."""
+    """Count the probes by outcome; outcomes that did not occur have the count 0."""
     counts = Counter(answers)
     return {"answered": counts["answered"], "closed": counts["closed"], "silent": counts["silent"]}
 
 
 async def _healthy(links: Sequence[Link], context: InjectionContext) -> list[Link]:
-    """Return the links without a toxic whose proxy is enabled and whose broker runs."""
+    """Return the links that have no toxic, an enabled proxy and a running broker."""
     toxics, disabled = await context.world.toxics(), await context.world.disabled()
     untouched = [link for link in links if not toxics.get(link.proxy) and link.proxy not in disabled]
     return await links_to_running_brokers(untouched, context)

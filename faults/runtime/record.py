@@ -1,7 +1,7 @@
 """Journal entries of a fault: its targets, its undo, its witnesses.
 
-Entries hold only plain values, so that they can be journalled and any process can read them. A fault is *open* from its
-``intended`` line to its ``healed`` line; the undo of its last line is the one to perform.
+Journal entries hold only plain values, so that any process can read them. A fault is *open* from its ``intended`` entry
+to its ``healed`` entry; to heal a fault, the undo in its last journal entry is performed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ Verb = Literal[
 class Targets:
     """Resolved targets of a fault; clients are listed by worker name.
 
-    ``roles``: roles of the targets at the injection, and further facts that the fault kind records.
+    ``roles``: roles that the targets held at the injection, and further facts that the fault kind records.
     """
 
     brokers: tuple[int, ...] = ()
@@ -49,7 +49,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Undo:
-    """The heal as data: one of a closed set of verbs (``undo.py`` performs them) and plain arguments."""
+    """Undo of a fault as data: one of a closed set of verbs (``undo.py`` performs them) and plain arguments."""
 
     verb: Verb
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -62,13 +62,13 @@ NOTHING = Undo("nothing")
 
 
 def all_of(undos: Iterable[Undo]) -> Undo:
-    """Combine undos, which are performed in this order, even after a failure."""
+    """Combine undos into one undo, which performs all of them in this order, even after a failure."""
     return Undo("all_of", {"undos": [undo.as_json() for undo in undos]})
 
 
 @dataclass(frozen=True)
 class Witness:
-    """Measurement that a fault is in force: ``observed`` and ``asked`` in ``unit``, over ``n`` observations."""
+    """Measurement that shows a fault in force: ``observed`` and ``asked`` in ``unit``, over ``n`` observations."""
 
     what: str
     asked: float
@@ -83,7 +83,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of the journal, without its time and its writer."""
+    """Line of the journal of faults, without its time and its writer."""
 
     fault: str
     kind: str
@@ -94,7 +94,7 @@ class Entry:
     why: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields; ``witness`` and ``why`` only if set."""
+        """Return the fields of a journal entry; ``witness`` and ``why`` only if set."""
         line: dict[str, Any] = {"fault": self.fault, "kind": self.kind, "state": self.state}
         line |= {"targets": self.targets.as_json(), "undo": self.undo.as_json()}
         line |= {"witness": self.witness.as_json()} if self.witness else {}
@@ -105,14 +105,14 @@ class Journal(Protocol):
     """Write-ahead log of faults."""
 
     def record(self, entry: Entry) -> None:
-        """Write one line; return when it is on disk (fsync)."""
+        """Write one journal entry; return when it is on disk (fsync)."""
 
 
 class Clock(Protocol):
     """The run's monotonic clock: microseconds since the run's origin."""
 
     def now_us(self) -> int:
-        """Return the current time."""
+        """Return the microseconds since the run's origin."""
 
     async def sleep_until_us(self, t_us: int) -> None:
-        """Return at ``t_us``, immediately if that is past."""
+        """Sleep until ``t_us`` on the run's clock; return immediately if that time is past."""

@@ -1,15 +1,15 @@
 """Perform undos: the closed set of verbs that heals every fault, also from another process.
 
-Each verb is idempotent: a repeated undo changes nothing and raises nothing. An undo that can't be performed raises
+Each undo verb is idempotent: a repeated undo changes nothing and raises nothing. An undo that can't be performed raises
 FaultError, or the AftershockError of the failed operation.
 
-Settings: an undo restores the dynamic value of the resource itself, or its absence (KIP-226). The values below it, from
-the server's file or Kafka's defaults, then apply again.
+Settings: an undo restores a resource's own dynamic value of a setting, or removes the dynamic value (KIP-226), so that
+the value from the server's file or Kafka's default applies again.
 
 Versions: a node of any version serves a cluster as long as it knows the finalised ``metadata.version`` (KIP-778). Until
-that is raised, each node can go back to its old image on the same disk. Once it is raised, no node of the old version
-would start again, and 4.3's level can't be lowered either (MetadataVersion.java: IBP_4_3_IV0 changed the metadata's
-format). Then the only way is forward: every node runs the new version.
+``metadata.version`` is raised, each node can go back to its old image on the same disk. Once it is raised, no node of
+the old version would start, and the level of 4.3 can't be lowered (MetadataVersion.java: IBP_4_3_IV0 changed the
+metadata's format). Therefore, after a raised ``metadata.version``, the undo lets every node run the new version.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -89,7 +89,7 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
 
 
 async def _await_all(heals: Iterable[Awaitable[None]]) -> None:
-    """Await every heal in order, even after a failure. Raises FaultError with all failures."""
+    """Await every heal in order, even after a failure; raise FaultError with all failures."""
     failures = []
     for heal in heals:
         try:
@@ -101,7 +101,7 @@ async def _await_all(heals: Iterable[Awaitable[None]]) -> None:
 
 
 def values_equal(left: str | None, right: str | None) -> bool:
-    """Return True if two values are the same to Kafka, which formats numbers in its own way."""
+    """Return True if Kafka treats two setting values as equal: Kafka may format the same number in another way."""
 
     def number(text: str | None) -> float | None:
         try:
@@ -113,13 +113,13 @@ def values_equal(left: str | None, right: str | None) -> bool:
 
 
 async def settings_not_in_force(of: Resource, name: str, values: Values, world: World) -> list[str]:
-    """Return the settings with a different value in force, as the resource itself reports them."""
+    """Return the settings whose value in force, as the resource itself reports it, differs from ``values``."""
     current = await world.config(of, name)
     return sorted(key for key, value in values.items() if not values_equal(current.get(key, NO_SETTING).value, value))
 
 
 async def restore_settings(of: Resource, name: str, before: Values, world: World) -> str | None:
-    """Request the earlier dynamic values of settings that differ; return None once all settings are as before."""
+    """Request the earlier dynamic values of settings that differ; return None once all settings have these values."""
     current = {key: setting.dynamic for key, setting in (await world.config(of, name)).items()}
     different = {key: value for key, value in before.items() if not values_equal(current.get(key), value)}
     if not different:
@@ -131,7 +131,7 @@ async def restore_settings(of: Resource, name: str, before: Values, world: World
 
 
 def assignment_as_json(assignment: Assignment) -> list[list[Any]]:
-    """Return ``[[topic, partition, [replicas]], ...]`` in order."""
+    """Return a replica assignment as ``[[topic, partition, [replicas]], ...]``, sorted."""
     return [[topic, partition, list(replicas)] for (topic, partition), replicas in sorted(assignment.items())]
 
 
@@ -141,7 +141,7 @@ def assignment_from_json(rows: list[list[Any]]) -> dict[TopicPartition, tuple[Br
 
 
 async def pending_reassignment(assignment: Assignment, world: World) -> str | None:
-    """Return None once every partition has these replicas and no move is in progress, else what is missing."""
+    """Return None once every partition has its requested replicas and no move is in progress, else what is missing."""
     moving = await world.reassigning() & assignment.keys()
     states = await world.partitions(sorted({topic for topic, _ in assignment}))
     current = {(state.topic, state.partition): state.replicas for state in states}
@@ -164,14 +164,14 @@ async def elect_preferred_leaders(partitions: frozenset[TopicPartition], world: 
 
 
 def minor(version: str) -> tuple[int, ...]:
-    """Return ``4.1.2`` as (4, 1), the part of a version that determines its metadata level."""
+    """Return (4, 1) for ``4.1.2``: the part of a Kafka version that determines its metadata level."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> None:
-    """Start the nodes one after the other, in their old versions if ``metadata.version`` still permits it.
+    """Start nodes one after the other, in their old Kafka versions if ``metadata.version`` still permits that.
 
-    ``args``: ``{"nodes": [[node, version], ...], "level": metadata.version then}``. Raises ClusterError if a node
+    ``args``: ``{"nodes": [[node, old version], ...], "level": old metadata.version}``. Raises ClusterError if a node
     could not be replaced.
     """
     for node, _ in args["nodes"]:
@@ -188,7 +188,7 @@ async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> Non
 
 
 async def _degradation(world: World) -> str | None:
-    """Return None once every broker is registered and every ISR is full."""
+    """Return None once every broker is registered and every ISR is full, else what is missing."""
     if away := sorted(brokers_of(world) - await world.registered()):
         return f"node {away[0]} is not registered"
     behind = [state for state in await world.partitions() if set(state.isr) != set(state.replicas)]

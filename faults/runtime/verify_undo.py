@@ -1,8 +1,8 @@
-"""Verification of an undo: check in the cluster that everything that the undo restores is as before.
+"""Verification of an undo: check in the cluster that everything that an undo restores is as before the fault.
 
-Every heal ends here. The executor calls ``verify_undo`` after each undo, of any verb, and ``heal`` calls it for the
-faults of a dead injector, which are known only from the journal. An injection may confirm more in ``confirm_healed``
-(links answer, a node is back in every ISR).
+Every heal of a fault ends with this verification. The executor calls ``verify_undo`` after each undo, of any verb, and
+``aftershock heal`` calls it for the faults of a dead injector, from their journal entries. The ``confirm_healed`` of an
+injection checks further effects of the heal (links answer, a node is back in every ISR).
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ VERIFY_DEADLINE_MS = 60_000
 
 
 async def verify_undo(undo: Undo, world: World, clock: Clock) -> None:
-    """Return once the undo has taken hold; FaultError with the remaining effect after ``VERIFY_DEADLINE_MS``."""
+    """Wait until the undo has taken effect; raise FaultError with the remaining effect after ``VERIFY_DEADLINE_MS``."""
     await wait_until(lambda: remaining_effect(undo, world), clock, VERIFY_DEADLINE_MS)
 
 
 async def remaining_effect(undo: Undo, world: World) -> str | None:
-    """Return what the undo has not restored yet, as a sentence; None if everything is as before."""
+    """Return what an undo has not restored yet, as a sentence; None if everything is as before the fault."""
     args = undo.args
     remaining: set[str] = set()  # names of the parts that are not as before, and a sentence about one of them
     sentence = "{}"

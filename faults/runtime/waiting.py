@@ -1,4 +1,4 @@
-"""Wait for conditions and results, always with a reason and a deadline, never for a fixed time."""
+"""Wait for conditions and results, always with a deadline and with a reason for the error message."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -15,8 +15,8 @@ READ_DEADLINE_MS = 5_000
 async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
     """Poll until ``condition`` returns None; any other result is a text about what is missing.
 
-    An AftershockError of a poll counts as "not yet": Kafka refuses requests in the middle of a failover. Raises
-    FaultError with the last result after ``deadline_ms``.
+    If a poll raises AftershockError, polling continues, because Kafka refuses requests in the middle of a failover.
+    Raises FaultError with the last text after ``deadline_ms``.
     """
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:
@@ -32,7 +32,7 @@ async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Cloc
 
 
 async def with_timeout(work: Awaitable[T], clock: Clock, timeout_ms: int) -> T | None:
-    """Return the result; after ``timeout_ms`` on the run's clock, cancel the work and return None."""
+    """Return the result of ``work``; after ``timeout_ms`` on the run's clock, cancel the work and return None."""
     working = asyncio.ensure_future(work)
     alarm = asyncio.ensure_future(clock.sleep_until_us(clock.now_us() + timeout_ms * 1000))
     try:
@@ -45,7 +45,7 @@ async def with_timeout(work: Awaitable[T], clock: Clock, timeout_ms: int) -> T |
 
 
 async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadline_ms: int) -> T:
-    """Return the response; retry while Kafka refuses (ClusterError), as it may in the middle of a failover.
+    """Return the response; retry while Kafka refuses the request (ClusterError), as it may during a failover.
 
     Any other error, and the last ClusterError after ``deadline_ms``, is raised unchanged.
     """
@@ -60,10 +60,9 @@ async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadl
 
 
 async def run_to_completion(work: Coroutine[Any, Any, Any]) -> None:
-    """Await the work to its end even if cancelled meanwhile, then raise the cancellation.
+    """Await ``work`` to its end even if the caller is cancelled meanwhile, then raise the cancellation.
 
-    Used for work that must not stop half-way: a kill sent to the engine can't be cancelled, and its undo must come
-    after it.
+    For work that must not stop half-way: a kill sent to the engine can't be cancelled, and its undo must come after it.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

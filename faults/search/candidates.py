@@ -1,8 +1,8 @@
-"""Search a failing plan for the smallest set of faults that still fails.
+"""Search for the smallest set of faults with which a failing plan still fails.
 
-A search is a generator: it yields a `Candidate`, receives True if the candidate fails the same way, and returns its
-result. Plan documents are plain data, as YAML reads them. A candidate that ``plan check`` or the compiler refuses is
-never yielded: it counts as not failing and costs no run.
+A search for a smaller failing plan is a generator that yields a `Candidate`, receives True if the candidate fails the
+same way, and returns the smallest plan. Plan documents are plain data, as YAML reads them. A candidate plan that ``plan
+check`` or the compiler refuses counts as not failing and is never run.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _LISTS = ("together", "then")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A changed plan; ``change`` describes the change for the log."""
+    """A smaller or simpler plan to test; ``change`` describes the change for the log."""
 
     change: str
     document: Document
@@ -48,7 +48,7 @@ Reduction = Callable[[Document], Iterator[Candidate]]
 
 
 def value_at(document: Document, loc: Location) -> Any:
-    """Return the value at a location, or None if the location doesn't exist."""
+    """Return the value at a location in a plan document, or None if the location doesn't exist."""
     value: Any = document
     for step in loc:
         exists = step in value if isinstance(value, Mapping) else isinstance(step, int) and step < len(value)
@@ -59,7 +59,7 @@ def value_at(document: Document, loc: Location) -> Any:
 
 
 def with_values(document: Document, values: Mapping[Location, Any]) -> Document:
-    """Copy a document with these values set; missing parent mappings are created."""
+    """Copy a plan document with these values set; missing parent mappings are created."""
     copy = deepcopy(dict(document))
     for (*path, last), value in values.items():
         parent: Any = copy
@@ -70,14 +70,14 @@ def with_values(document: Document, values: Mapping[Location, Any]) -> Document:
 
 
 def without(document: Document, loc: Location) -> Document:
-    """Copy a document without the value at this location."""
+    """Copy a plan document without the value at a given location."""
     copy = deepcopy(dict(document))
     del value_at(copy, loc[:-1])[loc[-1]]
     return copy
 
 
 def digest(*values: Any) -> str:
-    """Return 16 hexadecimal digits that identify plain data."""
+    """Return 16 hexadecimal digits, a hash that identifies plain data."""
     text = json.dumps(values, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -92,7 +92,7 @@ def refusal_of(document: Document, seed: int) -> str:
 
 
 def compile_document(document: Document, seed: int) -> Timeline:
-    """Compile a document with a seed. Raise PlanError if it can't run."""
+    """Compile a plan document with a seed; raise PlanError if the plan can't run."""
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
@@ -104,15 +104,15 @@ def compile_document(document: Document, seed: int) -> Timeline:
 
 
 def still_fails(candidate: Candidate, seed: int) -> Search[bool]:
-    """Return True if the candidate can run and fails the same way."""
+    """Return True if the candidate plan can run and fails the same way as the original plan."""
     return not refusal_of(candidate.document, seed) and (yield candidate)
 
 
 def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Search[Document]:
-    """Apply every change of a reduction with which the document still fails.
+    """Apply all changes of a reduction with which the plan still fails.
 
-    Each change is yielded once, even after another change was accepted: a change that made the failure disappear before
-    seldom preserves it later, and a run is expensive.
+    Each change is tried once, even after another change was accepted: a change that made the failure disappear seldom
+    preserves it later, and a run is expensive.
     """
     tried: set[str] = set()
     while True:
@@ -129,12 +129,13 @@ def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Sear
 def ddmin(
     items: Items[Item], fails: Callable[[Items[Item]], Generator[Question, Answer, bool]]
 ) -> Generator[Question, Answer, Items[Item]]:
-    """Return a 1-minimal subset that fails (no single item can be removed), in the order of ``items``.
+    """Return a failing subset from which no single item can be removed (1-minimal), in the order of ``items``.
 
     Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. All items
     together must fail, and the empty set must not. ``fails`` tests one subset: first the halves, then the complement of
-    each part, with ever smaller parts down to single items. Unlike the paper, `ddmin` tests no parts beyond halves,
-    only complements: with two culprits far apart all parts pass, and a run is expensive.
+    each part, with ever smaller parts down to single items. Unlike the paper's algorithm, `ddmin` tests only
+    complements of parts smaller than halves: if a failure needs two items far apart, all small parts pass, and a run is
+    expensive.
     """
     parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
@@ -158,7 +159,7 @@ def ddmin(
 
 
 def minimise_faults(document: Document, seed: int) -> Search[Document]:
-    """Return the plan with as few faults as possible: none if it fails without faults, else the result of `ddmin`."""
+    """Return the plan with as few faults as possible that still fails: no faults, or the result of `ddmin`."""
     everything = fault_units(document)
     if not everything:
         return document
@@ -177,7 +178,7 @@ def minimise_faults(document: Document, seed: int) -> Search[Document]:
 def fault_units(document: Document) -> tuple[Location, ...]:
     """Return the locations of the plan's faults at any depth of composition, in the order of the plan.
 
-    A ``choose`` is one unit, since it results in one fault.
+    A ``choose`` counts as one fault, because one alternative is drawn.
     """
 
     def inside(entry: Mapping[str, Any], loc: Location) -> Iterator[Location]:
@@ -194,7 +195,7 @@ def fault_units(document: Document) -> tuple[Location, ...]:
 
 
 def fault_name(document: Document, loc: Location) -> str:
-    """Return a fault's name for the log: its id, else its kind and its entry."""
+    """Return a fault's name for the log: its id, else its kind and its position in the plan."""
     entry = value_at(document, loc) or {}
     return str(entry.get("id") or f"{entry.get('kind', 'choose')} (entry {int(loc[1]) + 1})")
 
@@ -213,7 +214,7 @@ def needs_wire_proxy(document: Document) -> bool:
 
 
 def with_faults(document: Document, units: Collection[Location]) -> Document:
-    """Return the plan with only these faults, shifted so that the first starts when the plan's first fault did."""
+    """Return the plan with only these faults, shifted so that they start when the plan's first fault started."""
     entries = list(document.get("faults") or ())
     reduced = [_reduced_entry(entry, ("faults", index), units) for index, entry in enumerate(entries)]
     remaining = [dict(entry) for entry in reduced if entry is not None]
@@ -227,7 +228,7 @@ def with_faults(document: Document, units: Collection[Location]) -> Document:
 
 
 def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Location]) -> Mapping[str, Any] | None:
-    """Return the entry with these units only, or None if it holds no fault any more."""
+    """Return an entry of the plan's faults with only these faults, or None if no fault is left."""
     if "kind" in entry or "choose" in entry:
         return entry if loc in units else None
     if not any(unit[: len(loc)] == loc for unit in units):
@@ -240,7 +241,7 @@ def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Lo
 
 
 def _begin_ms(entries: Collection[Mapping[str, Any]]) -> int | None:
-    """Return the start of the first entry, or None if any start is drawn."""
+    """Return the start of the plan's first fault in ms, or None if any start is drawn."""
     begins = [entry.get("at", "0s") for entry in entries]
     if not begins or not all(isinstance(at, str) for at in begins):
         return None

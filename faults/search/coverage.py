@@ -1,9 +1,9 @@
-"""Coverage of ``explore``: cells of fault, role, phase and workload, and how often runs exercised each cell.
+"""Coverage of ``explore``: how often runs exercised each cell (combination of fault, role, phase and workload).
 
-A run exercises a cell if the fault's witness passed, its exposure shows that traffic met it, and records of that
-workload were due while it was in force. The judge decides whether traffic met a fault at all (check ``exposure/…``).
-`can_affect` decides which clients such a fault can affect: a client that uses neither the link, the topic nor the API
-does not exercise the cell. All functions here are pure.
+A run exercises a coverage cell if the fault's witness passed, traffic met the fault, and the workload had records due
+while the fault was in force. The check ``exposure/…`` tells whether traffic met a fault at all. A client that uses
+neither the link, the topic nor the API of a fault does not exercise a cell (`can_affect`). All functions of this file
+are pure.
 """
 
 import json
@@ -40,7 +40,7 @@ _GROUP_APIS = {"OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbe
 
 
 class Cell(NamedTuple):
-    """Coordinates of a cell."""
+    """Coordinates of a coverage cell: fault, role, phase and workload."""
 
     fault: str  # kind of the fault: ``kill``
     role: str  # target of the fault: ``leader``, ``client link``, ``Produce requests``
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 
 def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
-    """Return the phase at ``start_ms``; ``windows`` holds (start, heal) of every other fault."""
+    """Return the phase in which a fault starts at ``start_ms``; ``windows``: (start, heal) of every other fault."""
     begun = [window for window in windows if window[0] <= start_ms]
     if any(start_ms < end for _, end in begun):
         return "overlapping"
@@ -60,7 +60,7 @@ def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
 
 @dataclass(frozen=True)
 class CoverageLine:
-    """Result of one run for one cell: a line of the coverage ledger.
+    """Line of the coverage ledger: whether one run exercised one coverage cell, and with which verdict.
 
     ``number`` is the run's number among the runs of ``seed``, so an interrupted search can continue; None if the
     run was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` is None if the client's
@@ -82,14 +82,14 @@ class CoverageLine:
     recovered_s: float | None = None
 
     def to_json(self) -> str:
-        """Return the ledger line, without its newline."""
+        """Return the line of the coverage ledger as JSON, without a newline."""
         values = {field.name: getattr(self, field.name) for field in fields(self)} | {"night": self.night.isoformat()}
         cell = values.pop("cell")._asdict()
         return json.dumps({"schema_version": SCHEMA_VERSION, **values, **cell})
 
 
 def parse_line(data: dict[str, Any]) -> CoverageLine:
-    """Parse the JSON object of a ledger line. Raise ValueError or KeyError if it doesn't follow the schema."""
+    """Parse the JSON object of a line of the coverage ledger; raise ValueError or KeyError if it is invalid."""
     types: dict[str, Any] = dict.fromkeys(("run_id", "fault", "role", "workload", "why", "verdict"), str)
     types |= {"seed": int, "number": int | None, "exercised": bool}
     wrong = [name for name, valid in types.items() if not isinstance(data[name], valid)]
@@ -103,11 +103,11 @@ def parse_line(data: dict[str, Any]) -> CoverageLine:
 
 
 def role_of(fault: Fault) -> str:
-    """Return the ``role`` of a fault: its most specific target.
+    """Return the ``role`` of a fault for coverage: its most specific target.
 
-    The order is: requests of an API, clients, links, a broker's role, a rack, a topic; ``cluster`` without a target. A
-    broker named by its number, or ``any``, has the role ``broker``, even if it is a leader or controller at that
-    moment.
+    The order of target types is: requests of an API, clients, links, a broker's role, a rack, a topic; a fault without
+    a target has the role ``cluster``. A broker named by its number, or ``any``, has the role ``broker``, even if it is
+    a leader or controller at that moment.
     """
     if fault.effective_exposure_target() == "requests":
         return f"{api_of(fault) or 'all'} requests"
@@ -129,9 +129,10 @@ def api_of(fault: Fault) -> str | None:
 
 @dataclass(frozen=True)
 class Worker:
-    """One operation of one arm: a client process.
+    """A client process of a plan: one operation of one arm.
 
-    ``label`` is its name in the coverage matrix; ``grouped`` is True if it commits offsets, alone or as a group member.
+    ``label`` is its name in the coverage matrix; ``grouped`` is True if the client commits offsets, alone or as a
+    member of a group.
     """
 
     workload: str
@@ -166,7 +167,7 @@ def workers_of(plan: Plan) -> tuple[Worker, ...]:
 
 
 def can_affect(fault: Fault, worker: Worker) -> bool:
-    """Return True if the fault's targets include a client, topic, link or API that the worker uses."""
+    """Return True if the fault's targets include a client, topic, link or API that the client process uses."""
     clients = [parse_client(text) for text in fault.clients().values()]
     if clients and not any(client.matches(worker.workload, worker.arm, worker.op) for client in clients):
         return False
@@ -189,10 +190,10 @@ def can_affect(fault: Fault, worker: Worker) -> bool:
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of runs of one cell.
+    """Number of runs for one coverage cell.
 
-    ``exercised``: runs that exercised the cell; ``fresh``: exercising runs that are not stale; ``tried``: runs that are
-    not stale and failed to exercise it; ``latest``: night of the last run that exercised it.
+    ``exercised``: runs that exercised the cell; ``fresh``: exercising runs that are not stale (old); ``tried``: runs
+    that are not stale and failed to exercise the cell; ``latest``: night of the last run that exercised the cell.
     """
 
     exercised: int = 0
@@ -201,7 +202,7 @@ class Tally:
     latest: date | None = None
 
     def word(self, today: date) -> str:
-        """Return ``NEVER``, ``STALE, 15 d``, or count and age: ``3x, 2 d``."""
+        """Return the number and age of runs for a coverage cell: ``NEVER``, ``STALE, 15 d``, or ``3x, 2 d``."""
         if self.latest is None:
             return "NEVER"
         if not self.fresh:
@@ -213,7 +214,7 @@ NO_RUNS = Tally()
 
 
 def tally_cells(lines: Iterable[CoverageLine], today: date) -> Mapping[Cell, Tally]:
-    """Count the runs of every cell in the ledger."""
+    """Count the runs in the coverage ledger for every cell."""
     by_cell: dict[Cell, list[CoverageLine]] = {}
     for line in lines:
         by_cell.setdefault(line.cell, []).append(line)
@@ -227,7 +228,7 @@ def tally_cells(lines: Iterable[CoverageLine], today: date) -> Mapping[Cell, Tal
 
 
 def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> str:
-    """Return one text line for each fault kind with all its roles, without a newline at the end.
+    """Return the coverage as text: a line for each fault kind with all its roles; no newline at the end.
 
     Phases and workloads are summed up::
 
@@ -249,7 +250,7 @@ def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) ->
 
 
 def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> dict[str, list[Cell]]:
-    """Return the cells to cover: ``NEVER`` lists cells never exercised, ``STALE`` cells with only stale runs."""
+    """Return the cells to cover: ``NEVER`` lists cells that no run exercised, ``STALE`` cells with only old runs."""
     uncovered: dict[str, list[Cell]] = {"NEVER": [], "STALE": []}
     for cell in sorted(cells):
         word = tallies.get(cell, NO_RUNS).word(today).partition(",")[0]
@@ -259,10 +260,10 @@ def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today:
 
 
 def summary(cells: Sequence[Cell], lines: Sequence[CoverageLine], today: date) -> str:
-    """Return the night's Markdown table of faults and clients, and the uncovered cells; for a step summary.
+    """Return a night's coverage as a Markdown table of faults and clients, with the uncovered cells.
 
-    A table cell summarises the runs that are not stale: worst verdict, median time to recovery, and number of runs; or
-    ``NEVER`` or ``STALE`` without such runs. A newline ends the text.
+    A cell of the table shows the worst verdict, the median time to recovery and the number of recent runs; without
+    recent runs, ``NEVER`` or ``STALE``.
     """
     clients = sorted({_client(cell) for cell in cells})
     rows = []

@@ -1,7 +1,7 @@
 """Minimise a failing plan by a fixed sequence of reductions, largest expected gain first.
 
-Fewer ``blocks`` and ``repeat`` come first, because each round costs its time again in every run. Changes of the cluster
-come last, since most need another launch.
+Reductions of ``blocks`` and ``repeat`` come first, because each repetition takes time in every run. Reductions of the
+cluster come last, because most need another launch of the cluster.
 """
 
 import re
@@ -52,7 +52,7 @@ _DELAY_MS_MIN = 10
 
 
 def minimise(document: Document, seed: int) -> Search[Document]:
-    """Return a smaller plan that fails the same way; removing any single fault of it makes it pass."""
+    """Return a smaller plan that fails the same way; removing any single fault of that plan makes it pass."""
     document = yield from with_fault_ids(document, seed)
     document = yield from apply_reduction(document, reduce_rounds, seed)
     document = yield from minimise_faults(document, seed)
@@ -62,9 +62,9 @@ def minimise(document: Document, seed: int) -> Search[Document]:
 
 
 def focus_slos(document: Document, checks: Collection[str]) -> Document:
-    """Return the plan with the SLOs of these checks only; an integrity check needs no SLO.
+    """Return the plan with only the SLOs of the failed checks; an integrity check needs no SLO.
 
-    If any fault needs the wire proxy, the plan keeps it even without that fault, so all candidates share a cluster.
+    If any fault of the plan needs the wire proxy, all candidates use the wire proxy, so that they share a cluster.
     """
     # an SLO that differs from another in its threshold only has a numbered check: both SLOs stay
     ids = {*checks, *(re.sub(r"-\d+$", "", check) for check in checks)}
@@ -79,11 +79,11 @@ def focus_slos(document: Document, checks: Collection[str]) -> Document:
 
 
 def with_fault_ids(document: Document, seed: int) -> Search[Document]:
-    """Give each fault an id, unless the plan then draws other targets and no longer fails.
+    """Give each fault of the plan an id, unless the plan then draws other targets and no longer fails.
 
-    A fault without an id is named after its kind and its number among faults of that kind. Removing such a fault would
-    rename later ones, and SLOs would then read the windows of other faults. A fault with its own id draws from a random
-    stream of that name (``timeline/expand.py``), so an id may change its drawn targets.
+    A fault without an id is named after its kind and its number among faults of that kind. Removing a fault without an
+    id would rename later faults, and SLOs would then read the windows of other faults. A fault with its own id draws
+    from a random stream of that name (``timeline/expand.py``), so an added id may change the fault's drawn targets.
     """
     ids = draft_of(Plan.model_validate(document)).faults.ids
     candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})
@@ -96,7 +96,7 @@ def with_fault_ids(document: Document, seed: int) -> Search[Document]:
 
 
 def reduce_rounds(document: Document) -> Iterator[Candidate]:
-    """Try one block or half of the blocks, then the same for each ``repeat``, the outermost first."""
+    """Try one block or half of the blocks of a plan, then the same for each ``repeat``, the outermost first."""
     blocks = document.get("blocks", 1)
     for fewer in _fewer(blocks):
         yield Candidate(f"{fewer} of {blocks} blocks", with_values(document, {("blocks",): fewer}))
@@ -121,7 +121,7 @@ def _fewer(count: int) -> list[int]:
 
 
 def resolve_choices(document: Document) -> Iterator[Candidate]:
-    """Try each alternative instead of its ``choose``."""
+    """Try to replace each ``choose`` of a plan by one of its alternatives."""
     for loc in fault_units(document):
         entry = value_at(document, loc)
         for number, alternative in enumerate(entry.get("choose") or (), 1):
@@ -130,7 +130,7 @@ def resolve_choices(document: Document) -> Iterator[Candidate]:
 
 
 def merge_faults(document: Document) -> Iterator[Candidate]:
-    """Try one long fault instead of two successive faults that differ only in their times."""
+    """Try to replace two successive faults that differ only in their times by one long fault."""
     for (loc, entry, fault), (_, successor, later) in pairwise(_faults_by_time(document)):
         parameters, successor_parameters = (
             {key: value for key, value in fields.items() if key not in ("id", "at", "for")}
@@ -144,7 +144,7 @@ def merge_faults(document: Document) -> Iterator[Candidate]:
 
 
 def close_gaps(document: Document) -> Iterator[Candidate]:
-    """Try each fault right after all earlier faults ended; overlapping faults stay overlapping."""
+    """Try to start each fault right after all earlier faults have ended; overlapping faults stay overlapping."""
     values: dict[Location, str] = {}
     over_ms = skipped_ms = 0
     for loc, _, fault in _faults_by_time(document):
@@ -156,7 +156,7 @@ def close_gaps(document: Document) -> Iterator[Candidate]:
 
 
 def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[str, Any], Fault]]:
-    """Return the plan's entries by time; none if any entry is composed or has a range to draw from."""
+    """Return the plan's faults by start time; none if any entry is composed or has a range to draw from."""
     entries = document.get("faults") or ()
     if any("kind" not in entry or any(ranges_in(entry)) for entry in entries):
         return []
@@ -165,7 +165,7 @@ def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[s
 
 
 def shorten(document: Document) -> Iterator[Candidate]:
-    """Try half of the length of the phases, then of all faults, then of each fault."""
+    """Try to halve the lengths of the phases, then the durations of all faults, then of each fault."""
     timing = Timing.model_validate(document.get("timing") or {})
     phases = {phase: _half_duration(getattr(timing, phase), PHASE_MS_MIN) for phase in ("recovery", "steady", "fault")}
     values: dict[Location, str] = {("timing", phase): half for phase, half in phases.items() if half is not None}
@@ -192,7 +192,7 @@ def _half_duration(ms: int, min_ms: int) -> str | None:
 
 
 def reduce_load(document: Document) -> Iterator[Candidate]:
-    """Try to remove each workload, arm, and side, then half the rate."""
+    """Try to remove each workload, each arm and each produce or consume section, then to halve the rates."""
     workloads: dict[Location, Any] = {("workloads", n): workload for n, workload in enumerate(document["workloads"])}
     for loc, workload in workloads.items() if len(workloads) > 1 else ():
         yield Candidate(f"without workload {workload['name']}", without(document, loc))
@@ -217,7 +217,7 @@ def reduce_load(document: Document) -> Iterator[Candidate]:
 def weaken_faults(document: Document) -> Iterator[Candidate]:
     """Try to remove parameters of each fault, then to weaken a parameter.
 
-    Only parameters that have the same meaning in all kinds are weakened.
+    A parameter is weakened only if it has the same meaning in all fault kinds.
     """
     for loc in fault_units(document):
         fault, name = value_at(document, loc), fault_name(document, loc)
@@ -248,7 +248,7 @@ _WEAKER: Mapping[str, Callable[[Any], Any]] = {
 
 
 def shrink_cluster(document: Document) -> Iterator[Candidate]:
-    """Try fewer topics, partitions and settings, then fewer controllers, disks, racks and brokers."""
+    """Try fewer topics, partitions and settings in a plan, then fewer controllers, disks, racks and brokers."""
     for index, topic in enumerate(document["topics"]):
         loc = ("topics", index)
         if len(document["topics"]) > 1:

@@ -1,13 +1,13 @@
 """Sequential test of whether a failure is reproducible: Wald's probability ratio test (1945), with ``RUNS_MAX`` runs.
 
 Two hypotheses: a run of the plan fails the same way in ``P_FLAKE`` of all runs or fewer, or in ``P_STEADY`` or more.
-Each failing run adds log 4 to the evidence, each passing run subtracts it. The test ends when the evidence leaves
-+-log 9 (nominal error rates of 10 %), that is when failing or passing runs lead by two. A plan that always fails is
-known after two runs.
+Each failing run adds log 4 to the evidence for a reproducible failure, each passing run subtracts log 4. The test ends
+when the evidence leaves +-log 9 (nominal error rates of 10 %), that is when failing or passing runs lead by two. A plan
+that always fails is called steady (reproducible) after two runs.
 
-The exact error rates (a test still open at the last run counts as a flake): a plan that fails in 20 % of its runs is
-called steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %. A plan that fails in half of its runs is
-called steady in 47 % of cases.
+If the test is still open at the last run, the failure counts as a flake. With that rule, a plan that fails in 20 % of
+its runs is called steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %. A plan that fails in half of
+its runs is called steady in 47 % of cases.
 """
 
 import math
@@ -25,18 +25,21 @@ Word = Literal["steady", "flake"]
 
 @dataclass(frozen=True)
 class Repeats:
-    """Number of runs of a plan (``n``), and of runs that failed the same way."""
+    """``n``: number of runs of a plan; ``failed``: number of these runs that failed the same way."""
 
     failed: int = 0
     n: int = 0
 
     def after(self, *, failed: bool) -> "Repeats":
-        """Return the counts with one more run."""
+        """Return the counts of runs and failures with one more run."""
         return Repeats(self.failed + failed, self.n + 1)
 
     @property
     def word(self) -> Word | None:
-        """Result of the test; None while another run is needed. A test still open at the last run is a flake."""
+        """Result of the sequential test, steady or flake; None while another run is needed.
+
+        A test that is still open at the last run results in a flake.
+        """
         passed = self.n - self.failed
         evidence = self.failed * math.log(P_STEADY / P_FLAKE) + passed * math.log((1 - P_STEADY) / (1 - P_FLAKE))
         bound = math.log((1 - ERROR_RATE) / ERROR_RATE)
@@ -56,7 +59,7 @@ class Repeats:
 
     @property
     def tries(self) -> int:
-        """Number of runs of a candidate, so that one failing at this rate is missed in 5 % of cases at most."""
+        """Number of runs of a candidate plan, so that a failure at this rate is missed in 5 % of cases at most."""
         passed = self.n - self.failed
         return 1 if passed == 0 else math.ceil(math.log(MISS_RATE) / math.log(passed / self.n))
 

@@ -1,9 +1,10 @@
-"""Draw a plan for ``explore`` from a seed, a run number and the coverage so far: swarm testing with a goal. Pure.
+"""Draw a plan for ``explore`` from a seed, a run number and the coverage so far, as a pure function.
 
-Each run has a goal: a cell with the least effort so far, not counting stale runs. A run that failed to exercise a cell
-counts as effort, so an unreachable cell doesn't take all the time. The other features are drawn at random: half of the
-arms, half of the fault kinds, and from these kinds up to two more faults. Leaving features out finds more than having
-all of them at once, since some features hide what others would show (Groce et al., *Swarm Testing*, ISSTA 2012).
+Each run of ``explore`` has a goal: the coverage cell with the fewest recent runs. A run that failed to exercise a
+coverage cell counts as a run for it, so an unreachable cell doesn't take all the time. The rest of a plan is drawn at
+random: half of the arms, half of the fault kinds, and from these kinds up to two more faults. Plans with few features
+find more defects than plans with all features, because some features hide defects of others (Groce et al., *Swarm
+Testing*, ISSTA 2012).
 """
 
 import random
@@ -70,7 +71,7 @@ _BY_NAME = {"topic": "TOPIC", "rack": "RACK", "client": "CLIENT"}
 
 
 def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: random.Random) -> list[Fault]:
-    """Set the start of each fault according to its phase, by planned times; the first fault starts at 0.
+    """Set the planned start of each fault according to its phase; the first fault starts at 0.
 
     ::
 
@@ -90,7 +91,7 @@ def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: 
 
 
 def planned_phase(fault: Fault, others: Sequence[Fault], timing: Timing) -> Phase:
-    """Return the phase in which a fault starts, by planned times; real times are known only after the run."""
+    """Return the phase in which a fault starts by planned times; actual times are known only after the run."""
     return phase_at(fault.at, [(other.at, _healed_at_ms(other, timing)) for other in others])
 
 
@@ -105,7 +106,7 @@ def _templates_document() -> Mapping[str, Any]:
 
 @cache
 def fault_templates() -> tuple[Template, ...]:
-    """Return the templates of every kind, in the order of the catalogue, one for each target that a word stands for."""
+    """Return the templates of all fault kinds, in the order of the catalogue, one for each type of target."""
     document = _templates_document()
     targets: Mapping[str, list[str]] = document["targets"]
     templates: list[Template] = []
@@ -118,7 +119,7 @@ def fault_templates() -> tuple[Template, ...]:
 
 
 def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
-    """Build a template for the required fields of a kind; none if the schema doesn't tell a suitable value."""
+    """Build a template for the required fields of a fault kind; None if its schema suggests no value for a field."""
     schema = fault.model_json_schema(by_alias=True)
     required = [name for name in schema.get("required", ()) if name not in ("kind", "at", "for")]
     fields = {
@@ -128,13 +129,13 @@ def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
 
 
 def companion_of(kind: str) -> Template | None:
-    """Return the template of the fault that must be in force too, or no traffic meets a fault of this kind."""
+    """Return the template of a fault that must be in force too, so that traffic meets a fault of this kind."""
     template: Template | None = _templates_document()["company"].get(kind)
     return template
 
 
 def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:
-    """Replace tokens, and a list by a drawn item of it; an item that is a list itself becomes the value."""
+    """Replace the tokens in a template, and each list by a drawn item; an item that is a list becomes the value."""
     if isinstance(value, list):
         choice = source.choice(value)
         return choice if isinstance(choice, list) else _filled(choice, tokens, source)
@@ -146,7 +147,7 @@ def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any
 
 
 class FaultRole(NamedTuple):
-    """Fault kind and role: the coordinates of a cell that a template decides."""
+    """Fault kind and role: the coordinates of a coverage cell that a fault template determines."""
 
     fault: str
     role: str
@@ -154,12 +155,13 @@ class FaultRole(NamedTuple):
 
 @dataclass(frozen=True)
 class Frame:
-    """Plan without faults that all runs of a search share, and the reachable cells, sorted.
+    """Plan without faults that all runs of ``explore`` share, and the reachable coverage cells, sorted.
 
-    The plan's own faults, blocks and abort conditions are left out. Of its SLOs (``slo``), a drawn plan has those that
-    are valid for it. The wire proxy is in front of the cluster in every run, so one warm cluster serves all runs.
-    Faults that need the image of another version are not drawn, nor faults on controller links, whose traffic can't be
-    counted. ``templates``: the templates of each role, with their clients.
+    The frame omits its plan's own faults, blocks and abort conditions. A drawn plan has the SLOs of the frame (``slo``)
+    that are valid for the drawn plan. The wire proxy is in front of the cluster in every run, so one warm cluster
+    serves all runs. Faults that need the image of another version are not drawn, nor faults on controller links,
+    because traffic there can't be counted. ``templates``: the fault templates of each role, with the clients that they
+    affect.
     """
 
     plan: Plan
@@ -170,7 +172,7 @@ class Frame:
 
 
 def frame_of(checked: CheckedPlan) -> Frame:
-    """Build the frame of a plan. Raise PlanError if no fault can be drawn in it."""
+    """Build the frame of a plan for ``explore``; raise PlanError if no fault can be drawn in it."""
     if checked.plan.cluster.attach:
         raise PlanError([f"{checked.source}: explore launches its own clusters; remove `attach` from the frame"])
     cluster = checked.plan.cluster.model_copy(update={"wire_proxy": True})
@@ -199,7 +201,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
 
 
 def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
-    """Draw a fault for this client, without ``at``; None if the drawn fault isn't valid in the plan."""
+    """Draw a fault that affects this client, without ``at``; None if the drawn fault isn't valid in the plan."""
     partitions = next(topic.partitions for topic in plan.topics if topic.name == worker.topic)
     options: dict[str, list[str]] = {
         "TOPIC": [worker.topic],
@@ -226,7 +228,7 @@ def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.R
 
 @dataclass(frozen=True)
 class DrawnPlan:
-    """``text``: YAML that passed the check and was compiled once with its seed; ``goal``: cell that it aims at."""
+    """``text``: YAML of the plan, which was checked and compiled once; ``goal``: coverage cell of the plan."""
 
     text: str
     seed: int
@@ -235,7 +237,7 @@ class DrawnPlan:
 
 
 def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: int) -> DrawnPlan:
-    """Draw the plan of this number. Raise PlanError if no valid plan can be drawn."""
+    """Draw the plan of a run number; raise PlanError if no valid plan can be drawn."""
     source = random.Random(f"{seed}/{number}")  # noqa: S311 -- repeatable on purpose
     # cells of equal effort come in random order
     for goal in sorted(frame.cells, key=lambda cell: (_effort(tallies.get(cell, NO_RUNS)), source.random())):
@@ -252,7 +254,7 @@ def _effort(tally: Tally) -> int:
 
 
 def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
-    """Draw a plan that aims at the goal; None if the drawn plan can't run."""
+    """Draw a plan for a goal (coverage cell); None if the drawn plan can't run."""
     worker = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
     plan = _draw_arms(frame.plan, worker, source)
     drawn = list(_draw_sequence(goal, worker, frame, plan, tallies, source))
@@ -293,9 +295,9 @@ def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
 def _draw_sequence(
     goal: Cell, worker: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
 ) -> Iterator[tuple[Fault | None, Phase]]:
-    """Draw a fault before the goal unless the goal's phase is steady, then the goal, its companion, and more faults.
+    """Draw the goal's fault, an earlier fault unless the goal's phase is steady, its companion, and more faults.
 
-    None stands for a fault that isn't valid for the plan's clients.
+    In the result, None stands for a drawn fault that isn't valid for the plan's clients.
     """
     workers = workers_of(plan)
     labels = {client.label for client in workers}

@@ -4,14 +4,15 @@
 
     CLIENT = ARM | WORKLOAD/ARM           with `op`: only the workers that produce, consume or commit
 
-An arm has one worker process for each operation of each workload that it takes part in. The worker's
-name is ``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the fault is
+An arm has one worker process for each operation of each workload that it takes part in. The name of a worker is
+``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the fault is
 injected.
 
 The session timeout of a consumer, after which its group continues without it, follows from the plan. In a classic group
-it is the client's own ``session.timeout.ms`` (45 s in Kafka since KIP-735, and in librdkafka); in a KIP-848 group it is
-the broker's ``group.consumer.session.timeout.ms``, 45 s as well. The reference client supports only KIP-848 groups. An
-``exec`` program interprets its settings itself; its ``session.timeout.ms`` is taken as written.
+the session timeout is the client's own ``session.timeout.ms`` (45 s in Kafka since KIP-735, and in librdkafka); in a
+KIP-848 group it is the broker setting ``group.consumer.session.timeout.ms``, 45 s as well. The reference client
+supports only KIP-848 groups. For an ``exec`` client, the ``session.timeout.ms`` among its settings in the plan is taken
+as its session timeout.
 """
 
 import re
@@ -33,7 +34,7 @@ _CLIENT = re.compile(rf"(?:({_NAME})/)?({_NAME})(?: ({'|'.join(OPS)}))?")
 
 
 class HasArms(Protocol):
-    """Attributes of a workload that are used here, besides ``produce``, ``consume`` and ``commit``."""
+    """Attributes of a workload that select its clients, besides ``produce``, ``consume`` and ``commit``."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +45,7 @@ class HasArms(Protocol):
 
 @dataclass(frozen=True)
 class Selector:
-    """The workers of an arm; a ``workload`` or ``op`` of None selects all workloads or all operations."""
+    """Workers of an arm; a ``workload`` or ``op`` of None selects all workloads or all operations."""
 
     workload: str | None
     arm: str
@@ -52,16 +53,16 @@ class Selector:
 
     @property
     def label(self) -> str:
-        """``orders/baseline`` or ``baseline``, as a plan writes it."""
+        """Arm as a plan writes it, ``orders/baseline`` or ``baseline``."""
         return f"{self.workload}/{self.arm}" if self.workload else self.arm
 
     def matches(self, workload: str, arm: str, op: str) -> bool:
-        """Return True if the selector includes this worker."""
+        """Return True if the client selector includes this worker."""
         return arm == self.arm and self.workload in (None, workload) and self.op in (None, op)
 
 
 def parse(text: str) -> Selector:
-    """Parse ``baseline``, ``orders/baseline`` or ``baseline produce``. Raises ValueError for other forms."""
+    """Parse a client selector, ``baseline``, ``orders/baseline`` or ``baseline produce``; raise ValueError else."""
     match = _CLIENT.fullmatch(text)
     if match is None:
         raise ValueError(text)
@@ -70,7 +71,7 @@ def parse(text: str) -> Selector:
 
 
 def planned_workers(selector: Selector, workloads: Iterable[HasArms]) -> set[str]:
-    """Return the names of the workers that a plan with these workloads starts and the selector includes."""
+    """Return the names of the workers of these workloads that the client selector includes."""
     return {
         f"{workload.name}-{arm}-{op}"
         for workload in workloads
@@ -81,7 +82,7 @@ def planned_workers(selector: Selector, workloads: Iterable[HasArms]) -> set[str
 
 
 def select_clients(selector: Selector, clients: Sequence[ClientProcess]) -> list[ClientProcess]:
-    """Return the matching workers. Raises FaultError, with the list of running workers, if none matches."""
+    """Return the workers that match a client selector; raise FaultError, with the running workers, if none matches."""
     if not clients:
         raise FaultError(
             "no run drives this cluster, so there are no clients to target: start one with `aftershock run --keep`, "
@@ -111,7 +112,7 @@ ClientText = Annotated[
 
 
 def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[str, int]]:
-    """Yield the selected consumers that are members of a group: ``workload/arm``, and the session timeout in ms."""
+    """Yield ``workload/arm`` and the session timeout in ms of each selected consumer that is a member of a group."""
     for workload in plan.workloads.values():
         in_group = workload.consume is not None and workload.consume.group is not None
         for name, arm in workload.arms.items():

@@ -1,4 +1,4 @@
-"""Link targets of faults: which connections between racks, clients and brokers a fault affects, in which direction.
+"""Link targets of faults: which connections between racks, clients and brokers a fault affects, and in which direction.
 
 ::
 
@@ -10,7 +10,8 @@
 
 ``->`` affects one direction, ``<->`` both; a rack may be ``*``. In Toxiproxy's terms, ``X(a) -> broker(s)`` is the
 *upstream* of the proxies ``X_a-ks``. Traffic from rack a to rack b is the upstream of a's links into b *and* the
-downstream (the answers) of b's links into a. Nodes of one rack have no link between them, so no fault can affect them.
+downstream (the answers) of b's links into a. Nodes of one rack have no link between them, so no link fault can affect
+their traffic.
 """
 
 import re
@@ -37,7 +38,7 @@ _TO_RACK = re.compile(rf"rack\({_RACK}\) ?(<?->) ?rack\({_RACK}\)")
 
 @dataclass(frozen=True)
 class ToBroker:
-    """``client(a) -> broker(ROLE)`` and its variants. Without a ``role``, every broker is selected."""
+    """Link selector ``client(a) -> broker(ROLE)`` and its variants; without a ``role``, every broker is selected."""
 
     channel: Channel
     source: str
@@ -56,7 +57,7 @@ class ToRack:
 
 @dataclass(frozen=True)
 class LinkStream:
-    """One stream of one link: the unit to which a toxic is attached."""
+    """One stream (upstream or downstream) of one link: the unit to which a toxic is attached."""
 
     link: Link
     stream: Stream
@@ -67,7 +68,7 @@ Ways = Literal["both", "in", "out"]
 
 
 def parse(text: str) -> Selector:
-    """Parse a link selector. Raises ValueError with a sentence that shows the grammar."""
+    """Parse a link selector; raise ValueError with a sentence that shows the grammar."""
     text = " ".join(text.split())
     if match := _TO_BROKER.fullmatch(text):
         channel: Literal["client", "replication", "controller"] = match[1]  # type: ignore[assignment]
@@ -83,7 +84,7 @@ def parse(text: str) -> Selector:
 
 
 def share_link(first: str, second: str, broker_racks: Mapping[int, str]) -> bool:
-    """Return True if two selectors certainly have a link in common, by the side that opens the connection.
+    """Return True if two link selectors certainly have a link in common, by who opens the connection.
 
     Whether two different roles are held by the same broker is known only at run time.
     """
@@ -109,9 +110,9 @@ def _as_broker_links(selector: Selector, broker_racks: Mapping[int, str]) -> Ite
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[LinkStream, ...]:
-    """Return the streams that the selector currently matches, sorted by proxy and stream.
+    """Return the streams that a link selector currently matches, sorted by proxy and stream.
 
-    Raises FaultError if none match.
+    Raises FaultError if the cluster has no matching link.
     """
     selector = parse(text)
     if isinstance(selector, ToRack):
@@ -139,9 +140,9 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
 
 
 async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream, ...]:
-    """Return the streams into the rack, out of it, or both, on every channel. Raises FaultError if no stream matches.
+    """Return the streams into a rack, out of it, or both, on every channel; raise FaultError if there are none.
 
-    Clients of the rack keep their links to the rack's own brokers.
+    The result has no links between clients of the rack and the rack's own brokers.
     """
     flows = {"in": [("*", rack)], "out": [(rack, "*")], "both": [("*", rack), (rack, "*")]}[ways]
     racks = world.racks()
@@ -155,7 +156,7 @@ async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream
 
 
 async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]]:
-    """Return the partitions, by topic, that followers fetch over these links now: the records exposed to the fault."""
+    """Return the partitions, by topic, that followers fetch over these links now: they are exposed to the fault."""
     replication = [link for link in links if link.channel == "replication"]
     if not replication:
         return {}
@@ -168,7 +169,7 @@ async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]
 
 
 def _streams_of_flows(links: Iterable[tuple[Link, str]], flows: Iterable[tuple[str, str]]) -> set[LinkStream]:
-    """Return the streams that carry the flows (source rack, target rack). Each link comes with its broker's rack."""
+    """Return the streams that carry data from source rack to target rack; each link comes with its broker's rack."""
     streams = set()
     for (link, rack), (source, target) in product(links, flows):
         if source in ("*", link.source_rack) and target in ("*", rack):

@@ -1,4 +1,4 @@
-"""Broker targets of faults: a node id, or a role that some broker holds at the moment of injection.
+"""Broker targets of faults: a node id, or a role (such as leader) that a broker holds at the injection.
 
 ::
 
@@ -6,8 +6,8 @@
          | coordinator of GROUP | any broker except ROLE
 
 Rules: a role is parsed when the plan is read and resolved when the fault is injected, because an earlier fault may have
-moved the leader of orders/0. The only random choice, ``any``, is drawn by the compiler: a number in [0, 1) that selects
-one of the sorted broker ids.
+moved a leader. The only random choice, ``any``, is drawn by the compiler: a number in [0, 1) that selects one of the
+sorted broker ids.
 """
 
 import re
@@ -34,12 +34,10 @@ _ANY = "any broker except "
 
 @dataclass(frozen=True)
 class Node:
-    """A node by its id."""
-
     broker: BrokerId
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the id itself. Raises FaultError if the cluster has no such node."""
+        """Return the node id itself; raise FaultError if the cluster has no such node."""
         if self.broker not in world.racks():
             nodes = ", ".join(str(node) for node in sorted(world.racks()))
             raise FaultError(f"the cluster has no node {self.broker}; its nodes are {nodes}")
@@ -57,13 +55,11 @@ class Controller:
 
 @dataclass(frozen=True)
 class Leader:
-    """The leader of one partition."""
-
     topic: str
     partition: int
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the leader. Raises FaultError while the partition has none."""
+        """Return the partition's leader; raise FaultError while the partition has no leader."""
         state = await partition_of(world, self.topic, self.partition)
         if state.leader is None:
             raise FaultError(f"{self.topic}/{self.partition} has no leader at the moment, so the fault has no target")
@@ -72,14 +68,14 @@ class Leader:
 
 @dataclass(frozen=True)
 class Replica:
-    """The replica of one partition in one rack; the lowest id if there are several."""
+    """Replica of one partition in one rack; the replica with the lowest broker id if there are several."""
 
     topic: str
     partition: int
     rack: str
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the replica's broker. Raises FaultError if the rack holds no replica."""
+        """Return the broker of the replica in the rack; raise FaultError if the rack holds no replica."""
         state = await partition_of(world, self.topic, self.partition)
         racks = world.racks()
         brokers = sorted(broker for broker in state.replicas if racks.get(broker) == self.rack)
@@ -96,18 +92,17 @@ class Coordinator:
     group: str
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the coordinator as Kafka reports it."""
         return await world.coordinator(self.group)
 
 
 @dataclass(frozen=True)
 class AnyExcept:
-    """A broker drawn by the compiler, other than ``excluded``."""
+    """A broker other than ``excluded``, drawn by the compiler."""
 
     excluded: "Node | Controller | Leader | Replica | Coordinator"
 
     async def resolve(self, world: World, draw: float) -> BrokerId:
-        """Select one of the sorted ids by ``draw`` in [0, 1). Raises FaultError if no other broker exists."""
+        """Select one of the sorted broker ids by ``draw`` in [0, 1); raise FaultError if there is no other broker."""
         excluded = await self.excluded.resolve(world, draw)
         candidates = sorted(brokers_of(world) - {excluded})
         if not candidates:
@@ -119,7 +114,7 @@ Role = Node | Controller | Leader | Replica | Coordinator | AnyExcept
 
 
 def parse(text: str) -> Role:
-    """Parse a role. Raises ValueError with a sentence that shows the grammar."""
+    """Parse a role of a broker; raise ValueError with a sentence that shows the grammar."""
     text = " ".join(text.split())
     if text.startswith(_ANY):
         excluded = parse(text.removeprefix(_ANY))
@@ -140,23 +135,23 @@ def parse(text: str) -> Role:
 
 
 def needs_draw(role: Role) -> bool:
-    """Return True if the compiler must draw a number for this role."""
+    """Return True if the compiler must draw a number to resolve a role."""
     return isinstance(role, AnyExcept)
 
 
 def innermost(role: Role) -> Role:
-    """Return the role that names a part of the plan: the excluded role of ``any broker except``, else the role."""
+    """Return the excluded role of ``any broker except``, or else the role itself."""
     return role.excluded if isinstance(role, AnyExcept) else role
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object], name: str) -> BrokerId:
-    """Return the broker that holds the role now. ``draws["any.<name>"]`` is the compiler's draw, if there is one."""
+    """Return the broker that holds a role now; ``draws["any.<name>"]`` is the compiler's draw, if there is one."""
     draw = draws.get(f"any.{name}", 0.0)
     return await parse(text).resolve(world, draw if isinstance(draw, float) else 0.0)
 
 
 async def partition_of(world: World, topic: str, partition: int) -> PartitionState:
-    """Return the partition's current state. Raises FaultError if there is no such partition."""
+    """Return a partition's current state; raise FaultError if there is no such partition."""
     for state in await world.partitions([topic]):
         if state.partition == partition:
             return state
@@ -164,7 +159,7 @@ async def partition_of(world: World, topic: str, partition: int) -> PartitionSta
 
 
 def brokers_of(world: World) -> frozenset[BrokerId]:
-    """Return every broker of the cluster: the nodes to which clients have a link."""
+    """Return the ids of all brokers of the cluster: the nodes to which clients have a link."""
     return frozenset(link.broker for link in world.links() if link.channel == "client")
 
 

@@ -29,7 +29,7 @@ class Link:
 class Toxic:
     """Toxic of Toxiproxy, with its attributes by Toxiproxy's names (``latency`` in ms for a latency toxic).
 
-    ``upstream`` carries traffic from the source to the broker, ``downstream`` the answers.
+    A toxic ``upstream`` affects requests to the broker, ``downstream`` the responses.
     """
 
     name: str
@@ -40,7 +40,10 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request over a connection of the harness. ``closed``, ``reset``: by the peer; ``silent``: no data in time."""
+    """One request over a connection of the harness, and its outcome.
+
+    ``closed``, ``reset``: by the other end of the connection; ``silent``: no data in time.
+    """
 
     end: Literal["answered", "closed", "reset", "silent"]
     ms: float
@@ -50,7 +53,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class PartitionState:
-    """Current state of a partition as the controller reports it. An offline partition has no ``leader``."""
+    """State of a partition as the controller reports it; an offline partition has no ``leader``."""
 
     topic: str
     partition: int
@@ -70,7 +73,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Throttling:
-    """Cumulative figures of the kernel's CPU controller: periods, throttled periods, seconds spent throttled."""
+    """Cumulative figures of the kernel's CPU controller: periods, throttled periods, seconds of throttling."""
 
     periods: int
     throttled: int
@@ -79,7 +82,7 @@ class Throttling:
 
 @dataclass(frozen=True)
 class LogDir:
-    """A log directory. ``bounded``: on a separate file system, so that filling the directory affects nothing else."""
+    """``bounded``: True if the log directory has its own file system, so that filling it affects nothing else."""
 
     path: str
     size_bytes: int
@@ -90,7 +93,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """Effective value of a setting, dynamic value of the resource itself, and whether only a node's start reads it."""
+    """Effective value of a Kafka setting, the resource's own dynamic value, and whether only a restart applies it."""
 
     value: str | None
     dynamic: str | None
@@ -99,7 +102,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Quorum:
-    """Active controller, and the epoch of the metadata quorum in which the controller became active."""
+    """Active controller, and the quorum's epoch in which the node became the active controller."""
 
     controller: BrokerId
     epoch: int
@@ -107,10 +110,10 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Status report of a worker, written twice a second.
+    """Status report of a client process (worker), written twice a second.
 
-    ``t_us``: time on the run's clock; ``ok``: number of successful operations; ``late_us``: p99 of the delay behind the
-    send schedule.
+    ``t_us``: time on the run's clock; ``ok``: number of successful operations of the client; ``late_us``: p99 of the
+    delay behind the send schedule.
     """
 
     t_us: int
@@ -120,7 +123,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """A worker: one operation of one arm of a workload. ``name`` is ``<workload>-<arm>-<op>``."""
+    """A client process (worker): one operation of one arm of a workload."""
 
     name: str
     workload: str
@@ -132,9 +135,10 @@ class ClientProcess:
 
 @dataclass(frozen=True)
 class Answer:
-    """Outcome and duration of a request: answered, connection closed, or neither within the limit.
+    """Outcome and duration of a request: answered, connection closed, or no response within the limit.
 
-    ``errors``: all error codes in the answer; ``versions``: the highest offered version of each API (ApiVersions only).
+    ``errors``: all error codes in the response; ``versions``: the highest offered version of each API (ApiVersions
+    only).
     """
 
     outcome: Outcome

@@ -1,7 +1,7 @@
-"""Compiler: plan + seed -> timeline. Pure: no I/O, no clock, no unseeded random; equal arguments give equal bytes.
+"""Compiler: plan + seed -> timeline. Pure: equal arguments give equal bytes.
 
-``expand.py`` schedules the faults and defines the random stream of each. If faults depend on random draws, the checks
-of conflicts, sample sizes, ids and length are made here, for this seed.
+``expand.py`` schedules the faults and defines the random stream of each fault. If faults depend on random draws, the
+compiler checks conflicts, sample sizes, ids and length for the given seed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from aftershock.faults.timeline.timeline import Objective, Step, Timeline, Timel
 
 
 def compile_checked(checked: CheckedPlan, seed: int) -> Timeline:
-    """Compile a plan that was read from a file or text. Raises PlanError as ``compile_plan``."""
+    """Compile a plan that was read from a file or text; raise PlanError if the seed's draws make the plan invalid."""
     positions, source_map = checked.slo_positions, checked.source_map
     return compile_plan(checked.plan, seed, checked.source, positions, source_map, draft=checked.draft)
 
@@ -37,10 +37,11 @@ def compile_plan(
     *,
     draft: Draft | None = None,
 ) -> Timeline:
-    """Compile a *checked* plan.
+    """Compile a plan that has passed all checks.
 
-    ``source``: name of the plan file; ``slo_positions``: the position of each SLO in it; ``source_map``: positions for
-    error messages, by default those of a plan built in Python; ``draft``: the plan's parsed parts, if available.
+    ``source``: name of the plan file; ``slo_positions``: the position of each SLO in the file; ``source_map``:
+    positions for error messages, by default those of a plan built in Python; ``draft``: the plan's parsed parts, if
+    available.
 
     Raises PlanError if the draws of this seed make the plan invalid.
     """
@@ -84,7 +85,7 @@ def compile_plan(
 
 
 def step_of(fault: Fault, seed: int) -> Step:
-    """Return a single fault as a step, with its choices drawn."""
+    """Return a single fault as a step of the timeline, with its random choices drawn."""
     loc: Location = ("faults", 0)
     (step,) = _steps(expand({loc: fault}, fault_ids([(loc, fault.kind, fault.id)]), seed), seed)
     return step

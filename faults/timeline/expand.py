@@ -2,13 +2,14 @@
 
 Rules. A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
 ``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults
-(``slow-3-2``). So ids do not depend on draws.
+(``slow-3-2``). So a fault's id does not depend on random draws.
 
-A random stream's name consists of the entry's id, or without an id of its content (canonical JSON), the number of
-identical entries before it, and the location inside it. The round numbers follow, and for a range its location. So
-adding an entry anywhere changes no draw of other entries; within an entry, an explicit id preserves a step's draws.
+The name of a fault's random stream is its explicit id; without an id, the content of its entry in the plan (canonical
+JSON), the number of identical entries before it, and the location inside the entry. Round numbers are appended, and for
+a range its location. So an added entry changes no draw of other entries of a plan; within an entry, an explicit id
+preserves a fault's draws.
 
-Without a seed, the expansion contains only the steps that no random choice or range can remove, move or change.
+Without a seed, the expansion contains only the faults that no random choice or range can remove, move or change.
 """
 
 import hashlib
@@ -43,12 +44,12 @@ Rounds = tuple[int, ...]
 
 
 def window_ms(fault: Fault, timing: Timing) -> int:
-    """Return the planned length of the fault's window, without the allowance for injecting and healing."""
+    """Return the planned length of a fault's window, without the allowance for injecting and healing."""
     return timing.fault if fault.for_ is None else fault.for_
 
 
 def end_ms(fault: Fault) -> int:
-    """Return the planned end of its effect; an action without ``for`` ends after its allowance."""
+    """Return the planned end of a fault's effect; a fault without ``for`` ends after its allowance."""
     return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)
 
 
@@ -62,7 +63,7 @@ def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
 class ScheduledFault:
     """A fault with its final time and id, its location in the plan, and its random stream.
 
-    ``entry``: its id in the plan, without rounds; ``block``: 1, 2, ..., or 0 if the plan has no blocks.
+    ``entry``: the fault's id in the plan, without rounds; ``block``: 1, 2, ..., or 0 if the plan has no blocks.
     """
 
     loc: Location
@@ -79,10 +80,10 @@ class ScheduledFault:
 
 @dataclass(frozen=True)
 class Expansion:
-    """The scheduled faults in the order of the plan, block by block.
+    """Scheduled faults of a plan, in the order of the plan, block by block.
 
-    ``certain``: none of the faults depends on a draw; ``problems``: caused by the draws; ``blocks_ms``: the start of
-    each block, empty without blocks.
+    ``certain``: True if no fault depends on a draw; ``problems``: problems caused by the draws; ``blocks_ms``: the
+    start of each block, empty without blocks.
     """
 
     schedule: tuple[ScheduledFault, ...] = ()
@@ -98,10 +99,10 @@ def expand(
     blocks: int = 1,
     timing: Timing | None = None,
 ) -> Expansion:
-    """Return every fault of the elements with this seed; without a seed, every certain fault.
+    """Return all faults of a plan with the draws of a seed; without a seed, all faults that depend on no draw.
 
     ``ids``: the id of each fault by its location (``fault_ids``). A block starts when the ``recovery`` of the previous
-    one ends.
+    block ends.
     """
     counts: Counter[str] = Counter()
     streams = {}  # the name of each element's random stream, without rounds
@@ -128,7 +129,7 @@ def expand(
 
 
 def fault_ids(faults: Iterable[tuple[Location, str, str | None]]) -> dict[Location, str]:
-    """Return the id of each fault, without rounds, from its location, kind and explicit id."""
+    """Return the id of each fault of a plan, without rounds, from its location, kind and explicit id."""
     counts: Counter[str] = Counter()
     ids = {}
     for loc, kind, own_id in faults:
@@ -138,7 +139,7 @@ def fault_ids(faults: Iterable[tuple[Location, str, str | None]]) -> dict[Locati
 
 
 def steps_max(element: AnyElement) -> int:
-    """Return the largest number of steps that the element can produce."""
+    """Return the largest number of faults that a composed element can produce."""
     inside = [steps_max(child) for _, child in children(element)]
     match element:
         case Fault() | Ranged():
@@ -153,13 +154,13 @@ def steps_max(element: AnyElement) -> int:
 
 
 def random_of(seed: int, stream: str) -> random.Random:
-    """Return the random generator of one stream."""
+    """Return the random generator of the random stream of this name and seed."""
     digest = hashlib.sha256(f"{seed}\n{stream}".encode()).digest()
     return random.Random(int.from_bytes(digest))  # noqa: S311 -- repeatable on purpose
 
 
 class _Scheduler:
-    """Assigns times to elements. Without a seed, a time that depends on a draw is unknown: None."""
+    """Assigns times to faults and composed elements; without a seed, a time that depends on a draw is None."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids
@@ -171,7 +172,7 @@ class _Scheduler:
         self.block = 0
 
     def schedule(self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds) -> int | None:
-        """Schedule the element and everything inside it; return its end."""
+        """Schedule a composed element and everything inside it; return its end."""
         if from_ms is None or (isinstance(element, Choose) and self.seed is None):
             self.certain = False
             return None
@@ -243,7 +244,7 @@ class _Scheduler:
         return int(moment.value(self._share(loc, rounds, "at")))
 
     def _share(self, loc: Location, rounds: Rounds, *purpose: str | int) -> float:
-        """Return a number in [0, 1), drawn for one purpose. Requires a seed."""
+        """Return a number in [0, 1) from the seed and the name of one random stream."""
         stream = "/".join([self._stream(loc, rounds), "of", *map(str, purpose)])
         return random_of(self.seed or 0, stream).random()
 

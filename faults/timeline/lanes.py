@@ -8,9 +8,9 @@
     kill-1..2                            ======----  ===---
                    seconds from the end of steady
 
-Steady has its planned length; ``-`` is the time reserved for injecting and healing. Actual phases come from the
-journal. Steps share a lane if they are not in force at the same time and their ids differ only in the last number, or
-if they are rounds or blocks of one fault of the plan. The lane of phases shows the blocks of a plan that has some.
+The picture has the planned lengths of all phases; ``-`` is the time reserved for injecting and healing a fault. Faults
+share a lane if they are not in force at the same time and their ids differ only in the last number, or if they are
+rounds or blocks of one fault of the plan. The lane of phases also shows the plan's blocks.
 """
 
 import math
@@ -27,7 +27,7 @@ _COLUMNS = WIDTH - _NAME_WIDTH
 
 
 def lanes(timeline: Timeline) -> str:
-    """Return the whole picture, without a final newline."""
+    """Return a picture of the timeline as text, without a final newline."""
     scale = _Scale(timeline)
     heading = f"{timeline.name}, seed {timeline.seed}: {scale.span_s:g} s of load after warm-up"
     rows: list[list[Step]] = []  # the steps of each lane, in the order of their start
@@ -66,7 +66,7 @@ def lanes(timeline: Timeline) -> str:
 
 
 class _Scale:
-    """Converts ms after the end of steady to columns of the picture."""
+    """Converts ms after the end of ``steady`` to columns of the picture of a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.start_ms = -timeline.timing.steady_ms
@@ -131,7 +131,7 @@ def _stem(step: Step) -> tuple[str, str]:
 
 
 def _row_name(row: Sequence[Step]) -> str:
-    """Return ``nap-2`` for one step; ``nap-1..3`` or, with gaps, ``nap-1,3``; ``nap-*`` for rounds in blocks."""
+    """Return the label of a lane: ``nap-2`` for one fault; ``nap-1..3`` or ``nap-1,3`` for several, or ``nap-*``."""
     if len(row) == 1:
         return row[0].id
     if len({step.id.rpartition("-")[0] for step in row}) > 1:

@@ -1,15 +1,15 @@
 """Timeline, the compiled plan with every random choice made, and the phases of the finished run.
 
-A timeline's times are ms from the end of ``steady``. Rules: canonical JSON (sorted keys, an indent of one space, a
-final newline), so that one plan and seed give equal bytes; running a timeline again repeats the same faults. Later
-versions may add keys; readers ignore unknown ones.
+A timeline's times are ms from the end of ``steady``. Rules: a timeline is stored as canonical JSON (sorted keys, an
+indent of one space, a final newline), so that one plan and seed give equal bytes; running a timeline again repeats the
+same faults. Readers of a timeline ignore unknown keys.
 
-Phases are computed from the journal's actual times (design 5.2). ``warmup`` and ``steady`` come from the run's marks. A
-fault's window runs from its ``intended`` line to its ``healed`` line; for a fault without ``for``, to ``timing.fault``
-after the end of its action (its ``injected`` line). A fault that failed before it changed anything has no window; a
-fault that was never healed lasts to the end of the load. ``recovery`` is all time after the start of the first window
-that no window covers, up to the end of the load. It belongs to the block that precedes it. Block 0 is everything
-outside blocks: warm-up, steady, and the whole run of a plan without blocks.
+The phases of a finished run are computed from the journal's actual times (design 5.2), except ``warmup`` and
+``steady``, which come from the run's marks. A fault's window runs from its ``intended`` line to its ``healed`` line;
+for a fault without ``for``, until ``timing.fault`` after its ``injected`` line. A fault that failed before it changed
+anything has no window; a fault that was never healed lasts to the end of the load. ``recovery`` is all time after the
+start of the first window that no window covers, up to the end of the load. A ``recovery`` phase belongs to the block
+before it. Block 0 is everything outside blocks: warm-up, steady, and the whole run of a plan without blocks.
 """
 
 import json
@@ -28,12 +28,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault with its final id and its draws.
+    """One fault of a timeline, with its final id and its draws.
 
-    ``parameters`` use the plan's notation. ``met_by``, ``severs``, ``takes`` and ``told`` hold the kind's exposure
-    target, whether it drops traffic, its impact, and whether it closes connections; their names are part of
-    ``timeline.json``. ``entry`` is the id in the plan, without rounds and blocks; ``block`` counts from 1, and is 0 if
-    the plan has no blocks.
+    The step's ``parameters`` use the plan's notation. ``met_by``, ``severs``, ``takes`` and ``told`` hold the exposure
+    target of the fault's kind, whether it drops traffic, its impact, and whether it closes connections; their names are
+    part of ``timeline.json``. ``entry`` is the fault's id in the plan, without rounds and blocks; ``block`` counts from
+    1, and is 0 if the plan has no blocks.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Step:
     block: int = 0
 
     def fault(self) -> Fault:
-        """Return the fault as an object."""
+        """Return the step of a timeline as a ``Fault`` object."""
         duration = {} if self.for_ms is None else {"for": format_duration(self.for_ms)}
         data = {"kind": self.kind, "at": format_duration(self.at_ms), **duration, **self.parameters}
         # with round numbers, an id may be longer than the limit for ids in plans
@@ -70,7 +70,7 @@ class TimelineTiming:
 
 @dataclass(frozen=True)
 class Objective:
-    """One entry of the plan's ``slo``; ``at`` is its position in the plan."""
+    """An SLO of the plan with its gate; ``at`` is its position in the plan."""
 
     text: str
     at: str
@@ -79,9 +79,9 @@ class Objective:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data with defaults filled in.
+    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data of the plan, with defaults.
 
-    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: conditions that end it early;
+    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: conditions that end the load early;
     ``blocks_ms``: the start of each block, empty if the plan has no blocks.
     """
 
@@ -106,7 +106,7 @@ class Timeline:
 
 
 def from_json(data: bytes) -> Timeline:
-    """Parse ``timeline.json``. Raises PlanError for data that is not a timeline of a known version."""
+    """Read a timeline from JSON; raise PlanError for data that is not a timeline of a known version."""
     try:
         document = json.loads(data)
         if document["schema_version"] != SCHEMA_VERSION:
@@ -129,7 +129,7 @@ def from_json(data: bytes) -> Timeline:
 
 @dataclass(frozen=True)
 class Marks:
-    """The run's own times, in us since its origin."""
+    """Times of the run's own phases, in us since its origin."""
 
     load_start_us: int
     steady_start_us: int
@@ -142,7 +142,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Phase:
-    """One row of ``phases.json``; start inclusive, end exclusive. ``entry``: the fault's id in the plan."""
+    """One row of ``phases.json``; start inclusive, end exclusive; ``entry``: the fault's id in the plan."""
 
     name: str
     fault: str | None
@@ -156,7 +156,7 @@ class Phase:
 
 
 def phases(journal: Iterable[Mapping[str, Any]], marks: Marks, timeline: Timeline) -> list[Phase]:
-    """Return the rows of ``phases.json``, sorted by start: warmup, steady, a ``fault`` row each, ``recovery`` rows."""
+    """Return the rows of ``phases.json`` by start: warmup, steady, one ``fault`` for each fault, ``recovery``."""
     lines = list(journal)
     windows = []
     for step in timeline.steps:

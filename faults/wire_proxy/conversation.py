@@ -5,10 +5,10 @@
     client ──▶ requests (FrameSplitter) ──▶ drop, delay, duplicate, refuse ──▶ to_broker (DelayQueue) ──▶ broker
            ◀── to_client (DelayQueue) ◀── change, delay, drop, truncate ◀── responses (FrameSplitter) ◀──
 
-A broker answers a connection's requests in their order, and clients rely on it.
+A broker answers the requests of a connection in their order, and clients rely on that.
 
 After a dropped message, no later message may arrive as if nothing had been lost: TCP loses no message out of the middle
-of a stream. So the connection is closed, either at once or after a silence until the rule is removed.
+of a stream. So a connection with a dropped message is closed, at once or, after a silence, when the rule is removed.
 """
 
 from collections import deque
@@ -33,10 +33,10 @@ PENDING_MAX = 100_000  # far above a client's requests in flight; with more unan
 
 @dataclass
 class Pending:
-    """A request without a response yet.
+    """A request of a client that has no response yet.
 
-    ``built``: the response that the proxy sends instead of the broker; ``is_copy``: the response to a duplicate is
-    discarded.
+    ``built``: the response that the proxy sends instead of the broker; ``is_copy``: True for a duplicate, whose
+    response is discarded.
     """
 
     head: RequestHead
@@ -46,7 +46,7 @@ class Pending:
 
 
 class Conversation:
-    """Both directions of one client connection. ``end`` closes both connections at once."""
+    """Both directions of one client connection; ``end`` closes the connections to client and broker at once."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Conversation:
             self._responses.feed(data)
 
     def _judge_request(self, data: Piece, at: int) -> tuple[RequestHead, tuple[ActiveRule, ...]] | None:
-        """Return the header and the rules that may apply to the request; None if there are no such rules."""
+        """Return a request's header and the rules that may apply to it; None if no rule may apply."""
         head = read_head(data, at)
         self.client_id = head.client_id
         candidates = self._active_rules.candidates(head)
@@ -134,7 +134,7 @@ class Conversation:
                 raise ProtocolError(f"more than {PENDING_MAX} requests are unanswered")
 
     def _judge_response(self, data: Piece, at: int) -> Pending | None:
-        """Return the request if its response must be changed, discarded, or followed by built responses."""
+        """Return the request if its response must be changed, discarded, or followed by responses of the proxy."""
         (correlation_id,) = CORRELATION.unpack_from(data, at)
         if not self._pending or self._pending[0].head.correlation_id != correlation_id:
             return None

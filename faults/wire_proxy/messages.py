@@ -1,4 +1,4 @@
-"""Kafka messages: request headers, whole frames, topics and partitions in a message, and built messages."""
+"""Kafka messages: reading of request headers, topics and partitions, decoding, and building of messages."""
 
 import struct
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _PRODUCE_FLEXIBLE_SINCE = 9
 
 
 class RequestHead(NamedTuple):
-    """Header of a request. ``answered``: False if the broker sends no response (``acks=0``)."""
+    """Header of a request; ``answered``: False if the broker sends no response (``acks=0``)."""
 
     key: int
     version: int
@@ -41,11 +41,12 @@ class RequestHead(NamedTuple):
 
 
 def read_head(data: Piece, at: int) -> RequestHead:
-    """Read the header of the message at ``at``; raise IndexError or struct.error if it is incomplete.
+    """Read the header of the request at offset ``at``; raise IndexError or struct.error if it is incomplete.
 
     API key, version, correlation id and client id have the same places in versions 1 and 2 of the request header
-    (``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that reason). ``acks`` of a Produce is
-    read too: a Produce with ``acks=0`` has no response, so the next response belongs to the next request.
+    (``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that reason). The ``acks`` of a Produce
+    request is read too: with ``acks=0`` the broker sends no response, so the next response on the connection belongs to
+    the next request.
     """
     key, version, correlation_id, size = _FIXED.unpack_from(data, at)
     at += _FIXED.size
@@ -72,7 +73,7 @@ def read_head(data: Piece, at: int) -> RequestHead:
 
 
 def decoded_request(frame: Piece, head: RequestHead) -> Any | None:
-    """Decode the body of a request; None if that fails."""
+    """Decode the body of a request; return None if that fails."""
     try:
         kind = load_request_schema(head.key, head.version)
         _, at = decode(kind.__header_schema__, frame, PREFIX.size)
@@ -82,7 +83,7 @@ def decoded_request(frame: Piece, head: RequestHead) -> Any | None:
 
 
 def decoded_response(frame: Piece, head: RequestHead) -> Any | None:
-    """Decode the body of a response; None if that fails, or if encoding it again changes its bytes.
+    """Decode the body of a response; None if that fails, or if encoding it again would change its bytes.
 
     kio knows the versions of the Kafka release that it was generated from; encoding again would lose unknown tags or
     bytes, so such a response must pass unchanged.
@@ -110,14 +111,17 @@ NUMBER_FIELDS = ("index", "partition_index", "partition")
 
 
 class RuleSubject(NamedTuple):
-    """Topic and partition of a rule; None matches any. Messages have a topic's name, or its id (KIP-516)."""
+    """Topic and partition of a rule; None matches any.
+
+    A Kafka message contains a topic's name or its id (KIP-516), depending on the API version.
+    """
 
     topic: str | None
     topic_id: UUID | None
     partition: int | None
 
     def matches(self, item: Any) -> bool:
-        """Return False if an item of a message names another topic or another partition."""
+        """Return False if an item of a Kafka message names another topic or partition than the rule."""
         topics = {item} if isinstance(item, str) else {getattr(item, name) for name in TOPIC_FIELDS if _has(item, name)}
         if self.topic is not None and topics and topics.isdisjoint({self.topic, self.topic_id} - {None}):
             return False
@@ -129,7 +133,7 @@ ANY = RuleSubject(None, None, None)
 
 
 def topics_in(message: Any) -> Iterator[Any]:
-    """Yield the items that name a topic; some APIs have only the name."""
+    """Yield the items of a Kafka message that name a topic; messages of some APIs have only the name."""
     for value in _lists_of(message):
         for item in value:
             if isinstance(item, str) or any(_has(item, name) for name in TOPIC_FIELDS):
@@ -137,15 +141,15 @@ def topics_in(message: Any) -> Iterator[Any]:
 
 
 def partitions_in(topic: Any) -> Iterator[Any]:
-    """Yield the item of each partition within a topic's item; some APIs have only the number."""
+    """Yield the item of each partition within a topic's item of a Kafka message; some APIs have only the number."""
     for value in _lists_of(topic):
         yield from (item for item in value if number_of(item) is not None)
 
 
 def is_about(request: Any, subject: RuleSubject) -> bool:
-    """Return True if a request names the subject, or may be about it without naming it.
+    """Return True if a request names a rule's topic and partition, or may concern them without naming them.
 
-    A Fetch of a session names only changed partitions (KIP-227), so it may be about any partition.
+    A Fetch request within a fetch session names only changed partitions (KIP-227), so it may concern any partition.
     """
     if subject.topic is None or (
         request.__api_key__ == API_KEYS["Fetch"] and getattr(request, "session_epoch", -1) > 0
@@ -186,11 +190,11 @@ _ZEROS: dict[str, Any] = {
 
 
 def build_entity(kind: type[Entity], values: dict[str, Any]) -> Any:
-    """Build an entity; values without a field in the entity are ignored.
+    """Build a Kafka message or a part of it; values without a field in the message are ignored.
 
-    Every other field has the schema's default, or else an empty value: null where allowed, an empty list or text, 0,
-    and -1 for 64-bit integers, which is Kafka's "unknown" for offsets, timestamps and producer ids. (A base offset of 0
-    beside an error would mean that the records were appended.)
+    Every field without a given value has the schema's default, or else an empty value: null where allowed, an empty
+    list or text, 0, and -1 for 64-bit integers, which means "unknown" for offsets, timestamps and producer ids. (In a
+    Produce response, a base offset of 0 beside an error would mean that the records were appended.)
     """
     plain = {}
     for field in plain_fields(kind):
@@ -210,7 +214,7 @@ def build_entity(kind: type[Entity], values: dict[str, Any]) -> Any:
 
 
 def struct_of(field: Field) -> type[Entity] | None:
-    """Return the item type of a list of structs; None for any other field."""
+    """Return the item type of a message field that is a list of structs; None for any other field."""
     return field.kind if field.is_array and not isinstance(field.kind, str) else None
 
 

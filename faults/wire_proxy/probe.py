@@ -1,6 +1,7 @@
 """Harmless requests that show a rule's effect: a probe names a topic that doesn't exist.
 
-Only the APIs of ``PROBED`` are probed. Each was tried on a real broker, which refuses the request or does nothing.
+Only requests of the APIs in ``PROBED`` are used as probes; it was tested on a real broker that it refuses each probe or
+does nothing.
 """
 
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ _VALUES: dict[str, Any] = {
 
 
 def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPayload:
-    """Build a probe in the highest version that broker and kio know; raise UnsupportedError if there is none."""
+    """Build a probe request in the highest version that broker and kio know; raise UnsupportedError without one."""
     lowest, highest = offered.get(API_KEYS[api], (0, -1))
     version = min(highest, max(_versions(api)))
     if version < lowest:

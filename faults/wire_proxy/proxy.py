@@ -1,8 +1,8 @@
 """The wire proxy listens for clients, dials the brokers for them, and applies rules to requests and responses.
 
-There is one listener for each route (a rack's clients to one broker). A connection is read no faster than its other
-side accepts the data. If the broker refuses a connection, the proxy still accepts the client's connection, and closes
-it at once. Apart from this, a cluster behaves as without the proxy.
+The wire proxy has one listener for each route (a rack's clients to one broker). It reads from a client or broker no
+faster than the other end of the connection accepts the data. If the broker refuses a connection, the wire proxy accepts
+the client's connection, and closes it at once. In all other respects, a cluster behaves as without the wire proxy.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _DIAL_S = 10.0
 
 
 class Route(NamedTuple):
-    """Route from the clients of a rack to a broker. ``upstream``: the address of its Toxiproxy listener."""
+    """Route from the clients of a rack to a broker; ``upstream``: the address of the route's Toxiproxy listener."""
 
     name: str
     rack: str
@@ -54,19 +54,18 @@ class Proxy:
         return Pair(self, route).client
 
     def close(self) -> None:
-        """Stop listening, and close every connection."""
         for server in self._servers:
             server.close()
         for pair in list(self.pairs):
             pair.end()
 
     def add_rule(self, rule: Rule) -> None:
-        """Put a rule in force. Raises ValueError if the name is in use."""
+        """Put a rule in force; raise ValueError if another rule has its name."""
         self.active_rules.add(rule)
         self._end_affected(rule)
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule; no error if it is missing. Connections that the rule keeps silent are closed."""
+        """Remove a rule, if it exists, and close the connections that the rule keeps silent."""
         rule = self.active_rules.remove(name)
         if rule is not None:
             self._end_affected(rule)
@@ -74,14 +73,14 @@ class Proxy:
             pair.end()
 
     def _end_affected(self, rule: Rule) -> None:
-        """End connections with versions negotiated by or without the rule: clients negotiate once a connection."""
+        """Close connections whose API versions a rule changed or would change: clients negotiate once a connection."""
         if rule.do == "cap_versions":
             for pair in [pair for pair in self.pairs if rule.names(pair.conversation.client_id)]:
                 pair.end()
 
 
 class Pair:
-    """A client's connection, and the connection to the broker dialled for it."""
+    """A client's connection to the wire proxy, and the connection to the broker dialled for the client."""
 
     def __init__(self, proxy: Proxy, route: Route) -> None:
         self._proxy = proxy
@@ -117,7 +116,7 @@ class Pair:
             self.end()
 
     def lost(self, side: "Side") -> None:
-        """Handle the end of one side: the other side ends when it has received all pending data."""
+        """Handle the end of a socket: the other socket is closed when all pending data has been written to it."""
         side.queue.abandon()
         if side.peer.is_open:
             side.peer.queue.finish()
@@ -144,7 +143,7 @@ class Pair:
 
 
 class Side(asyncio.Protocol):
-    """One of the two sockets. ``queue``: delayed writes to it. ``peer``: the other socket.
+    """Socket to the client or to the broker; ``queue``: delayed writes to the socket; ``peer``: the other socket.
 
     A socket that accepts no more data, or for which too many bytes are delayed, pauses reading from its peer.
     """
@@ -164,7 +163,7 @@ class Side(asyncio.Protocol):
             self._transport.write(piece)
 
     def close(self) -> None:
-        """Close when all written data has been sent."""
+        """Close the socket when all written data has been sent."""
         if self._transport:
             self._transport.close()
 
@@ -173,7 +172,7 @@ class Side(asyncio.Protocol):
             self._transport.abort()
 
     def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- short calls
-        """Add or remove a reason to pause reading; reading continues when there is no reason."""
+        """Add or remove a reason to pause reading from the socket; reading continues when no reason is left."""
         was_held = bool(self._held_by)
         (self._held_by.add if is_held else self._held_by.discard)(reason)
         if self._transport and was_held != bool(self._held_by):
@@ -199,14 +198,14 @@ class Side(asyncio.Protocol):
 
 
 class Control:
-    """Receiver of commands for one proxy: lines of JSON over a loopback port, with one answer each.
+    """Receiver of commands for the wire proxy: lines of JSON over a loopback port, with one answer each.
 
     ::
 
         {"do": "add", "rule": {...}}   {"do": "remove", "name": "..."}   {"do": "rules"}
         {"is": null}                   {"is": null}                      {"is": {name: {counter: number}}}
 
-    A command that fails is answered with ``{"error": "..."}``.
+    A command of the wire proxy that fails is answered with ``{"error": "..."}``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -237,7 +236,7 @@ class Control:
             writer.close()
 
     def execute(self, command: dict[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
-        """Execute a command; ``rules`` returns the counters of each rule, by its name."""
+        """Execute a command for the wire proxy; ``rules`` returns the counters of each rule, by the rule's name."""
         match command["do"]:
             case "add":
                 self._proxy.add_rule(rule_from(command["rule"]))

@@ -1,7 +1,7 @@
 """Responses of a broker, changed (errors, hints, versions), and error responses built without a broker.
 
-Each changing function returns a changed copy of a decoded response, or the same object if there was nothing to change.
-A built response names each topic and partition that the request named, with the error, and nothing else.
+The functions that change a decoded response return a copy, or the same object if there was nothing to change. An error
+response built by the wire proxy names each topic and partition of the request, with the error, and nothing else.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +41,7 @@ class BrokerView:
 
 
 def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_view: BrokerView) -> Any:
-    """Apply the rule to a response."""
+    """Apply a rule of the wire proxy to a decoded response."""
     if rule.do == "answer_error":
         response_kind: type[Entity] = type(response)
         if rule.error not in _WHOLE_RESPONSE_ERRORS and _has_item_errors(response_kind):
@@ -97,7 +97,7 @@ def _has_item_errors(kind: type[Entity]) -> bool:
 
 
 def _with_leader(item: Any, broker: int | None) -> Any:
-    """Name another leader in the same epoch, or no leader (None). A response without the hint doesn't change."""
+    """Name another leader in the same epoch, or no leader (None); a response without the hint doesn't change."""
     kind: type[Entity] = type(item)
     no_leader: Any = next(field.default for field in tagged_fields(kind) if field.name == "current_leader")
     if item.current_leader == no_leader:
@@ -107,7 +107,7 @@ def _with_leader(item: Any, broker: int | None) -> Any:
 
 
 def _with_replica(item: Any, broker: int) -> Any:
-    """Name a preferred replica, without records, as a broker does (``ReplicaManager.readFromLog`` of Kafka 4.3)."""
+    """Name a preferred replica in a Fetch response, without records, as brokers do (``ReplicaManager.readFromLog``)."""
     if item.error_code or item.preferred_read_replica == broker:
         return item
     emptied = {"records": b""} if broker >= 0 else {}
@@ -115,7 +115,7 @@ def _with_replica(item: Any, broker: int) -> Any:
 
 
 def _changed(entity: Entity, subject: RuleSubject, attributes: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """Change the outermost items that have any of the attributes and match the rule's topic and partition."""
+    """Change the outermost items of a response that have one of the attributes and match the rule's partition."""
     changes = {}
     for field in plain_fields(type(entity)):
         if struct_of(field):
@@ -154,7 +154,7 @@ READ_ONLY = frozenset(
 
 
 def refusal(request: Any, code: int) -> Any:
-    """Build the response with the error for everything that the request names, or for the whole if it names nothing."""
+    """Build the response to a request with the error for each partition that it names, or for the whole request."""
     request_kind: type[RequestPayload] = type(request)
     kind = response_type(request_kind)
     errors = dict.fromkeys(ERROR_FIELDS, code)

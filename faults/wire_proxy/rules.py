@@ -1,4 +1,4 @@
-"""Rules of the wire proxy: the requests they apply to, and what they do to requests or responses.
+"""Rules of the wire proxy: the requests that a rule applies to, and the action on request or response.
 
 =====================  ========================================================================================
 ``do``                 effect on a request that the rule applies to
@@ -15,10 +15,11 @@
 ``cap_versions``       the response (ApiVersions) offers no version above ``versions``; None: API isn't offered
 =====================  ========================================================================================
 
-``api``, ``topic``, ``partition`` and ``clients`` restrict the requests; None or empty: all. Of the matching requests,
-``nth`` selects a single request, counted from the moment the rule is in force; ``chances`` selects the requests whose
-bit is set, and repeats from its start. The creator of the rule draws the bits; the proxy makes no random choices. A
-request under the client id ``probe_id(name)`` probes the rule, which then applies regardless of topics and counts.
+``api``, ``topic``, ``partition`` and ``clients`` restrict the requests of a rule; None or empty selects all requests.
+Of the matching requests, ``nth`` selects a single request, counted from the moment the rule is in force; ``chances``
+selects the requests whose bit in this string is 1, and repeats from its start. The compiler draws the bits of
+``chances``; the wire proxy makes no random choices. A request with the client id ``probe_id(name)`` is a probe: the
+rule applies to it regardless of its topic, ``nth`` and ``chances``.
 
 =============  ===========================================================================
 counter        requests
@@ -61,13 +62,13 @@ DELAY_MS_MAX = 600_000
 
 
 def probe_id(rule: str) -> str:
-    """Return the client id of the requests to which only this rule applies."""
+    """Return the client id of a rule's probes: requests to which only this rule applies."""
     return f"{PROBE}{rule}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule, as plain JSON values. ``topic_id``: Kafka's text form, for versions with topic ids."""
+    """One rule of the wire proxy, as plain JSON values; ``topic_id``: for API versions with topic ids (KIP-516)."""
 
     name: str
     do: RuleAction
@@ -89,7 +90,7 @@ class Rule:
     versions: Mapping[str, int | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a value is invalid."""
+        """Raise ValueError if a field of the rule has an invalid value."""
         problems = [
             f"{name} is {getattr(self, name)!r}; use {', '.join(get_args(choice))}"
             for name, choice in {"do": RuleAction, "connection": Ending, "message": Message}.items()
@@ -111,7 +112,7 @@ class Rule:
         return RuleSubject(self.topic, topic_id, self.partition)
 
     def names(self, client_id: str | None) -> bool:
-        """Return True for a client id in ``clients``, also with ``-<suffix>`` behind it."""
+        """Return True for a client id in ``clients``, also with a suffix ``-<text>``."""
         if not self.clients:
             return True
         return client_id is not None and any(
@@ -119,13 +120,13 @@ class Rule:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that differ from the defaults; ``rule_from`` is the reverse."""
+        """Return the fields of a rule that differ from their defaults; ``rule_from`` reads them back."""
         defaults = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if value != defaults[name] and value != {}}
 
 
 def rule_from(document: Mapping[str, Any]) -> Rule:
-    """Read the output of ``Rule.as_json``; raise ValueError with the reason if it is invalid."""
+    """Read a rule from the output of ``Rule.as_json``; raise ValueError with the reason if the rule is invalid."""
     values: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in document.items()}
     try:
         return Rule(**values)
@@ -134,7 +135,7 @@ def rule_from(document: Mapping[str, Any]) -> Rule:
 
 
 class ActiveRule(NamedTuple):
-    """A rule in force, with its counters."""
+    """A rule of the wire proxy in force, with its counters of matched, altered and probed requests."""
 
     rule: Rule
     counts: Counter[str]
@@ -149,33 +150,33 @@ class Hit(NamedTuple):
 
     @property
     def subject(self) -> RuleSubject:
-        """Topic and partition to change in the response; ANY for a probe, which names no topic that exists."""
+        """Topic and partition to change in a response; ANY for a probe, which names no topic that exists."""
         return ANY if self.is_probe else self.rule.subject
 
     def count_request(self) -> None:
-        """Count the request as ``hit``, or as ``probed``."""
+        """Count a request that the rule applied to as ``hit``, or a probe as ``probed``."""
         self.counts["probed" if self.is_probe else "hit"] += 1
 
 
 class ActiveRules:
-    """The rules in force, in the order of their addition."""
+    """Rules of the wire proxy in force, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._rules: dict[str, ActiveRule] = {}
 
     def add(self, rule: Rule) -> None:
-        """Put a rule in force. Raises ValueError if its name is in use."""
+        """Put a rule in force; raise ValueError if another rule has its name."""
         if rule.name in self._rules:
             raise ValueError(f"a rule {rule.name!r} is already in force; remove it first, or use another name")
         self._rules[rule.name] = ActiveRule(rule, Counter(matched=0, hit=0, untouched=0, probed=0))
 
     def remove(self, name: str) -> Rule | None:
-        """Remove and return a rule; None if no rule has this name."""
+        """Remove a rule and return it; None if no rule has this name."""
         active = self._rules.pop(name, None)
         return active.rule if active else None
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Return the counters of each rule, by its name."""
+        """Return the counters of each rule in force, by the rule's name."""
         return {name: dict(counts) for name, (_, counts) in self._rules.items()}
 
     def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
@@ -192,9 +193,9 @@ class ActiveRules:
         )
 
     def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
-        """Count the request, and return the rules that apply to it.
+        """Count a request, and return the rules that apply to it.
 
-        ``request``: its body; None if no rule needs it, or if it can't be decoded.
+        ``request``: the request's body; None if no rule needs the body, or if it can't be decoded.
         """
         hits = []
         for rule, counts in candidates:

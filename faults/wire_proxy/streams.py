@@ -14,11 +14,11 @@ Piece = bytes | memoryview
 
 
 class FrameSplitter(Generic[T]):
-    """One direction of a connection. Examines each frame once, as soon as the frame's header is complete.
+    """Splits one direction of a connection into frames, and examines each frame once its header is complete.
 
     Most frames are passed on without being stored: consecutive frames leave in the piece of data in which they arrived.
-    Only an incomplete header, or a frame that a rule needs whole, is stored, and the memory for it grows with the
-    received bytes, never with the announced length.
+    Only an incomplete header, or a frame that a rule needs whole, is stored, in memory that grows with the received
+    bytes, never with the frame's announced length.
 
     Args:
         judge: called with the available bytes and the offset of a message in them. Returns None for a frame to pass on,
@@ -43,7 +43,7 @@ class FrameSplitter(Generic[T]):
         self._verdict: T | None = None  # result of ``judge`` for the frame at the start of the stored bytes
 
     def feed(self, data: bytes) -> None:
-        """Process the frames that ``data`` completes. Raises ProtocolError if the connection must be closed."""
+        """Process data from the socket: pass frames on or examine them; raise ProtocolError to close the connection."""
         piece: Piece = data
         if self._stored:
             self._stored += data
@@ -90,11 +90,11 @@ QUEUED_BYTES_MAX = 1 << 20
 
 
 class DelayQueue:
-    """Delayed writes to one socket: sends pieces in their order, and no piece before its time.
+    """Delayed writes to one socket: sends pieces of data in their order, and no piece before its time.
 
-    A delay holds up everything that follows on the connection, as a slow network or a slow request handler does:
-    Kafka's responses come in the order of its requests, so a single response can't be late alone. Delayed pieces wait
-    side by side, so each piece is late by its own delay; serial pieces wait one after the other.
+    A delayed message holds up everything that follows on the connection, as a slow network or a slow request handler
+    does: Kafka's responses come in the order of its requests, so a single response can't be late alone. The delays of
+    pieces overlap, so each piece is late by its own delay only; the delays of serial pieces add up.
 
     ``write`` and ``close`` are methods of the socket; ``crowded`` is called with True when too many bytes wait to be
     written, and with False when that is over.
@@ -115,7 +115,7 @@ class DelayQueue:
         """True if all pieces sent from now on are discarded."""
 
     def send(self, piece: Piece, delay_ms: int = 0, *, serial: bool = False) -> None:
-        """Send a piece after the delay, behind all queued pieces.
+        """Send a piece of data after the delay, behind all queued pieces.
 
         The delay of a ``serial`` piece starts when the previous serial piece is due, or now if that is later.
         """
@@ -135,7 +135,7 @@ class DelayQueue:
             self._timer = self._loop.call_at(self._queue[0][0], self._release)
 
     def finish(self) -> None:
-        """Close when all queued pieces have been sent; later pieces are discarded."""
+        """Close the socket when all queued pieces of data have been sent; discard later pieces."""
         self.muted = True
         if self._queue:
             self._queue.append((0.0, None))
@@ -143,14 +143,14 @@ class DelayQueue:
             self._close()
 
     def abandon(self) -> None:
-        """Discard all queued pieces, and all later pieces."""
+        """Discard all queued pieces of data, and all later pieces."""
         self.muted = True
         self._queue.clear()
         if self._timer:
             self._timer.cancel()
 
     def _release(self) -> None:
-        """Write all pieces that are due, and set the timer for the next piece."""
+        """Write all pieces of data that are due, and set the timer for the next piece."""
         self._timer = None
         while self._queue and self._queue[0][0] <= self._loop.time():
             _, piece = self._queue.popleft()
