@@ -1,8 +1,8 @@
-"""Corpus of failing plans: files that ``aftershock run`` accepts. Every night the corpus runs before other plans.
+"""Corpus of failing plans, each a file that ``aftershock run`` accepts; every night the corpus runs before other plans.
 
-The first line is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1, "seed": 7, "night":
-"2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file that can't be read, has an unknown schema version
-or holds no valid plan is reported and skipped.
+The first line of a plan in the corpus is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1,
+"seed": 7, "night": "2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file of the corpus that can't be
+read, has an unknown schema version or holds no valid plan is reported and skipped.
 """
 
 import json
@@ -21,7 +21,7 @@ _MARK = "# corpus: "
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a plan: seed, date, ids of the failed checks, and the run directory with the evidence."""
+    """Origin of a plan in the corpus: seed, date, ids of the failed checks, and the run directory with the evidence."""
 
     seed: int
     night: str
@@ -38,14 +38,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Readable plans, newest first. ``skipped``: a sentence for each unreadable file."""
+    """Readable plans of the corpus, newest first; ``skipped`` has a sentence for each unreadable file."""
 
     entries: tuple[Entry, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
 def keep(folder: Path, text: str, origin: Origin) -> Path:
-    """Add a plan, and delete earlier copies of it. Raises EvidenceError if the plan can't be written."""
+    """Add a failing plan to the corpus in place of earlier copies; raise EvidenceError if the plan can't be written."""
     path = folder / f"{origin.night}-{_digest(text)}.yaml"
     duplicates = [copy for copy in folder.glob(f"*-{_digest(text)}.yaml") if copy != path]
     head = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(origin)})
@@ -74,7 +74,7 @@ def read(folder: Path) -> Corpus:
 
 
 def _digest(text: str) -> str:
-    """Hash the plan without its name and description."""
+    """Hash a plan without its name and description."""
     lines = [line for line in text.splitlines() if not line.startswith(("name:", "why:"))]
     return sha256("\n".join(lines).encode()).hexdigest()[:10]
 

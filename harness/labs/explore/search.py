@@ -1,11 +1,10 @@
 """Search for failures within a time budget: the plans of the corpus first, then random plans for rarely covered cells.
 
-* **Budget.** A run starts only if it would end in time even with its longest warm-up. The corpus gets half of the
-  budget.
-* **Coverage.** A judged run appends a line for each cell to ``coverage.jsonl`` (``faults/search/coverage.py``). A cell
-  is exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload were due in
-  the fault's window. An unexercised cell gets a line with the reason, so that the search does not retry it for ever.
-* **Search.** Results and failing plans are on disk before the next plan is drawn.
+A run starts only if it would end within the budget even with its longest warm-up; the corpus gets half of the budget.
+After its verdict, a run adds a line to ``coverage.jsonl`` for each cell of ``faults/search/coverage.py``. A cell is
+exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload were due in the
+fault's window. An unexercised cell gets a line with the reason, so that the search does not retry the cell for ever.
+Results of a run and a failing plan are on disk before the search draws the next plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +44,7 @@ _MARGIN = 1.25
 
 
 def load_s(timeline: Timeline) -> float:
-    """Return the longest possible duration of a plan's load, up to the last delivery deadline."""
+    """Return the longest possible duration of a plan's load, up to the last delivery deadline, in seconds."""
     parts = [part for workload in timeline.workloads for part in (workload["produce"], workload.get("commit")) if part]
     deadline_ms = max((part["deadline_ms"] for part in parts), default=0)
     timing = timeline.timing
@@ -54,9 +53,9 @@ def load_s(timeline: Timeline) -> float:
 
 @dataclass
 class Budget:
-    """Time budget of ``total_s`` seconds from the object's creation, including ``CLOSING_S`` to remove the cluster.
+    """Time budget of a search: ``total_s`` seconds from now on, including ``CLOSING_S`` to remove the cluster.
 
-    ``durations_s``: duration of each run; ``overheads_s``: duration without the load, of each run with a verdict.
+    ``durations_s`` has the duration of every run, ``overheads_s`` the duration without the load of every judged run.
     """
 
     total_s: float
@@ -72,9 +71,10 @@ class Budget:
         return self.total_s - CLOSING_S - (self.clock() - self._began_s)
 
     def needs_s(self, timeline: Timeline) -> float:
-        """Return the longest possible duration of a run of the plan, including the verdict.
+        """Return the longest possible duration of a run of the plan, including the verdict, in seconds.
 
-        The overhead is the largest so far plus a margin, without the first run's, which includes the start of Spark.
+        The overhead of a run is the largest so far plus a margin, except the first run's, which includes the start of
+        Spark.
         """
         overhead_s = max(self.overheads_s[1:]) * _MARGIN if self.overheads_s[1:] else OVERHEAD_S
         return load_s(timeline) + overhead_s + (0 if self.durations_s else LAUNCH_S)
@@ -83,20 +83,19 @@ class Budget:
         return self.needs_s(timeline) <= self.left_s
 
     def record(self, took_s: float, loaded_s: float | None) -> None:
-        """Record a finished run. ``loaded_s``: duration of its load; None for a run without a verdict."""
+        """Record the duration of a finished run; ``loaded_s`` is the duration of its load, None without a verdict."""
         self.durations_s.append(took_s)
         if loaded_s is not None:
             self.overheads_s.append(took_s - loaded_s)
 
     def more(self) -> int:
-        """Estimate the number of further runs from the average duration so far."""
+        """Estimate from the average duration of a run how many more runs fit the budget."""
         if not self.durations_s:
             return 0
         return max(0, int(self.left_s * len(self.durations_s) / sum(self.durations_s)))
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as text, such as ``12 m 10 s``."""
     minutes, remainder = divmod(round(max(0.0, seconds)), 60)
     return f"{minutes} m {remainder:02d} s" if minutes else f"{remainder} s"
 
@@ -107,9 +106,9 @@ Windows = Mapping[str, tuple[float, float]]
 def lines_of(
     stored: JudgedRun, plan: Plan, timeline: Timeline, phases: Iterable[Mapping[str, Any]], number: int | None
 ) -> list[CoverageLine]:
-    """Return a line for each cell of the run's faults and clients. ``phases``: content of ``phases.json``.
+    """Return a line of ``coverage.jsonl`` for each cell of a run; ``phases`` is the content of ``phases.json``.
 
-    The ``verdict`` of a line is FAIL if a gating check of the cell's clients, or of the shared log, failed;
+    The ``verdict`` of a cell is FAIL if a gating check of the cell's clients, or of the shared log, failed;
     ``recovered_s`` is the slowest client's recovery time, or None if a client did not recover.
     """
     windows = {row["fault"]: (row["start_us"] / 1e3, row["end_us"] / 1e3) for row in phases if row["fault"]}
@@ -147,7 +146,7 @@ def lines_without_verdict(
 
 
 def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> Iterator[tuple[Cell, list[Worker]]]:
-    """Yield a fault's cells with their clients; the phase is the planned phase if the fault never started."""
+    """Yield the coverage cells of a fault, each with its clients; a fault that never started has its planned phase."""
     fault = step.fault()
     if step.id in windows:
         phase = phase_at(windows[step.id][0], [window for fault_id, window in windows.items() if fault_id != step.id])
@@ -163,7 +162,7 @@ def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> I
 
 
 def _concerns(check: Check, worker: Worker) -> bool:
-    """True if the subject of the check (``workload=orders arm=a produce``) includes the client."""
+    """True if the subject of a check (``workload=orders arm=a produce``) includes the client."""
     words = check.subject.split()
     attributes = {word.partition("=")[0]: word.partition("=")[2] for word in words if "=" in word}
     same_client = (
@@ -185,18 +184,18 @@ class Ledger:
     broken: tuple[str, ...] = ()
 
     def drawn(self, seed: int) -> int:
-        """Return the number of drawn runs of a seed, which is the next run's number."""
+        """Return the number of runs so far whose plan was drawn with ``seed``, which is also the next run's number."""
         return len({line.run_id for line in self.lines if line.seed == seed and line.number is not None})
 
 
 def read(path: Path) -> Ledger:
-    """Read the ledger; a missing file is an empty ledger. Raises EvidenceError if the file can't be read."""
+    """Read ``coverage.jsonl``, which may be missing; raise EvidenceError if the file can't be read."""
     lines, broken = files.read_ledger_lines(path, parse_line, SCHEMA_VERSION, "the coverage ledger", _OPTION)
     return Ledger(tuple(lines), tuple(broken))
 
 
 def append(path: Path, lines: Iterable[CoverageLine]) -> None:
-    """Append a run's lines in one write. Raises EvidenceError if the write fails."""
+    """Append the lines of a run to ``coverage.jsonl`` in one write; raise EvidenceError if the write fails."""
     files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
 
 
@@ -206,7 +205,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ExploredRun:
-    """A run of the search. ``plan``: the plan's file in the corpus; ``why``: the reason for a missing verdict."""
+    """Run of a search; ``plan`` is the plan's file in the corpus, ``why`` the reason for a missing verdict."""
 
     name: str
     seed: int
@@ -219,7 +218,7 @@ class ExploredRun:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Parameters of a search. ``today``: the date from which the age of evidence is counted."""
+    """Parameters of a search for failures; ``today`` is the date from which the age of evidence is counted."""
 
     frame: Frame
     seed: int
@@ -230,7 +229,7 @@ class SearchRequest:
 
 @dataclass
 class Search:
-    """A search within a time budget, which writes to ``request.out``. ``runs``: the runs so far.
+    """Search for failures within a time budget, with its output in ``request.out`` and its runs so far in ``runs``.
 
     ``run_plan`` runs and judges a plan, and returns the run directory and the verdict.
     """
@@ -242,7 +241,7 @@ class Search:
     runs: list[ExploredRun] = field(default_factory=list)
 
     def go(self, coverage: Ledger, known_failures: Corpus) -> Ledger:
-        """Search until the budget is used up or three runs in a row have no verdict; return the final ledger."""
+        """Search until the budget is used up or three runs in a row have no verdict; return the coverage ledger."""
         half_s = self.budget.left_s / 2
         for entry in known_failures.entries:
             try:
@@ -304,7 +303,7 @@ def next_plan(request: SearchRequest, coverage: Ledger) -> DrawnPlan:
 
 
 def require_budget_for_first_run(request: SearchRequest, coverage: Ledger, budget: Budget) -> None:
-    """Raise AftershockError if the budget is too small for the first run."""
+    """Raise AftershockError if the time budget of a search is too small for its first run."""
     job = prepare(next_plan(request, coverage).text, (), request.seed, _discard_log, allow_exec=request.allow_exec)
     if not budget.fits(job.timeline):
         needs_s = budget.needs_s(job.timeline)

@@ -37,8 +37,8 @@ def stage(
 ) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
     """Yield a function that runs and judges a job, and returns the run directory and the verdict.
 
-    All jobs use one cluster, which is restored between jobs. The cluster and the Spark session end with the block. The
-    function raises the errors of ``leased_run.drive`` and ``Judge``.
+    All jobs use one cluster, which is restored between jobs. The cluster and the Spark session end with the ``with``
+    block. Errors of the yielded function are those of ``leased_run.drive`` and ``Judge``.
     """
     sweep(engine.connect(), progress.log)
     session = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
@@ -101,7 +101,7 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
 
 
 def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> dict[str, Any]:
-    """Return the output of ``explore --json``; ``never`` and ``stale`` list every cell."""
+    """Return the output of ``explore --json``, with all uncovered (``never``) and outdated (``stale``) cells."""
     cells = request.frame.cells
     uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {

@@ -1,8 +1,8 @@
-"""Output of trials, from their records and judged runs: terminal text, JSON, the HTML page, and tables for the docs.
+"""Output of KIP trials, from stored runs: terminal text, JSON, the HTML page, and tables for the docs.
 
-A run is ignored if its plan has changed since. ``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes
-the result tables of ``docs/KIPS.md`` and their digest in the README, between the two marks of each page, from stored
-runs.
+A stored run is ignored if its plan has changed since the run. ``python -m aftershock.harness.labs.kip.output OUT PAGE
+README`` writes the result tables of ``docs/KIPS.md`` and a digest of them in the README, between the two marks of each
+page.
 """
 
 import sys
@@ -28,7 +28,7 @@ from aftershock.results.trials.statement import Statement, Word
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial's result. ``shortened``: sentences about parts with fewer blocks than the full number."""
+    """Result of a KIP trial; ``shortened`` has a sentence for each part that ran fewer blocks than its full number."""
 
     kip: int
     title: str
@@ -40,12 +40,12 @@ class TrialResult:
 
     @property
     def about(self) -> tuple[str, ...]:
-        """Sentences about the hosts and versions of the runs, without duplicates."""
+        """Sentences about the hosts and versions of a trial's runs, without duplicates."""
         return tuple(dict.fromkeys(_environment(part.run.run) for part in self.parts.values()))
 
 
 def read_result(trial: Trial, home: Path) -> TrialResult:
-    """Read the trial's judged runs in ``home``, and judge its claims. Raises EvidenceError for a damaged run."""
+    """Read a trial's judged runs below ``home``, and judge its claims; raise EvidenceError for a damaged run."""
     record = runner.read(home, trial.kip)
     runs = {part: finished for part in trial.parts if (finished := record.finished(part, None, home))}
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
@@ -106,7 +106,7 @@ _INDENT = 14
 
 
 def text(result: TrialResult) -> str:
-    """Return the output of ``kip``: the verdict, the statements with figures, omitted parts, and the environment."""
+    """Return a trial's text output: the verdict, statements with figures, omitted parts, and hosts and versions."""
     lines = _wrapped(f"KIP-{result.kip} {result.title}: {result.verdict.word.upper()}", "")
     lines += _wrapped(result.verdict.why, "  ")
     for claim in result.statements:
@@ -194,7 +194,7 @@ def table(trials: list[TrialResult]) -> str:
 
 
 def replace_results(page: str, results: str) -> str:
-    """Return the page with new results between its marks. Raises AftershockError if a mark is missing."""
+    """Return a page of the docs with new trial results between its marks; raise AftershockError without marks."""
     before, begin, remainder = page.partition(BEGIN)
     _, end, after = remainder.partition(END)
     if not (begin and end):
@@ -203,7 +203,7 @@ def replace_results(page: str, results: str) -> str:
 
 
 def main(out: str, page: str, readme: str) -> None:
-    """Replace the results in ``page`` and their digest in ``readme`` with those under ``out``."""
+    """Write the results of the trials below ``out`` into the pages ``page`` (tables) and ``readme`` (digest)."""
     trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
     for path, results in ((Path(page), table(trial_results)), (Path(readme), digest(trial_results))):
         write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))

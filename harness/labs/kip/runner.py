@@ -1,10 +1,10 @@
-"""Execution of trials within a budget: selection of parts, the record of finished parts, and missing runs.
+"""Execution of KIP trials within a time budget: selection of the trials' parts, missing runs, and the record of runs.
 
-* **Budget.** A shortened part has at least six blocks, because a statistical test with fewer blocks can't decide. Parts
-  that claims need come first, from each KIP in turn. The same budget always gives the same selection.
-* **Record.** ``trial.json`` is written after each part's verdict, so an interrupted trial continues. A run is reused
-  while the part's plan, changes, seed and version (``digest``) are the same; remove its folder to repeat the part.
-* **Failures.** A part whose cluster, fault or client fails is left out, and the trial continues.
+A part of a trial (one run of a plan) that is shortened has at least six blocks, because a statistical test with fewer
+blocks can't decide. Parts that claims need are selected first, from each KIP in turn, and the same budget always gives
+the same selection. ``trial.json`` is written after each part's verdict, so an interrupted trial continues. A part's run
+is reused while the part's plan, changes, seed and version (``digest``) are the same; to repeat the part, remove the run
+directory. A part whose cluster, fault or client fails is left out, and the trial continues.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Allotted:
-    """Number of blocks of each selected part; ``left_out``: for each omitted part, the reason."""
+    """Number of blocks of each selected part of the trials, and the reason for each omitted part in ``left_out``."""
 
     blocks: Mapping[Planned, int | None]
     left_out: Mapping[Planned, str]
@@ -40,7 +40,7 @@ class Allotted:
 
 
 def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
-    """Select parts of the trials within ``budget_s`` (None: all parts). Raises AftershockError if no part fits."""
+    """Select parts of the trials within ``budget_s`` (None: all parts); raise AftershockError if no part fits."""
     decisive = _round_robin([[part for part in trial.parts if trial.decides_on(part)] for trial in trials])
     reported = _round_robin([[part for part in trial.parts if not trial.decides_on(part)] for trial in trials])
     decisive_share = _useful_parts(trials, decisive, budget_s)
@@ -61,7 +61,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Distribute time as `allot` does, but omit parts that no claim can use together with the selected parts."""
+    """Select parts of the trials as `allot` does, but without parts that are no use to any claim in that selection."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -71,7 +71,7 @@ def _useful_parts(
 
 
 def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """Select parts, in order, that fit the budget at their shortest; then extend all of them by the same share."""
+    """Select the parts that fit the budget at their shortest, in order; then lengthen all of them by the same share."""
     selected: list[Planned] = []
     for part in parts:
         if budget_s is None or _duration_s([*selected, part], 0.0) <= budget_s:
@@ -83,12 +83,11 @@ def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
 
 
 def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
-    """Return the first part of each trial, then the second of each, and so on."""
     return [part for group in zip_longest(*parts_by_trial) for part in group if part is not None]
 
 
 def _blocks(part: Planned, share: float) -> int | None:
-    """Scale from the fewest blocks that can decide (share 0) to the full number (1)."""
+    """Return a part's number of blocks, from the fewest that can decide (share 0) to the full number (share 1)."""
     if part.blocks is None:
         return None
     blocks_min = min(part.blocks, BLOCKS_MIN)
@@ -110,7 +109,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class FinishedPart:
-    """A finished part. ``run``: the name of its run directory, beside ``trial.json``."""
+    """Finished part of a trial; ``run`` is the name of its run directory, which is beside ``trial.json``."""
 
     digest: str
     blocks: int | None
@@ -119,7 +118,7 @@ class FinishedPart:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``trial.json``. ``left_out``: reasons why the last call omitted parts; ``seed``: seed of that call."""
+    """Content of ``trial.json``; ``left_out`` (reasons for omitted parts) and ``seed`` are those of the latest call."""
 
     kip: int
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
@@ -127,14 +126,14 @@ class Record:
     seed: int = SEED
 
     def finished(self, part: Planned, blocks: int | None, home: Path) -> FinishedPart | None:
-        """Return the part's run if that run is current, judged, and has at least ``blocks`` blocks."""
+        """Return the run of a trial's part if that run is current, judged, and has at least ``blocks`` blocks."""
         part_run = self.parts.get(part.name)
         if part_run is None or self.stale(part) or not (home / part_run.run / "verdict.json").is_file():
             return None
         return part_run if (part_run.blocks or 0) >= (blocks or 0) else None
 
     def stale(self, part: Planned) -> bool:
-        """True if the part's plan or the seed has changed since its run."""
+        """True if the plan or the seed of a trial's part has changed since the part's run."""
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
     def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
@@ -142,14 +141,14 @@ class Record:
 
 
 def digest(part: Planned, seed: int) -> str:
-    """Hash the part's plan without the number of blocks, the seed, and the Kafka version."""
+    """Hash the plan of a trial's part (without its number of blocks), the seed, and the Kafka version."""
     plan = dump(load_plan(find(part.plan), part.changes).plan)
     document = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(home: Path, kip: int) -> Record:
-    """Read ``trial.json`` in ``home``; a missing file is an empty record. Raises EvidenceError for a damaged file."""
+    """Read a trial's record ``trial.json``, which may be missing; raise EvidenceError for a damaged file."""
     path = home / NAME
     if not path.exists():
         return Record(kip)
@@ -177,7 +176,7 @@ def home_of(trial: Trial, out: Path) -> Path:
 def run_missing(
     trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, log: Callable[[str], None]
 ) -> Record:
-    """Run the selected parts that have no run yet; return the final record, which is also in ``trial.json``."""
+    """Run the selected parts that have no run yet; return the trial's final record, which is also in ``trial.json``."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
     left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}

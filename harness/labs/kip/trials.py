@@ -1,7 +1,7 @@
 """Trials of KIPs: the plans to run, the claims to judge, and the plots to show.
 
-Durations are measured on two cores: about 65 s from launch to verdict plus the blocks; 75 s with JVM clients. To add a
-trial, define it here and add it to ``TRIALS``.
+Durations of plan runs are measured on two cores: about 65 s (75 s with JVM clients) from launch to verdict, plus the
+duration of the blocks. To add a trial, define the trial here and add it to ``TRIALS``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,13 +16,11 @@ from aftershock.results.trials.statement import Plot
 
 @dataclass(frozen=True)
 class Planned:
-    """A part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
+    """Part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
-    Attributes:
-        blocks: full number of blocks, in place of the plan's number; None for a plan without blocks, which is never
-            shortened.
-        block_s: duration of a block.
-        around_s: duration of the run without the blocks, from launch to verdict.
+    ``blocks`` is the full number of blocks of a trial's part, in place of the plan's number; None for a plan without
+    blocks, which is never shortened. ``block_s`` is the duration of a block, and ``around_s`` the duration of the run
+    without its blocks, from launch to verdict.
     """
 
     name: str
@@ -39,7 +37,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP. The most informative parts come first, because a small budget covers only the first parts."""
+    """Trial of a KIP, with the most informative parts first, because a small budget covers only the first parts."""
 
     kip: int
     title: str
@@ -48,11 +46,11 @@ class Trial:
     plots: Callable[[Parts], tuple[Plot, ...]]
 
     def decides_on(self, part: Planned) -> bool:
-        """True if a claim or a control needs the part; False if only reports need it."""
+        """True if a claim or a control of the trial needs the part; False if only reports need the part."""
         return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
 
     def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:
-        """True if a claim can be judged with the part when only the parts in ``selected`` run."""
+        """True if some claim that needs the part can be judged when only the parts in ``selected`` run."""
         names = {candidate.name for candidate in selected if candidate in self.parts}
         return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
 
@@ -67,7 +65,6 @@ _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPT
 
 
 def _brokers(lingers: Iterable[str], setting: str = LINGER) -> str:
-    """Return the change that sets these lingers on brokers 1, 2 and 3."""
     settings = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
     return f"cluster.brokers={{{settings}}}"
 
@@ -204,7 +201,7 @@ ALL = "all"
 
 
 def select_trials(selection: str) -> tuple[Trial, ...]:
-    """Return one KIP's trial, or all trials. Raises AftershockError for an unknown KIP."""
+    """Return the trial of one KIP, or all trials; raise AftershockError for a KIP without a trial."""
     if selection == ALL:
         return tuple(TRIALS.values())
     number = selection.lower().removeprefix("kip").strip("-")

@@ -1,7 +1,7 @@
-"""Execution and output of a minimisation: runs of the candidates, the reduced plan, and the log of the search.
+"""Execution and output of a minimisation: runs of the candidate plans, the reduced plan, and the log of the search.
 
-The candidates share warm clusters and a Spark session, which end with the search. The plan is written atomically after
-every reduction, so the best plan so far is always on disk.
+All candidate plans share warm clusters and a Spark session, which end with the search. The reduced plan is written
+atomically after every reduction, so the smallest failing plan so far is always on disk.
 """
 
 import json
@@ -37,10 +37,10 @@ from aftershock.results.judge import Judge
 def warm_clusters(
     source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool
 ) -> Iterator[Performer]:
-    """Yield a `Performer` with its own pool (in ``folder``) and Spark session, which end with the block.
+    """Yield a `Performer` with its own cluster pool (in ``folder``) and Spark session, which end with the block.
 
     ``command`` is recorded in the runs. The performer returns ``broke`` for a run that breaks down, and raises
-    EngineError, LeaseError or EvidenceError for errors that would affect every candidate.
+    EngineError, LeaseError or EvidenceError for errors that would affect every candidate plan.
     """
     suite = Suite(folder, os.getpid(), keep_failed=False)
     swept = False
@@ -96,7 +96,7 @@ _ENDINGS = {
 
 
 def write(result: Minimised, folder: Path) -> None:
-    """Write ``plan.yaml`` (if the search reduced the plan), ``tried.md`` and ``result.json``."""
+    """Write the result of a minimisation: ``plan.yaml`` (if a reduced plan fails), ``tried.md`` and ``result.json``."""
     if result.is_smaller:
         write_whole(folder / "plan.yaml", plan_text(result))
     checks = ", ".join(result.source.checks)
@@ -113,7 +113,7 @@ def write(result: Minimised, folder: Path) -> None:
 
 
 def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> Path | None:
-    """Add the reduced plan to the corpus if it fails reliably and was no rehearsal; return the path of the plan."""
+    """Add a reliably failing reduced plan to the corpus, except after a rehearsal; return the path of the plan."""
     steady = result.is_smaller and result.after.word == "steady" and result.ending in ("minimal", "smaller")
     if not steady or result.source.rehearse:
         return None
@@ -123,7 +123,7 @@ def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> P
 
 
 def plan_text(result: Minimised) -> str:
-    """Return the reduced plan as YAML, with the command to run it in the first line and the origin in ``why``."""
+    """Return the reduced plan as YAML, with the command to run it in the first line and its origin in ``why``."""
     source, document = result.source, result.document
     before, after = result.faults
     again = f" It failed again in {result.after}." if result.after.n else ""

@@ -1,10 +1,10 @@
-"""Minimisation of a failed run: its plan is reduced to the smallest plan that still fails the same way.
+"""Minimisation of a failed run: its plan is reduced to the smallest plan that still fails the same checks.
 
-* `source_of` reads the failed run; `same_failure` requires that the same checks FAIL.
-* `Cache` stores each candidate's outcomes, so that a search continues after a kill. Repetitions take the next stored
-  outcome. The next search repeats a run that broke down.
-* `Minimisation` repeats the plan to detect a flake, then reduces the plan, then repeats the reduced plan. A run starts
-  only if it ends within the budget and leaves time to repeat the best plan twice. An undecided candidate runs twice.
+A minimisation first repeats the failed run's plan, to detect a flake, then tries smaller candidate plans, and in the
+end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to repeat the smallest
+failing plan twice. A candidate plan whose run is undecided runs twice. The outcomes of all runs are cached, so that a
+killed search continues: a repetition takes the next cached outcome of its plan, except that a run that broke down is
+repeated.
 """
 
 import json
@@ -37,7 +37,7 @@ from aftershock.results.text import sentence
 
 @dataclass(frozen=True)
 class Source:
-    """The failed run. ``checks``: ids of the checks that must all fail again; ``rehearse``: nothing was injected."""
+    """Failed run to minimise; ``checks`` are the ids that must all FAIL again, ``rehearse`` a run without faults."""
 
     run_id: str
     document: Document
@@ -47,7 +47,7 @@ class Source:
 
 
 def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
-    """Read the run in ``home``. ``chosen``: the failed checks to reproduce; default: all failed checks.
+    """Read the failed run in ``home``; ``chosen`` are the failed checks to reproduce, by default all failed checks.
 
     Raises AftershockError, with advice, for a run that can't be minimised.
     """
@@ -99,9 +99,10 @@ Word = Literal["fails", "passes", "undecided", "broke"]
 
 
 def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
-    """Compare a verdict with the failed checks; return the word and its reason.
+    """Compare the verdict of a candidate plan with the failed checks; return the result as a word, and its reason.
 
-    ``fails``: each of these checks fails in an arm. ``undecided``: a check is INCONCLUSIVE, and no check passed.
+    The word is ``fails`` if each of the checks fails in an arm, and ``undecided`` if one is INCONCLUSIVE and none
+    passed.
     """
     by_name = {name: [check for check in verdict.gating if check.id == name] for name in checks}
     worst = [
@@ -121,7 +122,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a candidate. ``digest``: its hash; ``change``: the reduction that led to it; ``run``: the run id."""
+    """Outcome of a run of a candidate plan: the plan's hash, the reduction (``change``), the result and the run id."""
 
     digest: str
     change: str
@@ -135,7 +136,7 @@ _CACHE_KEYS = {field.name: "said" if field.name == "change" else field.name for 
 
 
 class Cache:
-    """File of stored outcomes, created with the first outcome. An outcome's ``change`` is stored as ``said``."""
+    """File with the outcomes of candidate plans; an outcome's ``change`` is stored under the name ``said``."""
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
@@ -169,7 +170,7 @@ _UNDECIDED_MAX = 3  # undecided repetitions after which the repetition stops
 
 
 class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
-    """The next run, which takes ``needed_s``, would exceed the budget."""
+    """The next run of a minimisation, which takes ``needed_s``, would exceed the time budget."""
 
     def __init__(self, needed_s: float) -> None:
         super().__init__()
@@ -178,7 +179,7 @@ class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """A judged run of a candidate. ``why``: the reason for the word; ``run``: the run id, "" without a run."""
+    """Judged run of a candidate plan: its result (``word``), the reason for it, and the run id, "" without a run."""
 
     word: Word
     why: str
@@ -190,7 +191,7 @@ Performer = Callable[[Document], CandidateRun]
 
 
 def planned_s(document: Document, seed: int) -> float:
-    """Return the planned length of the load, in seconds."""
+    """Return the planned length of a plan's load, in seconds."""
     timeline = compile_document(document, seed)
     return (timeline.timing.warmup_min_ms + timeline.timing.steady_ms + timeline.length_ms) / 1000
 
@@ -201,15 +202,11 @@ _NONE = Repeats()
 
 @dataclass(frozen=True)
 class Minimised:
-    """Result of a minimisation.
+    """Result of a minimisation; ``before`` and ``after`` are the repetitions of the run's plan and the reduced plan.
 
-    Attributes:
-        ending: ``minimal``, no reduction is left to try; ``smaller``, the budget ended first; ``unsteady``, the reduced
-            plan fails too rarely; ``flake``, the run's own plan fails too rarely; ``undecided``, repetitions of the
-            run's plan could not be judged; ``unchanged``, the budget ended before any reduction.
-        before: repetitions of the run's plan.
-        after: repetitions of the reduced plan.
-        tried: all outcomes, in order.
+    ``ending`` is ``minimal`` if no reduction is left to try; ``smaller`` if the budget ended first; ``unsteady`` if the
+    reduced plan fails too rarely; ``flake`` if the run's own plan fails too rarely; ``undecided`` if repetitions of the
+    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction. ``tried`` has all outcomes.
     """
 
     source: Source
@@ -221,36 +218,35 @@ class Minimised:
 
     @property
     def exit_code(self) -> int:
-        """0 for a smaller or minimal plan; 2 for a flake, or without a result."""
+        """Exit code: 0 if the minimisation ended with a smaller or minimal plan, otherwise 2."""
         return 0 if self.ending in ("minimal", "smaller") else 2
 
     @property
     def is_smaller(self) -> bool:
-        """True if a reduced plan failed the same way."""
+        """True if a reduced plan failed the same checks as the original run."""
         return any(outcome.word == "fails" and outcome.change != AS_IT_IS for outcome in self.tried)
 
     @property
     def took_s(self) -> float:
-        """Total duration of the runs, including runs of earlier searches, in seconds."""
+        """Total duration of a minimisation's runs, including runs of earlier searches, in seconds."""
         return sum(outcome.took_s for outcome in self.tried)
 
     @property
     def faults(self) -> tuple[int, int]:
-        """Number of faults before and after."""
+        """Number of faults in the failed run's plan and in the reduced plan."""
         return len(fault_units(self.source.document)), len(fault_units(self.document))
 
     @property
     def last_failing(self) -> str:
-        """The id of the last run that failed the same way; "" without such a run."""
+        """Id of the last run that failed the same checks as the original run; "" without such a run."""
         return next((outcome.run for outcome in reversed(self.tried) if outcome.word == "fails"), "")
 
 
 @dataclass
 class Minimisation:
-    """Procedure of a minimisation.
+    """Procedure of a minimisation; ``outcomes`` has all outcomes of candidate plans, in order.
 
-    ``improved`` is called after each reduction, to store the plan. ``best``: the last candidate that failed the same
-    way; ``outcomes``: all outcomes, in order.
+    ``improved`` is called after each reduction, to store the plan; ``best`` is the last candidate plan that failed.
     """
 
     source: Source
@@ -266,7 +262,7 @@ class Minimisation:
     overheads_s: list[float] = field(default_factory=list)
 
     def play(self, budget_s: float) -> Minimised:
-        """Minimise the run's plan. Raises AftershockError if the budget is too small for one run."""
+        """Minimise the failed run's plan; raise AftershockError if the time budget is too small for one run."""
         self.ends_s = self.now_s() + budget_s
         start = focus_slos(self.source.document, self.source.checks)
         self.log(f"does {self.source.run_id} fail again? {', '.join(self.source.checks)}")
@@ -298,7 +294,7 @@ class Minimisation:
         return self._result("unsteady" if after.word == "flake" else ending, after)
 
     def _repeat(self, document: Document) -> tuple[Repeats, float]:
-        """Repeat the plan; return the counts and, if the budget ended the repetitions, the next run's duration."""
+        """Repeat a plan; return the counts of outcomes, and the duration of a next run that would exceed the budget."""
         counts, undecided_count = Repeats(), 0
         while counts.word is None and undecided_count < _UNDECIDED_MAX:
             try:
@@ -312,7 +308,7 @@ class Minimisation:
         return counts, 0.0
 
     def _fails_again(self, candidate: Candidate) -> bool:
-        """True if the candidate fails; repeats a candidate that passes if the failure is intermittent."""
+        """True if the candidate plan fails; if the original failure is intermittent, a passing plan is repeated."""
         words: list[Word] = []
         while words.count("passes") + words.count("broke") < self.before.tries and words.count("undecided") <= 1:
             words.append(self._outcome_of_run(candidate, _REPEATS).word)
@@ -323,7 +319,7 @@ class Minimisation:
         return False
 
     def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
-        """Return a cached outcome, or run the candidate if ``repeats`` runs of the best plan would still fit."""
+        """Return the candidate plan's cached outcome, or run it if ``repeats`` runs of the best plan fit afterwards."""
         key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
         cached = outcome = self.cache.take(key)
         if outcome is None:
@@ -344,7 +340,7 @@ class Minimisation:
         return outcome
 
     def _duration_s(self, load_s: float) -> float:
-        """Estimate a run's duration: the load plus the largest overhead so far.
+        """Estimate a run's duration: its load plus the largest overhead of a run so far.
 
         The overhead of the first run is excluded, because that run launched the cluster and started Spark.
         """

@@ -1,7 +1,7 @@
 """Command line of the nightly: ``python -m aftershock.harness.labs.nightly [--budget 30m] [--seed N] [--out DIR]``.
 
-``ci/nightly`` calls it. The exit code is that of the worst step: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0 PASS; 130
-interrupted.
+``ci/nightly`` calls the nightly's command line, whose exit code is that of the worst step: 3 ERROR, 1 FAIL, 2
+INCONCLUSIVE, 0 PASS; 130 means interrupted.
 """
 
 import argparse

@@ -1,10 +1,9 @@
-"""Nightly work: its steps, their time within a budget, and the closing reports. Every step is a repeatable command.
+"""Nightly work: a list of commands (steps), their time within a budget, and the closing reports.
 
-* **Budget.** A step whose shortest duration does not fit is omitted; the remaining time extends the selected steps.
-* **Progress** is in ``nightly.json``, so an interrupted night (a date and a seed) continues. A failed step does not end
-  the night. Ctrl-C ends the current step and the night.
-* **Comparison.** A trend needs weeks, and any two nights differ. So tonight counts as worse only if its runs are worse,
-  block by block, than the runs of each of the last three nights.
+A nightly step whose shortest duration does not fit the budget is omitted; the remaining time extends the selected
+steps. ``nightly.json`` records finished steps, so an interrupted night (a date and a seed) continues. A failed step
+does not end the night; Ctrl-C ends the current step and the night. Because a trend needs weeks and any two nights
+differ, tonight is worse only if its runs are worse, block by block, than the runs of each of the last three nights.
 """
 
 import json
@@ -40,7 +39,7 @@ CLOSING_S = 120.0  # report, trend and summary
 
 @dataclass(frozen=True)
 class Step:
-    """A command with its shortest and longest duration; ``{out}``, ``{seed}`` and ``{seconds}`` are placeholders."""
+    """Command of the nightly, in which ``{out}``, ``{seed}`` and ``{seconds}`` are replaced, with its time limits."""
 
     name: str
     command: tuple[str, ...]
@@ -83,7 +82,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Allotted:
-    """Seconds for each step, in order. ``left_out``: reasons for steps that do not run."""
+    """Seconds for each step of the nightly, in order, and in ``left_out`` the reasons for steps that do not run."""
 
     seconds: Mapping[Step, float]
     left_out: Mapping[Step, str]
@@ -94,7 +93,7 @@ class Allotted:
 
 
 def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
-    """Distribute the budget. Raises AftershockError if it is too small for any step."""
+    """Distribute the time budget over the nightly's steps; raise AftershockError if it is too small for any step."""
     if budget_s is None:
         return Allotted({step: step.most_s for step in steps}, {})
     selected: list[Step] = []
@@ -125,8 +124,6 @@ NAME = "nightly.json"
 
 @dataclass(frozen=True)
 class Night:
-    """Folder, day and seed of a night."""
-
     out: Path
     today: date
     seed: int
@@ -181,7 +178,7 @@ def test_{name}(chaos: Chaos) -> None:
 
 
 def patch(entries: Iterable[Entry]) -> str:
-    """Return a patch that adds plan, timeline and test of each entry; "" without entries."""
+    """Return a patch that adds plan, timeline and test of each new corpus entry; "" without entries."""
     result = ""
     for entry in entries:
         checked, origin = load_plan(entry.text), entry.origin
@@ -212,10 +209,10 @@ RunCommand = Callable[[Sequence[str]], int]
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run a command with this Python, on our output streams; return its exit code.
+    """Run a command with this Python, on the output streams of this process; return the command's exit code.
 
-    The command has its own process group. This process passes a signal on once, waits for the command's clean-up, and
-    raises KeyboardInterrupt; also after exit code 130.
+    The command runs in its own process group. After Ctrl-C or SIGTERM, this process passes the signal on to the
+    command, waits for its clean-up, and raises KeyboardInterrupt, as it does if the command's exit code is 130.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
     received: list[int] = []
@@ -271,7 +268,6 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
 
 
 def _is_trend_run(run: Run) -> bool:
-    """Return True for a judged run (not a rehearsal) of a plan that runs every night."""
     return run.plan in _TREND_PLANS and not _facts(run).get("rehearse") and (run.path / "verdict.json").is_file()
 
 
@@ -280,7 +276,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str:
-    """Compare a run with the last three nights; return the word for the summary."""
+    """Compare a run of tonight with the last three nights; return one word for the summary."""
     nights = [run for run in runs_in(night.out) if run.plan == tonight.plan and _is_trend_run(run)]
     comparable = (run for run in nights if run.started_at < tonight.started_at and _blocks(run) == _blocks(tonight))
     earlier = list(islice(comparable, _NIGHTS_BEFORE))
@@ -294,12 +290,12 @@ def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str
 
 
 def _blocks(run: Run) -> int:
-    """Return the run's number of blocks; only runs with the same number can be compared."""
+    """Return the run's number of blocks; only runs with the same number of blocks can be compared."""
     return len(read_json(run.path / "timeline.json")["blocks_ms"])
 
 
 def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], compared: Mapping[str, str]) -> str:
-    """Return Markdown: each step with its command, the comparison with earlier nights, and the coverage matrix."""
+    """Return the nightly's Markdown summary: steps with commands, comparison with earlier nights, coverage matrix."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     for step, seconds in allotted.seconds.items():
         words = step.words(str(night.out), night.seed, seconds)
@@ -319,7 +315,7 @@ def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], comp
 
 
 def write_summary(text: str, out: Path, environment: Mapping[str, str]) -> None:
-    """Write ``nightly.md``; in GitHub Actions, append the text to the step's summary."""
+    """Write the nightly's summary to ``nightly.md``; in GitHub Actions, append the summary to that of the job step."""
     write_whole(out / SUMMARY, text)
     if environment.get("GITHUB_ACTIONS") == "true" and (page := environment.get("GITHUB_STEP_SUMMARY")):
         with Path(page).open("a", encoding="utf-8") as file:
@@ -327,7 +323,7 @@ def write_summary(text: str, out: Path, environment: Mapping[str, str]) -> None:
 
 
 def write_regression_patch(night: Night, log: Callable[[str], None]) -> None:
-    """Write the patch for tonight's additions to the corpus; remove an old patch."""
+    """Write a patch for the plans that tonight added to the corpus, in place of an earlier patch."""
     path, tonight = night.out / REGRESSION_PATCH, night.today.isoformat()
     path.unlink(missing_ok=True)
     new = [entry for entry in corpus.read(night.out / corpus.NAME).entries if entry.origin.night == tonight]
