@@ -1,6 +1,6 @@
-"""Judgement of run directories: reads the evidence, measures it with Spark, checks it and writes the results.
+"""Judgement of run directories: reads a run's evidence, measures it with Spark, judges it and writes the results.
 
-A judged run directory has five more files:
+A judged run directory contains, besides the evidence:
 
 ====================  ==================================================
 ``verdict.json``      the checks and the run's status
@@ -10,8 +10,8 @@ A judged run directory has five more files:
 ``gold/``             the checks as a table, for queries
 ====================  ==================================================
 
-The cluster is never needed. The same evidence gives the same verdict, no matter which runs are judged together. Bad
-evidence of a run raises EvidenceError, if possible before Spark starts, and affects no other run.
+Judging needs no running cluster. The same evidence gives the same verdict, no matter which runs are judged together.
+Invalid evidence of a run raises EvidenceError, if possible before Spark starts, and affects no other run.
 """
 
 import json
@@ -51,8 +51,8 @@ _DOUBTABLE: tuple[CheckFamily, ...] = (slo_checks, integrity_checks, obligation_
 class Judge:
     """Judge of runs in one Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
-    The session starts with the first run and ends with the block. After a failure of Spark the next run gets a new
-    session. ``master`` is Spark's (None: local). ``exhaustive``: the fingerprint gate clears no records.
+    The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
+    gets a new session. ``master`` is Spark's URL (None: local). ``exhaustive``: every record is examined individually.
     """
 
     def __init__(self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> None:
@@ -69,18 +69,18 @@ class Judge:
         self._resources.__exit__(kind, error, traceback)
 
     def __call__(self, run_dir: Path) -> Verdict:
-        """Judge the run in ``run_dir`` and write the results there.
+        """Judge the run in ``run_dir`` and write the results to that directory.
 
         Raises EvidenceError if the evidence is missing, truncated or has the wrong columns.
         """
         return _verdict_or_raise(self.many([run_dir])[run_dir])
 
     def judge_evidence(self, evidence: Evidence) -> Verdict:
-        """Judge evidence and write the results to its ``home``; errors as of ``__call__``."""
+        """Judge evidence and write the results to its ``home``. Raises EvidenceError if the evidence is invalid."""
         return _verdict_or_raise(self._judge_together([evidence])[0])
 
     def many(self, run_dirs: Iterable[Path]) -> dict[Path, Judgement]:
-        """Judge several runs with one set of queries; return the verdict or the error of each run."""
+        """Judge several runs with one set of Spark queries; return the verdict or the error of each run."""
         judgements: dict[Path, Judgement] = {}
         readable: dict[Path, Evidence] = {}
         homes: dict[str, list[Path]] = {}
@@ -102,11 +102,11 @@ class Judge:
 
     @property
     def spark(self) -> SparkSession:
-        """Session, started if necessary, for evidence of unknown size."""
+        """Spark session for evidence of unknown size, started if necessary."""
         return self._session(UNKNOWN)
 
     def _judge_together(self, runs: Sequence[Evidence]) -> list[Judgement]:
-        """Return the judgements in order. If Spark fails on several runs, each half is judged again."""
+        """Return the verdict or the error of each run. If Spark fails on several runs, each half is judged again."""
         if not runs:
             return []
         try:
@@ -132,7 +132,7 @@ class Judge:
 
 
 def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> Verdict:
-    """Judge one run with Spark at ``master`` (None: local); files and errors as of ``Judge``."""
+    """Judge one run with Spark at ``master`` (None: local). Raises EvidenceError if the run's evidence is invalid."""
     with Judge(run_dir / "logs" / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
         return run_judge(run_dir)
 
@@ -142,7 +142,7 @@ def judge_at(
 ) -> tuple[Path, Verdict]:
     """Judge evidence on another filesystem (``spark/remote.py``) and write the results to a folder below ``out``.
 
-    Returns that folder and the verdict. Raises EvidenceError as ``Judge`` does, and if ``uri`` is not run ``run_id``.
+    Returns that folder and the verdict. Raises EvidenceError if the evidence is invalid or not that of run ``run_id``.
     """
     with Judge(out / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
         evidence = read_at(run_judge.spark, uri, out, columns(), run_id)
@@ -150,7 +150,7 @@ def judge_at(
 
 
 def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool = False) -> list[Verdict]:
-    """Measure ``runs`` together, evaluate each, and write its results to its ``home``.
+    """Measure ``runs`` together, evaluate each run, and write its results to its directory ``home``.
 
     Raises what Spark raises, and EvidenceError if the SLOs of a run can't be parsed.
     """
@@ -171,10 +171,10 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
 
 
 def evaluate(evidence: Evidence, facts: Facts) -> Verdict:
-    """Return the verdict on one run's measurements. Pure.
+    """Return the verdict on one run's measurements, without I/O.
 
-    A fault without witness or exposure makes the checks of its windows INCONCLUSIVE; a harness that can't be trusted
-    makes failed checks of latency and progress INCONCLUSIVE.
+    A fault without witness or exposure makes the SLO checks of its windows INCONCLUSIVE; a harness that can't be
+    trusted makes failed checks of latency and progress INCONCLUSIVE.
     """
     faults = fault_checks(evidence, facts, NO_DOUBTS)
     harness = harness_checks(evidence, facts, NO_DOUBTS)

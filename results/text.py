@@ -1,6 +1,6 @@
 """Formatting of figures, checks and tables, the same in the terminal, in Markdown and in the report.
 
-Names come from plans of unknown origin, so unprintable characters are replaced and Markdown is escaped.
+Names come from plans of unknown origin, so unprintable characters in names are replaced and Markdown is escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _SENTENCES = {
 
 
 def sentence(verdict: Verdict) -> str:
-    """``FAIL: demo, seed 7: a requirement was violated (2 of 40 checks failed; 3 more are only reported)``."""
+    """Summarise a verdict: ``FAIL: demo, seed 7: a requirement was violated (2 of 40 checks failed; ...)``."""
     seed = "" if verdict.seed is None else f", seed {verdict.seed}"
     counts = tally([check.status for check in verdict.gating])
     report_only = len(verdict.checks) - len(verdict.gating)
@@ -26,7 +26,7 @@ def sentence(verdict: Verdict) -> str:
 
 
 def tally(statuses: Sequence[Status], noun: str = "checks") -> str:
-    """``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``."""
+    """Count statuses in words: ``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``."""
     words = {Status.ERROR: "in error", Status.FAIL: "failed", Status.INCONCLUSIVE: "inconclusive"}
     counts = [(statuses.count(status), word) for status, word in words.items() if status in statuses]
     (first_count, first_word), *further = counts or [(len(statuses), "passed")]
@@ -35,22 +35,19 @@ def tally(statuses: Sequence[Status], noun: str = "checks") -> str:
 
 
 def observed(check: Check) -> str:
-    """``41.7 ms``; ``never`` for a censored value that failed; ``-`` where there is no value."""
+    """The value observed by a check: ``41.7 ms``; ``never`` for a failed censored value; ``-`` if there is none."""
     if check.observed is not None:
         return amount(check.observed, check.unit)
     return "never" if check.status is Status.FAIL else "-"
 
 
 def threshold(check: Check) -> str:
-    """Threshold with its unit, or ``-``."""
+    """A check's threshold with its unit, or ``-`` for a check without a threshold."""
     return "-" if check.threshold is None else amount(check.threshold, check.unit)
 
 
 def details(check: Check) -> list[tuple[str, str]]:
-    """Names and values of a check's further fields that are not empty.
-
-    ``[("observed", "41.7 ms"), ("threshold", "25 ms"), ("n", "2000, at least 200"), ("records", "0:7, 1:12")]``
-    """
+    """Names and values, as text, of the filled fields of a check: ``[("observed", "41.7 ms"), ("n", "2000")]``."""
     facts = {
         "observed": observed(check),
         "threshold": threshold(check),
@@ -63,10 +60,10 @@ def details(check: Check) -> list[tuple[str, str]]:
 
 
 def problems(verdict: Verdict) -> list[Check]:
-    """Checks that did not pass, by urgency.
+    """The checks that did not pass, the most urgent first.
 
-    Gating checks come before checks that are only reported, worse statuses before better statuses. Causes (witness,
-    exposure, harness, integrity) come before the slo and compare checks that depend on them.
+    Checks that determine the run's status come before reported checks, worse statuses before better statuses. Causes
+    (witness, exposure, harness, integrity) come before the slo and compare checks that depend on these causes.
     """
 
     def urgency(check: Check) -> tuple[bool, int, bool]:
@@ -76,7 +73,7 @@ def problems(verdict: Verdict) -> list[Check]:
 
 
 def status(check: Check) -> str:
-    """``FAIL``; ``FAIL (report only)`` if the run's status does not depend on the check (``gate: report``)."""
+    """A check's status as text; ``FAIL (report only)`` if the run's status does not depend on the check."""
     return check.status.value if check.gate else f"{check.status} (report only)"
 
 
@@ -87,29 +84,29 @@ def run_s(run: Mapping[str, Any]) -> float | None:
 
 
 def amount(value: float, unit: str) -> str:
-    """Four significant digits, integers without a fraction: ``1712 ms``, ``0.052 s``, ``1080000 bytes``."""
+    """Format a value with four significant digits: ``1712 ms``, ``0.052 s``, ``1080000 bytes``."""
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
     return f"{digits} {unit}".rstrip()
 
 
 def milliseconds(value_us: int | None) -> str:
-    """Milliseconds without the unit; a dash for None."""
+    """Format microseconds as milliseconds without the unit; a dash for None."""
     return "-" if value_us is None else amount(value_us / 1e3, "")
 
 
 def megabytes(size_bytes: int) -> str:
-    """``12.3 MB``, ``40 kB``."""
+    """Format a number of bytes: ``12.3 MB``, ``40 kB``."""
     kilo = 1000
     return f"{size_bytes / kilo**2:.3g} MB" if size_bytes >= kilo**2 else f"{size_bytes / kilo:.0f} kB"
 
 
 def seconds(value_s: float) -> str:
-    """``6.572 s``, ``63.83 s``."""
+    """Format a time in seconds: ``6.572 s``, ``63.83 s``."""
     return amount(value_s, "s")
 
 
 def printable(text: str) -> str:
-    """``text`` with unprintable characters replaced, which could move a terminal's cursor."""
+    """Replace unprintable characters, which could move a terminal's cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -119,7 +116,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """``text`` escaped for a Markdown table."""
     for special in "\\`*_[]<>|":
         text = text.replace(special, f"\\{special}")
     return printable(text)

@@ -1,8 +1,9 @@
-"""Conversion of the rows of Spark jobs to the ``Facts`` of a run, and the search for recovery. Without Spark.
+"""Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery. No Spark here.
 
-**Recovery.** A client is calm while all its records succeed, at most a factor slower than in the ``steady`` phase.
-``recovery.py`` counts records in slots of time. From these counts ``where_to_look`` derives the slots in which a calm
-period may begin and those in which it must begin. If they differ, a second job examines the records in between.
+**Recovery.** A client is calm while all its records succeed, and are at most a factor slower than in the ``steady``
+phase. ``recovery.py`` counts each client's records in slots of time. From these counts ``where_to_look`` derives the
+slots in which a calm period may begin and those in which a calm period must begin. If they differ, a second job
+examines the records in between.
 """
 
 from collections import defaultdict
@@ -46,7 +47,7 @@ Answers = dict[int, list[Any]]
 
 
 def by_run(rows: Iterable[Any]) -> Answers:
-    """Group rows by their column ``run``."""
+    """Group the rows that a Spark job returned by their column ``run``."""
     grouped: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         grouped[row["run"]].append(row)
@@ -56,10 +57,10 @@ def by_run(rows: Iterable[Any]) -> Answers:
 def banded(
     distribution: Distribution, histogram: Histogram, qs: Iterable[float], confidences: Iterable[float]
 ) -> Distribution:
-    """Add confidence bands: the values at the ranks between which the population's quantiles lie.
+    """Add confidence bands to quantiles: the sample values at the ranks between which the true quantiles lie.
 
     The number of n samples below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical Intervals,
-    5.2). A band covers only the error of random sampling.
+    5.2). A confidence band covers only the error of random sampling.
     """
     keys = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
     ps = [[(1 + side * confidence) / 2 for _, confidence in keys] for side in (-1, 1)]
@@ -71,9 +72,9 @@ def banded(
 
 
 def binomial_quantiles(p: Shares, n: int, q: Shares) -> Longs:
-    """Return quantile ``p`` of the binomial distribution of ``n`` trials with probability ``q``.
+    """Return quantile ``p`` of the binomial distribution of ``n`` trials with success probability ``q``.
 
-    Equal to ``scipy.stats.binom.ppf``, which takes a second to import.
+    Equal to ``scipy.stats.binom.ppf``, but without importing SciPy, which takes a second.
     """
     from scipy.special import bdtr, bdtrik  # noqa: PLC0415 - a quarter of a second, while Spark starts
 
@@ -91,7 +92,7 @@ def slowest(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[SlowRecord, ...]
 
 
 def backwards(histograms: Mapping[Key, Histogram], scene: Scene) -> int:
-    """Return the number of records and phases during which the clock went backwards."""
+    """Return the number of records and phases that ended before they began, because the clock went backwards."""
     metrics = ("produce.service", "consume.latency", "commit.service")  # one metric for each kind of row
     phases = sum(phase.end_us < phase.start_us for phase in scene.evidence.phases)
     return phases + sum(
@@ -104,10 +105,11 @@ def backwards(histograms: Mapping[Key, Histogram], scene: Scene) -> int:
 def longest(
     rows: Iterable[Any], scene: Scene, spread: Distributions, slot_us: int = GAP_SLOT_US
 ) -> dict[Key, LongestGap]:
-    """Return the longest gap of each client and window from rows of ``recovery.success_stretches``.
+    """Return the longest gap between successes of each client and window, from rows of ``success_stretches``.
 
-    A gap shorter than a slot counts as a slot. If records were due and none succeeded, the gap is the window. The start
-    and the end of a window count as successes; a segment without a success lies within a gap.
+    A gap shorter than a slot is reported as a slot's length. If records were due and none succeeded, the gap is the
+    whole window. The start and the end of a window are taken as successes; a segment without a success lies within a
+    gap.
     """
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
     silent = {key: LongestGap(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
@@ -140,7 +142,7 @@ def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
 
 
 def stalls(rows: Iterable[Any]) -> tuple[Stall, ...]:
-    """Return the stalls by side, client, partition (first None, the whole side) and time."""
+    """Return the stalls by side, client, partition (None first: the client as a whole) and time."""
     all_stalls = [Stall(*[row[field.name] for field in fields(Stall)]) for row in rows]
     return tuple(
         sorted(all_stalls, key=lambda stall: (stall.side, stall.client, _order(stall.partition), stall.start_us))
@@ -152,7 +154,7 @@ def _order(partition: int | None) -> int:
 
 
 def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ...]]:
-    """Return the failures by side and client, in order of time."""
+    """Return the spans of time with failed records, by side and client, in order of time."""
     by_client: dict[tuple[str, str], list[FailureSpan]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["side"], row["client"], row["from_s"], row["to_s"])):
         span = FailureSpan(row["from_s"] * SECOND_US, (row["to_s"] + 1) * SECOND_US, row["n"])
@@ -161,7 +163,7 @@ def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ..
 
 
 def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) -> dict[Key, tuple[Outage, ...]]:
-    """Return how long each partition was stalled, for each window in which records were due."""
+    """Return how long each partition made no progress, for each window in which records were due."""
     due = {(metric.split(".")[0], client, window) for metric, client, window in spread if metric.endswith(".latency")}
     outages = {}
     for side, client, window in sorted(due):
@@ -179,9 +181,10 @@ def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) ->
 
 
 def perf(histograms: Mapping[Key, Histogram], stretches: Iterable[Any], scene: Scene) -> dict[str, Perf]:
-    """Return the figures of ``kafka-producer-perf-test`` per client, from the end of warm-up to its last success.
+    """Return the figures of ``kafka-producer-perf-test`` per client, from the end of warm-up to the last success.
 
-    The quantiles are of acknowledged records; the tool counts ranks from 0 and truncates them to integers.
+    The quantiles are those of acknowledged records; ``kafka-producer-perf-test`` counts ranks from 0 and truncates them
+    to integers.
     """
     last_us: dict[str, int] = defaultdict(int)
     for row in stretches:
@@ -199,7 +202,7 @@ def perf(histograms: Mapping[Key, Histogram], stretches: Iterable[Any], scene: S
 
 
 def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCriterion]:
-    """Return the default criterion of every fault that began, and the criteria that the SLOs request."""
+    """Return the default recovery criterion of every fault that began, and the recovery criteria of the SLOs."""
     started = [step["id"] for step in scene.evidence.steps if scene.inject_us(step["id"]) is not None]
     requested = [criterion for criterion in request.recoveries if criterion.fault in started]
     return list(dict.fromkeys([*map(RecoveryCriterion, started), *requested]))
@@ -207,7 +210,7 @@ def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCrite
 
 @dataclass(frozen=True)
 class Pace:
-    """A client is calm if, for ``for_us``, no record fails and at most ``allowed(n)`` take longer than ``limit_us``."""
+    """Condition of calm: for ``for_us`` no record fails and few (``allowed``) records take longer than ``limit_us``."""
 
     run: int
     client: str
@@ -218,7 +221,6 @@ class Pace:
 
     @property
     def row(self) -> tuple[str, int, int, int, int]:
-        """``client end_us limit_us num den``, as in the tables for Spark."""
         return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
 
     def allowed(self, n: Longs) -> Longs:
@@ -229,7 +231,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class RecoverySearch:
-    """A search for the recovery of a client by one criterion, after the injection at ``at_us``."""
+    """Search for a client's recovery from a fault by one criterion, after the injection at ``at_us``."""
 
     criterion: RecoveryCriterion
     pace: Pace
@@ -239,9 +241,9 @@ class RecoverySearch:
 def recovery_searches(
     scenes: Sequence[Scene], criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
 ) -> list[RecoverySearch]:
-    """Return a search per criterion and client; a client with too few records in ``steady`` has none.
+    """Return a recovery search per criterion and client, except clients with too few records in ``steady``.
 
-    The limit is computed in integers: in floats 1.1 * 3000 is more than 3300.
+    The latency limit is computed in integers: in floats 1.1 * 3000 is more than 3300.
     """
     searches = []
     for run, scene in enumerate(scenes):
@@ -260,7 +262,7 @@ def recovery_searches(
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Counts at a pace (``recovery.pace_slots``), a row per slot and segment; segment -1 is outside all segments."""
+    """Counts of records, failures and slow records (``pace_slots``), by slot and segment (-1: outside all segments)."""
 
     segment: Longs
     slot: Longs
@@ -270,7 +272,7 @@ class Slots:
 
 
 def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]:
-    """Return the intervals of slots in which a calm period may begin, up to the first slot in which it must.
+    """Return the intervals in which a calm period may begin, up to the first slot in which a calm period must begin.
 
     ::
 
@@ -279,8 +281,8 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
         perhaps    |--------------------|  records of the slots that such a period may contain in part
 
     A calm period may begin in a slot if no record of ``surely`` failed, and its slow records are few enough for the
-    size of ``perhaps``. It must begin in a slot if no record of ``perhaps`` failed, and its slow records are few enough
-    for the size of ``surely``. ``slots`` is None if the client has no records.
+    size of ``perhaps``. A calm period must begin in a slot if no record of ``perhaps`` failed, and its slow records are
+    few enough for the size of ``surely``. The argument ``slots`` is None if the client has no records.
     """
     if slots is None:
         return []
@@ -306,7 +308,7 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
 
 
 def slot_us_of(for_us: int) -> int:
-    """Return the slot length: a tenth of a second, or a quarter of the calm period if that is shorter."""
+    """Return the length of the time slots: a tenth of a second, or a quarter of the calm period if that is shorter."""
     return max(1, min(100_000, for_us // 4))
 
 
@@ -319,7 +321,7 @@ def _within(running: Longs, start: Longs, end: Longs) -> Longs:
 def recovered(
     results: Iterable[tuple[RecoverySearch, int | None]], slots: Mapping[Pace, Slots], scene: Scene
 ) -> dict[tuple[RecoveryCriterion, str], Recovered]:
-    """Return the recoveries of a run by criterion and client, with the number of records and the time examined."""
+    """Return a run's recoveries by criterion and client, with the number of records and the time examined."""
     # an injection is the edge of a segment; a record outside all segments precedes them
     starts_us = np.array([*(start for start, _ in scene.segments.spans), -1])
     recoveries = {}

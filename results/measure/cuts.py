@@ -1,7 +1,8 @@
-"""Cuts: windows that an SLO divides by subject (``for each partition``), by time slots, or both.
+"""Cuts: windows of time that an SLO divides by subject (``for each partition``), into time slots, or both.
 
-Figures are exact. A record of unknown subject counts as ``unknown``. A record belongs to the part of the window that
-contains its intended time; a success that ends a gap belongs to the part in which it happened.
+Figures about parts of a window are exact. A record of unknown subject belongs to the subject ``unknown``. A record
+belongs to the part of the window that contains its intended time; a success that ends a gap belongs to the part in
+which that success happened.
 """
 
 from collections import defaultdict
@@ -27,7 +28,7 @@ SLICE = ("run", "cut", "client", "subject", "part")
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a cut's window: the whole window, a block, or a slot; only a slot has a ``start_us``."""
+    """Part of a window that an SLO divides: the whole window, a block, or a time slot (only then with ``start_us``)."""
 
     spans: tuple[Interval, ...]
     start_us: int | None = None
@@ -35,7 +36,7 @@ class Part:
 
 
 def parts_of(cut: Cut, scene: Scene) -> list[Part]:
-    """Return the parts in order of block and time, without incomplete slots."""
+    """Return the parts of a cut's window in order of block and time, without incomplete time slots."""
     window, every_us, parts = scene.windows.get(cut.window, ()), cut.every_us, []
     blocks = scene.blocks if cut.each == "block" else {None: window}
     for name, block in blocks.items():
@@ -49,7 +50,7 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
 
 
 def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Yield the rows of ``CUTS`` for all runs: the cuts either of gaps or of latencies."""
+    """Yield the rows of the Spark table ``CUTS`` for all runs: either the cuts of gaps or the cuts of latencies."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)
@@ -58,7 +59,7 @@ def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tu
 
 
 def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of ``PARTS``: every slot of one second with the parts that overlap it."""
+    """Yield the rows of the Spark table ``PARTS``: each slot of one second with the parts of windows it overlaps."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             for index, part in enumerate(parts_of(cut, scenes[run])):
@@ -68,7 +69,7 @@ def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Ite
 
 
 def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run cut client subject part latency_us n``: the histogram of every slice."""
+    """Return ``run cut client subject part latency_us n``: a histogram per subject and part of a divided window."""
     of_cuts = samples.where("due").join(F.broadcast(cut_table), ["run", "op"])
     placed = _placed(with_segment(of_cuts, "intended_us", dims), "intended_us", parts, "inner")
     since_us = F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
@@ -81,7 +82,7 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 
 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return ``run cut client subject part start_us n longest_us``: every interval of every slice with a success.
+    """Return successes and longest gap of each subject and interval of a cut's window that has a success.
 
     A subject that has successes outside the window only has a row with ``part`` null, so that its gap is reported.
     """
@@ -97,7 +98,7 @@ def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFram
 
 
 def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame:
-    """Add the ``part`` that contains column ``time``, with its ``block`` and interval, to the ``rows`` of cuts."""
+    """Add to each row the part of the window that contains the row's column ``time``, with the part's interval."""
     renamed = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
     within = (F.col(time) >= F.col("start_us")) & (F.col(time) < F.col("end_us"))
     same_slot = (
@@ -107,7 +108,6 @@ def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame
 
 
 def _subject() -> Column:
-    """Return the subject of a row as it appears in the verdict."""
     place = F.concat("topic", F.lit("/"), "partition")
     by = {
         "rack": F.concat(F.lit("rack="), "broker_rack"),
@@ -130,9 +130,9 @@ Distributions = dict[str, dict[tuple[str, int], Distribution]]
 def sliced(
     cuts: Sequence[Cut], rows: Mapping[str, Sequence[Any]], scene: Scene, queried: Sequence[float], qs: set[float]
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
-    """Return all slices of a run by cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
+    """Return a run's measurements for each cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
 
-    ``queried`` are the quantiles of the query, ``qs`` the quantiles to keep.
+    ``queried`` are the quantiles of the query, ``qs`` the quantiles to return.
     """
     slices: dict[tuple[Cut, str], tuple[Slice, ...]] = {}
     for number, cut in enumerate(cuts):
@@ -155,7 +155,7 @@ def sliced(
 
 
 def _gaps(cut: Cut, rows: Iterable[Any], scene: Scene, parts: Sequence[Part], qs: set[float]) -> Distributions:
-    """Return the longest gap of every slice; in a slice without a success the gap has the slice's length."""
+    """Return the longest gap of each subject and part of a window; without a success the gap is as long as the part."""
     by_client: dict[str, dict[str, dict[tuple[int, int], Any]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         by_client[row["client"]][row["subject"]][row["part"], row["start_us"]] = row

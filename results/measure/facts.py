@@ -1,7 +1,7 @@
 """Measurements of a run as plain values (``Facts``), and the measurements that its SLOs request.
 
-Values here are measurements, not judgements; times are microseconds; clients are named ``workload/arm``. A measurement
-without observations is empty.
+Values in ``Facts`` are measurements, not judgements; times are microseconds; clients are named ``workload/arm``. A
+measurement without observations is empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,11 +13,11 @@ Each = Literal["rack", "partition", "broker", "producer", "epoch", "block"]
 
 @dataclass(frozen=True, order=True)
 class Cut:
-    """A metric in a window, divided by subject, by time, or both.
+    """Request for a metric in a window, divided by subject, by time, or both.
 
     ``metric``: a latency such as ``produce.latency`` or ``produce.success``, or a gap such as ``produce.gap``.
-    ``every_us``: length of the slots, which begin at the start of each interval of the window; an incomplete last slot
-    is omitted. Division by rack uses the broker's rack.
+    ``every_us``: length of the time slots, which begin at the start of each interval of the window; an incomplete last
+    slot is omitted. A division by rack uses the broker's rack.
     """
 
     metric: str
@@ -28,7 +28,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class RecoveryCriterion:
-    """Recovery of a client from a fault: for ``for_us`` all records succeed and quantile ``q`` <= factor x steady."""
+    """Definition of recovery from a fault: for ``for_us`` all records succeed and quantile ``q`` <= factor x steady."""
 
     fault: str
     q: float = 0.95
@@ -37,7 +37,7 @@ class RecoveryCriterion:
 
     @property
     def is_default(self) -> bool:
-        """True for the criterion that applies unless an SLO defines another."""
+        """True for the definition of recovery that applies unless an SLO gives another."""
         return self == RecoveryCriterion(self.fault)
 
 
@@ -57,10 +57,10 @@ Band = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Distribution:
-    """Latencies of one metric, client and window. ``at`` maps quantiles (1.0: max) to values, None if censored.
+    """Latencies of one metric, client and window; ``at`` maps quantiles (1.0: max) to values, None if censored.
 
     ``mean_us`` does not include censored values. ``bands`` maps (quantile, confidence) to the two sample values between
-    which the quantile lies with that confidence; None is an unknown end.
+    which the quantile lies with that confidence; an unknown end of a band is None.
     """
 
     n: int = 0
@@ -73,9 +73,9 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Slice:
-    """Part of a selection: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for the whole.
+    """Measurement of one subject: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all.
 
-    ``start_us`` is the start of the slot, None without slots. ``values`` are latencies, or a gap (``slowest_us``).
+    ``start_us`` is the start of the time slot, None without slots. ``values`` are latencies, or a gap (``slowest_us``).
     """
 
     subject: str
@@ -85,7 +85,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class LongestGap:
-    """Longest time without a success, and ``n`` successes; None if no record was due or the window is empty."""
+    """Longest time without a success, and the number ``n`` of successes; None if no record was due in the window."""
 
     n: int = 0
     longest_us: int | None = None
@@ -93,7 +93,7 @@ class LongestGap:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Time from the injection to the first calm period, None without a calm period in the ``observed_us`` examined."""
+    """Time from injection to the first calm period; None if the ``observed_us`` examined contain no calm period."""
 
     n: int
     recovered_us: int | None
@@ -102,7 +102,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class Finding:
-    """Number of records of a client that an integrity rule examined, and of records that violate (broke) the rule."""
+    """Number of a client's records that an integrity rule examined, and number of those that broke the rule."""
 
     rule: str
     side: str
@@ -114,7 +114,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class ProxyTraffic:
-    """Bytes that clients sent through the proxies of a fault, from ``n`` samples of counters."""
+    """Bytes that clients sent through the proxies of a fault, from ``n`` samples of the proxies' counters."""
 
     bytes: int = 0
     n: int = 0
@@ -122,7 +122,7 @@ class ProxyTraffic:
 
 @dataclass(frozen=True)
 class Host:
-    """Punctuality and load of the host: counts of 100 ms ticks, means of shares (None: not sampled)."""
+    """Punctuality and load of the host: counts of 100 ms ticks, and mean shares of CPU time (None: not sampled)."""
 
     ticks: int = 0
     late_ticks: int = 0
@@ -132,7 +132,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """Bin of a plot: latencies of the records intended in a span of time; the rack is None if unknown."""
+    """Point of a latency plot: records intended in a span of time; the rack is None if unknown."""
 
     metric: str
     client: str
@@ -147,7 +147,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Stall:
-    """A time in which records waited and none succeeded; ``partition`` None: the client's whole side."""
+    """Time in which records waited and no record succeeded; ``partition`` None: for the client as a whole."""
 
     side: str
     client: str
@@ -158,7 +158,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class FailureSpan:
-    """``n`` failed records: intended and given up between ``start_us`` and ``end_us``, rounded to seconds."""
+    """Count ``n`` of failed records that were intended and given up between two times, rounded to seconds."""
 
     start_us: int
     end_us: int
@@ -167,7 +167,7 @@ class FailureSpan:
 
 @dataclass(frozen=True)
 class Outage:
-    """Time that a partition (None: the client's whole side) spent in stalls of a second or more, in one window."""
+    """Time that a partition (None: the client as a whole) spent in stalls of a second or more, in one window."""
 
     partition: int | None
     total_us: int
@@ -177,7 +177,7 @@ class Outage:
 
 @dataclass(frozen=True)
 class Lag:
-    """At the end of a second: records acknowledged and not yet delivered, and the age of the oldest."""
+    """Lag at the end of a second: number of records acknowledged and not yet delivered, and the age of the oldest."""
 
     at_us: int
     records: int
@@ -201,7 +201,7 @@ class RackFlow:
 
 @dataclass(frozen=True)
 class SlowRecord:
-    """A failed or slow record or commit; ``done_us`` is None without acknowledgement or delivery."""
+    """Failed or slow record or commit; ``done_us`` is None without acknowledgement or delivery."""
 
     producer_id: int | None
     seq: int | None
@@ -252,8 +252,8 @@ class Facts:
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
 
-    ``spectra`` are points (quantile, latency) of a plot. ``backwards`` counts rows that ended before they were sent or
-    intended, and phases that end before they start: the clock went backwards.
+    ``spectra`` are points (quantile, latency) of a plot. ``backwards`` counts records that ended before they were sent
+    or intended, and phases that end before they start, because the clock went backwards.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class Facts:
         return self.distributions.get((metric, client, window), Distribution())
 
     def produced_in(self, window: str, partitions: Mapping[str, Sequence[int]]) -> int:
-        """Return the number of records produced to these partitions (by topic) in the window."""
+        """Return the number of records produced in the window to these partitions (listed by topic)."""
         return sum(
             self.produced.get((window, topic, number), 0) for topic, numbers in partitions.items() for number in numbers
         )
@@ -290,10 +290,10 @@ class Facts:
         return self.findings.get((rule, side, client), Finding(rule, side, client, 0, 0))
 
     def recovered(self, criterion: RecoveryCriterion, client: str) -> Recovered | None:
-        """Return a client's recovery by a criterion; None if ``steady`` had too few records for a baseline."""
+        """Return a client's recovery from a fault; None if ``steady`` had too few records for a baseline."""
         default = self.recoveries.get((criterion.fault, client)) if criterion.is_default else None
         return self.calms.get((criterion, client)) or default
 
     def slices(self, cut: Cut, client: str) -> tuple[Slice, ...]:
-        """Return a client's slices of a cut, ordered by subject and time."""
+        """Return a client's measurements for a divided window, ordered by subject and time."""
         return self.cuts.get((cut, client), ())

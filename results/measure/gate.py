@@ -1,6 +1,6 @@
-"""Shortcuts for large runs: the fingerprint gate, the ledger of suspect records, and coarse time filters.
+"""Shortcuts for large runs: the fingerprint gate, the ledger of suspect records, and coarse filters by time.
 
-Without this file (``exhaustive``) every measurement is the same, but slower.
+Without these shortcuts (``exhaustive``) every measurement has the same result, but takes longer.
 
 **Gate.** A block is 2,048 consecutive records of one producer. Each source of rows (the producer, the log, each
 reader's deliveries) gives a fingerprint of the block: a count and the xor of a 64-bit hash of every record and its
@@ -10,15 +10,16 @@ exactly once, at the place that the producer reported, and was delivered once to
 records and records in doubt were not written. Rows without ids, rows of unknown producers and deliveries to unexpected
 readers are never clean.
 
-Figures: 10 million records take 2.0 s instead of 12.6 s by a join. Blocks are small because a fault leaves a few
-records in doubt at a time: blocks of 65,536 made all blocks of a run suspect for 200 of 130,000 records, and counting
-latencies took 2.7 times as long.
+Joining the rows of 10 million records takes 12.6 s, comparing fingerprints of blocks 2.0 s. Blocks are small because a
+fault leaves a few records in doubt at a time: with blocks of 65,536, 200 of 130,000 records made all blocks of a run
+suspect, and counting latencies took 2.7 times as long.
 
-**Ledger.** One row per record of the blocks that are not clean. A record is (run, producer_id, seq); rows of foreign
-producers have null ids and share one ledger row per run. Computing the ledger shuffles only the suspect rows, twice.
+**Ledger:** a table with one row per record of the blocks that are not clean. A record is identified by (run,
+producer_id, seq); rows of foreign producers have null ids and share one ledger row per run. Computing the ledger
+shuffles only the rows of suspect blocks, twice.
 
-**Time filters.** Short filters on the times of records, for which Parquet's statistics suffice, because rows are stored
-roughly in order of time. The filters are coarse, so a query repeats its exact condition.
+**Time filters** are short filters on the times of records, for which Parquet's statistics suffice, because rows are
+stored roughly in order of time. Time filters are coarse, so a query repeats its exact condition.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,25 +46,25 @@ _UNTAKEN = ("failed", "in_doubt")
 
 @dataclass(frozen=True)
 class Gate:
-    """Blocks of all runs, and the ledger of the suspect records, None if every block is clean."""
+    """Blocks of records of all runs, and the ledger of the records in suspect blocks, None if every block is clean."""
 
     blocks: DataFrame
     ledger: DataFrame | None
 
 
 def open_gate(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame], *, exhaustive: bool) -> Gate:
-    """Compute the gate of all runs, and the ledger if any block is not clean. ``persist`` caches a table."""
+    """Compute which blocks of records are clean, and the ledger if any block is not. ``persist`` caches a table."""
     of_runs = persist(blocks(read, dims, exhaustive=exhaustive))
     suspect = of_runs.where("not clean").limit(1).collect()
     return Gate(of_runs, persist(ledger(read, of_runs)) if suspect else None)
 
 
 def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
-    """Return ``run producer_id block clean n acked_offsets failed in_doubt client topic readers``, one row per block.
+    """Return one row per block of records: ``run producer_id block clean n acked_offsets failed in_doubt ...``.
 
     ``n`` counts acknowledged records, ``acked_offsets`` the records whose offset the producer knows. ``client`` is the
-    producer. ``readers`` (array) are the expected readers that got any record of the block; they got all records of a
-    clean block. Rows without ids are in block -1 of producer -1.
+    producer. ``readers`` (array) are the expected readers that got any record of the block; of a clean block they got
+    all records. Rows without ids are in block -1 of producer -1.
     """
     # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
     rows = read.outcomes.withColumns(block_of())
@@ -125,7 +126,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
 
 
 def block_of() -> dict[str, Column]:
-    """Return the columns ``producer_id`` and ``block`` of a row, for a join with ``blocks``."""
+    """Return the columns ``producer_id`` and ``block`` for a row of a record, to join the row with its block."""
     named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     return {
         "producer_id": F.when(named, F.col("producer_id")).otherwise(F.lit(NO_ID)),
@@ -134,7 +135,6 @@ def block_of() -> dict[str, Column]:
 
 
 def _fingerprint(counting: Column) -> list[Column]:
-    """Return the fingerprints of the records and of their places; ``placed`` counts records with an offset."""
     record = F.xxhash64("producer_id", "seq")
     place = F.xxhash64(record, "topic", "partition", "offset")
     return [
@@ -157,10 +157,10 @@ _DELIVERED = ("client_rack", "broker_rack", "broker_id", "leader_epoch", "partit
 def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
     """Return the ledger: one row per record of the ``blocks`` that are not clean.
 
-    Columns: ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a phantom) and ``_SENT``;
-    ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition offset``, at which the
-    log or a consumer has the record) and ``places`` (their number); ``deliveries``: array of ``reader first_us n rack
-    first`` by reader, where ``first`` has columns of the first delivery (``_DELIVERED``).
+    Columns of the ledger are ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a
+    phantom) and ``_SENT``; ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition
+    offset``, at which the log or a consumer has the record) and ``places`` (their number); ``deliveries``: array of
+    ``reader first_us n rack first`` by reader, where ``first`` has columns of the first delivery (``_DELIVERED``).
     """
     # every row about a record: its produce row, its copies in the log, its deliveries
     key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)
@@ -200,7 +200,7 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
 
 
 def suspects(rows: DataFrame, blocks: DataFrame) -> DataFrame:
-    """Return the ``rows`` (with ``run producer_id seq``) in blocks that are not clean."""
+    """Return the ``rows`` (with ``run producer_id seq``) of records in blocks that are not clean."""
     return _in_blocks(rows, blocks.where(~F.col("clean")), "left_semi")
 
 
@@ -209,7 +209,7 @@ def cleared(rows: DataFrame, blocks: DataFrame) -> DataFrame:
 
 
 def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
-    """Join rows with the few suspect blocks; 40 million records have at most 20,000 blocks."""
+    """Join rows of records with the few suspect blocks; 40 million records have at most 20,000 blocks."""
     of_row, key = block_of(), ["run", "gate_producer", "gate_block"]
     named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
     keys = blocks.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))
@@ -217,7 +217,6 @@ def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
 
 
 def acked() -> Column:
-    """Return True for an acknowledged record or commit."""
     return F.coalesce(F.col("status") == "ok", F.lit(False))
 
 
@@ -226,12 +225,12 @@ _NEVER_US, _EVER_US = -(1 << 62), 1 << 62
 
 
 def intended_within(spans: Iterable[Span]) -> Column:
-    """Return True for records that may be intended within any of ``spans``, which must not be empty."""
+    """Return True for records that may be intended within any of ``spans``, of which there must be at least one."""
     return _in_any(spans, lambda since, until: F.col("intended_us").between(since, until))
 
 
 def pending_within(spans: Iterable[Span]) -> Column:
-    """Return True for records that may be in flight within a span of ``spans``, or done by its end."""
+    """Return True for records that may be in flight within a span of ``spans``, or done by the span's end."""
     intended_us, done_us = F.col("intended_us"), F.col("done_us")
     return _in_any(
         spans,
@@ -246,7 +245,7 @@ def _in_any(spans: Iterable[Span], within: Callable[[int, int], Column]) -> Colu
 
 
 def hulls(spans: Iterable[Span]) -> list[Interval]:
-    """Return at most ``HULLS_MAX`` intervals that cover all ``spans`` (None: open end), by joining the nearest."""
+    """Return at most ``HULLS_MAX`` intervals that cover all ``spans`` (None: open end), by joining the nearest ones."""
     ended = [(_NEVER_US if since is None else since, _EVER_US if until is None else until) for since, until in spans]
     joined = [*merged(ended)]
     while len(joined) > HULLS_MAX:

@@ -1,12 +1,12 @@
-"""Consumer lag at the end of every second, and the jobs that need two passes over the samples.
+"""Consumer lag at the end of every second, and the Spark jobs that read the samples twice.
 
-**Lag** is counted by positions, as in Kafka. In a partition a reader lags by the offsets between the highest offset
-delivered to the reader and the highest acknowledged offset; before the first delivery the position of the reader is the
-first record that it must get. The age is the time since the acknowledgement of the oldest record beyond the position. A
-reader's lag is the sum over partitions, the age is the maximum. Pairs of records need no join: the highest offsets of
-each second suffice, and the acknowledgements of seconds that contain an oldest record.
+**Lag** is counted by offsets, as in Kafka. A reader's position in a partition is the highest offset delivered to the
+reader; before the first delivery it is the first record that the reader must get. The lag is the number of offsets
+between the position and the highest acknowledged offset; its age is the time since the acknowledgement of the oldest
+record beyond the position. A reader's lag is the sum over its partitions, the age is the maximum. Records need not be
+joined: the highest offsets of each second suffice, and the acknowledgements of seconds that contain an oldest record.
 
-**Follow-up jobs** first count over the whole run, then read only the records that the counts can't decide.
+**Follow-up jobs** first count over the whole run, then read only the records about which the counts decide nothing.
 """
 
 from collections import defaultdict
@@ -54,9 +54,9 @@ Reached = tuple[int | None, int, int]
 
 
 def reached(read: Tables, dims: Dims) -> DataFrame:
-    """Return ``run reader topic partition second low high``: the offsets reached in every second.
+    """Return ``run reader topic partition second low high``: lowest and highest offset reached in every second.
 
-    Rows with a null reader hold acknowledged offsets, other rows the offsets delivered to that reader.
+    Rows with a null reader hold acknowledged offsets, all others the offsets delivered to that reader.
     """
     acked = (F.col("op") == "produce") & (F.col("status") == "ok")
     rows = read.outcomes.where((acked | (F.col("op") == "consume")) & F.col("offset").isNotNull())
@@ -71,7 +71,7 @@ def reached(read: Tables, dims: Dims) -> DataFrame:
 
 
 def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
-    """Return ``run probe since_us``: the first acknowledgement beyond the position of each probe (``PROBES``)."""
+    """Return ``run probe since_us``: when the oldest record that a reader had not got was acknowledged (``PROBES``)."""
     acked = read.outcomes.where("op = 'produce' and status = 'ok'").withColumn(
         "second", F.expr(f"done_us div {SECOND_US}")
     )
@@ -82,7 +82,7 @@ def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Behind:
-    """Lag of a reader in a partition, at the ends ``at_us`` of the seconds in which it was behind.
+    """Lag of a reader in a partition, at the ends ``at_us`` of the seconds in which the lag was not zero.
 
     ``records`` is the number of records beyond the reader's ``position``; the oldest was acknowledged in ``second``.
     """
@@ -96,7 +96,7 @@ class Behind:
 
 
 def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
-    """Yield the lag of each reader and partition of a run from the rows of ``reached``."""
+    """Yield the lag of each reader and partition of a run, from the rows of ``reached``."""
     tops: dict[tuple[str | None, Place], list[Reached]] = defaultdict(list)
     names = ("reader", "topic", "partition", "second", "low", "high")
     for client, topic, partition, second, low, high in zip(*(rows[name].to_pylist() for name in names), strict=True):
@@ -114,7 +114,7 @@ def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
 
 
 def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
-    """Return the highest offset by the end of every second."""
+    """Return the highest offset reached by the end of every second."""
     highs = np.full(seconds, before)
     for second, _, high in reached:
         if second is not None and 0 <= second < seconds:
@@ -123,14 +123,14 @@ def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
 
 
 def seconds_of(scene: Scene) -> int:
-    """Return the number of seconds of the load, including a partial last second; 0 without phases."""
+    """Return the number of seconds of a run's load, including a partial last second; 0 for a run without phases."""
     return -(-scene.end_us // SECOND_US)
 
 
 def lags(behind: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tuple[Lag, ...]]:
     """Return the lag of every second by reader.
 
-    Each ``Behind`` comes with the acknowledgement times of the oldest records (``UNKNOWN_US``: unknown).
+    Each ``Behind`` comes with the times at which the oldest records were acknowledged (``UNKNOWN_US``: unknown).
     """
     seconds = seconds_of(scene)
     records, ages_us = ({reader.key: np.zeros(seconds, np.int64) for reader in scene.readers} for _ in range(2))
@@ -150,7 +150,7 @@ STALL_US = 1_000_000  # shorter silences violate no obligation, and there are ma
 
 
 def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
-    """Return the lag of each run's readers by client: positions first, then the ages of the oldest records."""
+    """Return the lag of each run's readers by client: first the numbers of records, then the ages of the oldest."""
     scenes = dims.scenes
     if not any(scene.readers for scene in scenes):
         return [{} for _ in scenes]
@@ -173,13 +173,13 @@ def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
 
 @dataclass(frozen=True)
 class FollowUpJobs:
-    """Jobs of two passes over the samples of all runs."""
+    """Jobs that read the samples of all runs twice: first to count, then to examine the undecided records."""
 
     dims: Dims
     samples: DataFrame
 
     def stalls_and_failures(self) -> dict[str, Answers]:
-        """Return rows of ``stalls`` and ``failures``."""
+        """Return the rows of the jobs ``stalls`` and ``failures`` by run."""
         waits = stalls.waits(self.samples, self.dims)
         slots = stalls.slots(waits, STALL_US).toArrow()
         silent = list(silences(slots, STALL_US))
@@ -196,7 +196,7 @@ class FollowUpJobs:
     def recoveries(
         self, criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
     ) -> list[dict[tuple[RecoveryCriterion, str], Recovered]]:
-        """Return the recoveries of each run by two jobs for each length of the calm period."""
+        """Return the recoveries of each run, by two Spark jobs for each length of the calm period."""
         searches = recovery_searches(self.dims.scenes, criteria, spread)
         results: list[list[tuple[RecoverySearch, int | None]]] = [[] for _ in self.dims.scenes]
         slots: dict[Pace, Slots] = {}

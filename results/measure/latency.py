@@ -1,16 +1,16 @@
-"""Exact latency histograms: counted by Spark, read by NumPy.
+"""Exact latency histograms of all records, counted by Spark and evaluated by NumPy.
 
-**Rules.** Latency counts from the intended send time, so there is no coordinated omission. A record that failed, is in
-doubt, or was acknowledged and never consumed is censored: null, and slower than any value. Quantiles are nearest-rank
-(sketches miss the tail of a fault by 12-100 %). Latency is integer microseconds, so a histogram of distinct values is
-small and exact.
+**Rules.** Latency is measured from the intended send time, so there is no coordinated omission. A record that failed,
+is in doubt, or was acknowledged and never consumed is censored: its latency is null, and slower than any value.
+Quantiles are nearest-rank (sketches such as t-digest miss the tail of a fault by 12-100 %). Latency is an integer in
+microseconds, so a histogram of distinct values is small and exact.
 
-**Silver** is the histogram by elementary segment; a window is the sum of its segments. Spark counts one row per
-distinct latency (``silver``), and NumPy derives all figures (``Silver``, ``Histogram``) in a second; Spark jobs for the
-figures took a minute.
+**Silver** is the histogram of latencies by segment of time; the histogram of a window is the sum of its segments. Spark
+counts one row per distinct latency (``silver``), and NumPy derives all figures (``Silver``, ``Histogram``) in a second;
+Spark jobs for the figures took a minute.
 
-**Bins** of a run's plots come from a histogram by bin (``by_bin``, or ``silver`` itself in a short run), with latencies
-rounded down by at most half a percent.
+**Bins** of a run's latency plots come from a histogram by bin of time (``by_bin``, or ``silver`` itself in a short
+run), with latencies rounded down by at most half a percent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +40,7 @@ Many = TypeVar("Many", int, Longs)
 class Histogram:
     """Histogram: ``counts[i]`` samples took ``latency_us[i]`` (ascending); ``censored`` samples have no latency.
 
-    ``bytes`` is the size of the samples with a latency.
+    ``bytes`` is the total size of the samples that have a latency.
     """
 
     latency_us: Longs
@@ -50,7 +50,6 @@ class Histogram:
 
     @cached_property
     def _upto(self) -> Longs:
-        """Number of samples that took no longer than each value."""
         return np.cumsum(self.counts)
 
     @cached_property
@@ -71,11 +70,11 @@ class Histogram:
 
     @property
     def backwards(self) -> int:
-        """Number of negative values."""
+        """Number of samples with a negative latency, because the clock went backwards."""
         return int(self.counts[self.latency_us < 0].sum())
 
     def at_rank(self, rank: int) -> int | None:
-        """Return the value at this rank, from 1; None for a censored sample or a rank that does not exist."""
+        """Return the latency at a rank, counted from 1; None for a censored sample or a rank that does not exist."""
         if not 1 <= rank <= self.valued:
             return None
         return int(self.latency_us[np.searchsorted(self._upto, rank)])
@@ -87,9 +86,9 @@ class Histogram:
         return Distribution(self.n, self.censored, self.slowest_us, {q: self.at(q) for q in qs}, self.mean_us)
 
     def points(self) -> tuple[tuple[float, int | None], ...]:
-        """Return points ``(share, latency_us)`` of a plot: that share of samples took no longer.
+        """Return points ``(share, latency_us)`` of a plot: this share of samples took no longer than that latency.
 
-        The share of slower samples halves between every fourth point. The last points are the slowest value and, if
+        The share of slower samples halves between every fourth point. The last points are the slowest latency and, if
         there are censored samples, (1.0, None).
         """
 
@@ -105,7 +104,7 @@ class Histogram:
 
 
 def rank_of(q: float, n: Many) -> Many:
-    """Return ceil(q n), the rank of a quantile, in integers: in floats 0.07 * 100 is more than 7."""
+    """Return the rank of a quantile, ceil(q n), computed in integers: in floats 0.07 * 100 is more than 7."""
     numerator, denominator = _ratio(q)
     return -(-n * numerator // denominator)
 
@@ -116,9 +115,9 @@ def _ratio(q: float) -> tuple[int, int]:
 
 
 def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
-    """Build a histogram from counts ``n`` and ``sizes`` in bytes by ascending latency, in which values may repeat.
+    """Build a histogram from ascending latencies, with the count and the size in bytes of each; latencies may repeat.
 
-    Counts of censored samples come last and have no latency.
+    The counts of censored samples come last and have no latency.
     """
     valued = len(latency_us)
     first = np.flatnonzero(np.diff(latency_us, prepend=latency_us[:1] - 1))
@@ -136,7 +135,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Rows of one metric and client by ascending latency; the first ``valued`` rows are not censored."""
+    """Latency rows of one metric and client in ascending order; the first ``valued`` rows are not censored."""
 
     metric: str
     client: str
@@ -153,7 +152,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Silver:
-    """Silver of a run by groups, and the pairs of racks (client, broker) by the numbers in the rows."""
+    """Latency histogram of a run in groups, and the pairs (client rack, broker rack) to which rows refer by number."""
 
     groups: tuple[Group, ...]
     racks: tuple[tuple[str | None, str | None], ...]
@@ -182,7 +181,7 @@ class Silver:
         return tuple(sorted(flows, key=lambda f: (f.op, f.client, f.window, f.client_rack or "", f.broker_rack or "")))
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each group with rows in ``spans``, and the mask of these rows; segment -1 belongs to no interval."""
+        """Yield each group with rows in ``spans``, and the mask of these rows; segment -1 lies in no interval."""
         within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)
         within[scene.segments.of(spans)] = True
         for group in self.groups:
@@ -192,14 +191,14 @@ class Silver:
 
 
 def drawn(key: Key, scene: Scene) -> bool:
-    """Return True if the report draws a spectrum: for phases, and for faults up to ``FAULTS_DRAWN_MAX``."""
+    """Return True if the report plots a window's quantiles: of phases, and of at most ``FAULTS_DRAWN_MAX`` faults."""
     window = key[2]
     few_faults = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
     return key[0].endswith(".latency") and (window in SPECTRA or few_faults)
 
 
 def silver_of(rows: pa.Table) -> Silver:
-    """Group the silver rows of one run."""
+    """Group the rows of one run's latency histogram by metric and client."""
     (metric, metrics), (client, clients), (near, near_racks), (far, far_racks) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack", "broker_rack")
     )
@@ -224,7 +223,7 @@ _NONE = np.iinfo(np.int64).min
 
 
 def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
-    """Return the bins by plot, in order of time."""
+    """Return the bins of each latency plot, in order of time."""
     (metric, metrics), (client, clients), (rack, racks) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack")
     )
@@ -254,7 +253,7 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
 
 
 def of_silver(rows: pa.Table) -> pa.Table:
-    """Return the rows that ``by_bin`` would count, from a silver with bins."""
+    """Return the rows that ``by_bin`` would count, from a latency histogram that is divided by bins already."""
     binned = rows.filter(pc.is_valid(rows["bin"]))
     took_us = binned["latency_us"].combine_chunks()
     exact = longs(binned["latency_us"], 1)
@@ -272,9 +271,9 @@ _BIN = "intended_us div bin_us"
 
 
 def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
-    """Return ``run client_hash kind segment racks bin latency_us n bytes``; null latency is censored.
+    """Return the latency histogram ``run client_hash kind segment racks bin latency_us n bytes``; null is censored.
 
-    The rows are those of ``latencies`` and of ``sendings``, which have no racks, bins or bytes.
+    The rows of the histogram are those of ``latencies`` and of ``sendings``, which have no racks, bins or bytes.
     """
     return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "client_hash", "kind")
 
@@ -282,8 +281,8 @@ def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> Dat
 def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
     """Count ``produce.latency``, ``commit.latency`` and ``consume.latency`` (done - intended) for ``silver``.
 
-    A record that a reader never got has the rack planned for the reader. With ``bins`` (``BINS``) the bins of a plot
-    are counted separately.
+    A record that a reader never got has the broker rack planned for the reader. With ``bins`` (``BINS``) the latencies
+    of each bin of a plot are counted separately.
     """
     took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
     rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
@@ -295,9 +294,9 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
 
 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Count ``service`` (done - sent) and ``lateness`` (sent - intended) of records produced and of commits.
+    """Count ``service`` (done - sent) and ``lateness`` (sent - intended) of produced records and of commits.
 
-    Both metrics need half as many grouping columns as ``latencies``. Lateness measures the load generator, not Kafka.
+    Both metrics need half as many grouping columns as latencies. Lateness measures the load generator, not Kafka.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
@@ -312,7 +311,7 @@ def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return the samples that are measurements (``due``), with ``segment`` and ``client_hash``."""
+    """Return the samples that are measurements (column ``due``), with the columns ``segment`` and ``client_hash``."""
     return with_segment(samples.where("due"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
 
 
@@ -321,7 +320,7 @@ def _number(kind: str) -> Column:
 
 
 def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
-    """Remove samples that do not measure the client (``Dims.excused``), matched by segment and the columns ``by``."""
+    """Remove samples that do not measure the client (``Dims.excused``), such as the lateness of a killed client."""
     metric = F.concat_ws(".", "op", F.elt(F.col("kind") + 1, *map(F.lit, KINDS)))
     excuses = dims.excused.withColumns({"metric": metric, "client": client(), "client_hash": hash_of(*CLIENT_COLUMNS)})
     key = ["run", *by, "segment"]
@@ -329,7 +328,7 @@ def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
 
 
 def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> DataFrame:
-    """Return ``dims n censored slowest_us mean_us q0 q1 ...``: the nearest-rank quantiles ``qs``, null if censored."""
+    """Return ``n censored slowest_us mean_us q0 q1 ...`` per group: the nearest-rank quantiles, null if censored."""
 
     def at_rank(q: float) -> Column:
         numerator, denominator = _ratio(q)
@@ -351,7 +350,7 @@ def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> Data
 
 
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
-    """Return ``run client_hash kind racks segment bin latency_us n slowest_us``; bin 3 starts at ``3 * bin_us``.
+    """Return a latency histogram by bin of a plot: bin 3 of a run starts at ``3 * bin_us``.
 
     Latencies are rounded as in ``of_silver``, so that there are few rows; a null latency is censored.
     """

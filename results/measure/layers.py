@@ -1,7 +1,8 @@
 """Silver and gold: Parquet files in the run directory for later queries.
 
-Silver is the exact histogram of latencies, of which every latency figure of the verdict is a sum; gold is the checks of
-the verdict. This process writes the files, not Spark, because Spark's executors may not see the run directory.
+Silver is the exact histogram of latencies, from which every latency figure of the verdict is summed; gold is the table
+of the verdict's checks. The process that judges writes these files, because Spark's executors may not see the run
+directory.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ _ARROW = {
 
 
 def write_silver(rows: pa.Table, evidence: Evidence) -> None:
-    """Write a run's histogram (``latency.silver``), sorted, so that the same rows give the same file."""
+    """Write a run's latency histogram to ``silver/``, sorted, so that the same rows give the same file."""
     # sort the rows and sum the bins of each latency
     ranks = [_rank(rows[name]) for name in reversed(_ORDER)]
     order = np.lexsort(ranks)
@@ -66,7 +67,6 @@ def write_gold(home: Path, checks: Sequence[Check]) -> None:
 
 
 def _rank(column: pa.ChunkedArray) -> Longs:
-    """Return integers in the order of the values, null last."""
     if pa.types.is_integer(column.type):
         return longs(column, np.iinfo(np.int64).max)
     code, values = numbered(column)

@@ -1,8 +1,9 @@
 """The Spark jobs of a judgement, the same for one run or a hundred.
 
-Order of the jobs: the gate (``gate.py``), then the ledger of the records that the gate did not clear. The latency
-histogram (*silver*) is counted once, and every latency figure is read from it. Jobs that need only recorded rows run at
-the same time as the gate. Results are small (distinct latencies, bins of a plot, seconds), never records.
+The first Spark jobs compute the gate (``gate.py``), then the ledger of the records that the gate did not clear. The
+latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. Jobs that need
+only recorded rows run at the same time as the gate. The results of jobs are small (distinct latencies, bins of a plot,
+seconds), never records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -94,12 +95,12 @@ def measure(
 def findings(
     read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None, suspects: DataFrame | None
 ) -> DataFrame:
-    """Return ``run rule side client examined broken samples`` for each integrity rule that Spark decides.
+    """Return, per client and integrity rule that Spark decides, the number of records examined and broken.
 
-    ``results/checks/rules.py`` lists the findings of each rule. Further findings are only reported: ``in_doubt``
-    (records in doubt, broken: in the log), ``redelivered`` (delivered repeatedly), and of the lost records ``unlogged``
-    (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). ``suspects`` are the
-    sequences selected by ``in_doubt``, None to examine all sequences.
+    The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
+    ``in_doubt`` (records in doubt, broken: in the log), ``redelivered`` (delivered repeatedly), and of the lost records
+    ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). ``suspects`` are
+    the sequences selected by ``in_doubt``, None to examine all sequences.
     """
     delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
@@ -117,7 +118,7 @@ def findings(
 
 @dataclass(frozen=True)
 class _Study:
-    """The tables of all runs and the jobs on them; ``suspects`` as for ``findings``."""
+    """Tables of all runs and the Spark jobs on these tables; ``suspects``: sequences to examine, None for all."""
 
     read: Tables
     dims: Dims
@@ -140,18 +141,18 @@ class _Study:
         return sorted({q for run in range(len(self.scenes)) for q in self.qs_of(run)})
 
     def qs_of(self, run: int) -> set[float]:
-        """Return the quantiles of one run, so that its facts do not depend on the runs that are judged with it."""
+        """Return the quantiles to compute for one run, so that its facts do not depend on other runs judged with it."""
         return {*TABLE_QS, *self.requests[run].qs, *(criterion.q for criterion in self.criteria[run])}
 
     @cached_property
     def many(self) -> bool:
-        """True if the number of records requires that they are counted before they are sorted or collected."""
+        """True if there are so many records that they must be counted before they are sorted or collected."""
         return load_of([part for run in self.dims.evidences for part in run.parquet["outcomes"]]).long
 
     def facts(
         self, early: dict[str, Future[Answers]], lags: Future[list[dict[str, tuple[Lag, ...]]]], keep: Keep | None
     ) -> list[Facts]:
-        """Run the jobs and return the facts of every run, in order."""
+        """Run the Spark jobs and return the facts of every run, in the order of the runs."""
         pool, gate = self.pool, self.gate
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
@@ -241,7 +242,7 @@ class _Study:
         return parted(self._named(job), "run", len(self.scenes))
 
     def _distribution(self, run: int, key: Key, histogram: Histogram) -> Distribution:
-        """Return the distribution, with bands unless it measures the lateness of the load generator."""
+        """Return a latency distribution, with confidence bands unless it is the lateness of the load generator."""
         distribution, request = histogram.distribution(sorted(self.qs_of(run))), self.requests[run]
         if key[0].endswith(".lateness"):
             return distribution
@@ -279,7 +280,7 @@ def _rows(build: Callable[[], DataFrame | None]) -> Answers:
 
 
 def bin_us(evidence: Evidence) -> int:
-    """Return the width of a plot's bins: a second, or longer if the run is long or has many clients."""
+    """Return the width of a latency plot's bins: a second, or longer if the run is long or has many clients."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     commits = any(client.commits_to for client in evidence.clients)
     most = BINS_OF_ALL_WITH_COMMITS_MAX if commits else BINS_OF_ALL_MAX

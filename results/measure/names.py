@@ -1,7 +1,7 @@
 """64-bit hashes in place of the names of clients and racks, used as grouping keys of millions of rows.
 
-Grouping by a hash takes half the time of grouping by names. The names come from the plans and ``run.json``; for an
-unknown hash, for example of a client that the plan lacks, a query reads the names from the records.
+Grouping by a hash takes half the time of grouping by names. The names come from the plans and ``run.json``; if a hash
+is unknown, for example of a client that the plan lacks, a query reads the names from the records.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ Names = tuple[str | None, ...]
 
 
 def hash_of(*names: Column | str) -> Column:
-    """Return the hash of names; null counts as a name."""
+    """Return the 64-bit hash of several names; null is hashed like a name."""
     return F.xxhash64(*[F.coalesce(name, F.lit("\0")) for name in names])
 
 
 def with_names(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
-    """Replace ``client_hash`` and ``kind`` by ``metric client``, ``racks`` if any by ``client_rack broker_rack``."""
+    """Replace hashes by names: ``client_hash kind`` by ``metric client``, ``racks`` by ``client_rack broker_rack``."""
     client, hashes = numbered(rows["client_hash"])
     clients = _names_of(hashes, CLIENT_COLUMNS, _planned_clients(dims), samples, dims)
     metrics = [f"{op}.{kind}" for op, *_ in clients for kind in KINDS]
@@ -70,7 +70,6 @@ def _table(rows: Iterable[Names], columns: Sequence[str], dims: Dims) -> DataFra
 
 
 def _column(values: Sequence[str | None], indices: Longs) -> pa.DictionaryArray:
-    """Return a column of the values at ``indices``; ``values`` may contain duplicates."""
     distinct = list(dict.fromkeys(values))
     codes = np.array([distinct.index(value) for value in values], np.int32)
     return pa.DictionaryArray.from_arrays(codes[indices], pa.array(distinct, pa.string()))

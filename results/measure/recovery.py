@@ -6,11 +6,11 @@
         |  x  x x  x  xx |. . . . . . . . .|
         |----recovery--->|
 
-Rules: a gap is clipped to its window, whose ends count as successes. A calm period starts at a record's intended time
-and ends before the load does. Gaps are measured between successes or, in large runs, between the first and the last
-success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a millisecond or more is
-exact, a shorter gap counts as a millisecond (``answers.longest``). ``answers.where_to_look`` derives from counts where
-a calm period may begin; only the records there are examined individually.
+Rules: a gap is clipped to its window, whose ends are taken as successes. A calm period starts at a record's intended
+time and ends before the load does. Gaps are measured between successes or, in large runs, between the first and the
+last success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a millisecond or more
+is exact, a shorter gap is reported as a millisecond (``answers.longest``). ``answers.where_to_look`` derives from
+counts where a calm period may begin; only the records in these intervals are examined individually.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -32,7 +32,7 @@ _LOOK = (*_CALM, "look_us")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
-    """Return ``run client_hash segment first_us last_us n`` by slots within segments, or (None) by success."""
+    """Return each client's first and last success in each slot of a segment, or (``slot_us`` None) each success."""
     rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
     named = rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
     if slot_us is None:
@@ -43,14 +43,14 @@ def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
 
 
 def success_stretches(slots: DataFrame) -> DataFrame:
-    """Return ``run client_hash kind segment first_us last_us n gap_us``: successes and longest gap by segment."""
+    """Return each client's successes and longest gap in each segment: ``first_us last_us n gap_us``."""
     # sorting by one hash is faster than by three columns
     joined = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
     return joined.withColumn("kind", F.lit(KINDS.index("gap")))
 
 
 def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Merge stretches of time (``first_us last_us n``, and optionally ``gap_us``) into one per group ``by``."""
+    """Merge spans of successes (``first_us last_us n``, optionally ``gap_us``) into one per group ``by``."""
     inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
     between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
     return (
@@ -78,9 +78,9 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return ``run calm client recovered_us``: time from ``at_us`` to the first record that starts a calm ``for_us``.
 
-    ``looks`` (``LOOKS``): every record from ``look_us`` until ``until_us`` is a candidate; records within ``for_us`` of
-    all candidates are counted once. A period is calm if no record fails, at most ``n * (den - num) div den`` of n are
-    slow, and the load does not end before the period.
+    ``looks`` (``LOOKS``): every record from ``look_us`` until ``until_us`` may start a calm period; records within
+    ``for_us`` of all these records are counted once. A period is calm if no record fails, at most ``n * (den - num) div
+    den`` of its n records are slow, and the load does not end before the period.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
@@ -95,7 +95,7 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Return the ``moments`` at which a calm period may begin (``begins``), with the counts of the next ``for_us``.
+    """Return the ``moments`` at which a calm period may begin, with the counts of records in the next ``for_us``.
 
     The counts are differences of two running sums, because Spark sums a sliding window frame anew for every row.
     """
@@ -112,7 +112,7 @@ def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
 
 
 def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
-    """Return every produced record of the load for each pace of the client, with ``failed`` and ``slow``."""
+    """Return every produced record of the load for each recovery search of its client, with ``failed`` and ``slow``."""
     produced = samples.where("op = 'produce'").withColumn("client", client())
     columns = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
     paced = columns.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
@@ -121,5 +121,4 @@ def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
 
 
 def _counts() -> list[Column]:
-    """Return the counts of all rows of ``_paced``, of failed rows and of slow rows."""
     return [F.count("*").alias("n"), *[F.count(F.when(F.col(flag), True)).alias(flag) for flag in ("failed", "slow")]]

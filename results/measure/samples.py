@@ -1,12 +1,12 @@
-"""Samples: one row per record produced, per delivery due, and per commit; and sums over samples and metrics.
+"""Samples: one row per record produced, per delivery due, and per commit; and the sums that are not latencies.
 
-**Samples.** Produce and commit rows are used as recorded. Only the first delivery of a record counts: blocks that the
-gate cleared have no repeated deliveries; for other blocks the ledger holds the first delivery. An acknowledged record
-that a reader should get and never got is a row without ``done_us``.
+**Samples** of producing and committing are the rows as recorded. Of a record's deliveries to a reader only the first is
+a sample: records that the fingerprint gate cleared have no repeated deliveries; for other records the ledger holds the
+first delivery. An acknowledged record that a reader should get and never got is a row without ``done_us``.
 
-**Sums.** Bytes through the proxies of a fault, records produced per partition, and the punctuality of the host. The
-bytes of a counter between two samples count for a span only if both samples lie in the span; a negative difference,
-from a counter that was reset, counts as 0.
+**Sums** are bytes through the proxies of a fault, records produced per partition, and the punctuality of the host. The
+bytes between two readings of a proxy's counter belong to a span only if both readings lie in the span; a negative
+difference, from a counter that was reset, is taken as 0.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ _COLUMNS = (
 
 
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
-    """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if all blocks are clean.
+    """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if no block is suspect.
 
-    ``due`` is false for a delivery that the reader need not get: the delivery is a success, but not a measurement.
+    The column ``due`` is false for a delivery that the reader need not get: a success, but not a measurement.
     """
     if ledger is None:
         return read.outcomes.select(*_COLUMNS, F.lit(True).alias("due"))
@@ -72,12 +72,11 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
 
 
 def ok() -> Column:
-    """Return True for a success: acknowledged, delivered or committed."""
+    """Return True for a successful sample: acknowledged, delivered or committed."""
     return (F.col("op") == "consume") & F.col("done_us").isNotNull() | acked()
 
 
 def client() -> Column:
-    """Return the client's name, ``workload/arm``."""
     return F.concat_ws("/", "workload", "arm")
 
 
@@ -87,7 +86,7 @@ def slot_of(time: str) -> Column:
 
 
 def with_segment(rows: DataFrame, time: str, dims: Dims) -> DataFrame:
-    """Add ``segment``, the segment that contains column ``time``, null outside all segments."""
+    """Add the number of the segment of the run's time that contains column ``time``, null outside all segments."""
     slots = dims.slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
     within = (F.col(time) >= F.col("from_us")) & (F.col(time) < F.col("to_us"))
     same_slot = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot"))
@@ -101,7 +100,7 @@ PASSAGES = "run int, fault string, proxies string, start_us bigint, end_us bigin
 
 @dataclass(frozen=True)
 class Passage:
-    """Proxies of a fault (a regular expression for whole names), and the time in which their traffic counts."""
+    """Proxies of a fault (a regular expression for whole names), and the time in which their traffic is exposure."""
 
     fault: str
     proxies: str
@@ -110,9 +109,9 @@ class Passage:
 
 
 def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
-    """Return ``run fault bytes n``: bytes that clients sent into the proxies of each passage (``PASSAGES``).
+    """Return ``run fault bytes n``: bytes that clients sent into the proxies of a fault (``PASSAGES``).
 
-    ``n`` counts the samples of counters.
+    ``n`` is the number of readings of the proxies' counters.
     """
     series = Window.partitionBy("run", "name").orderBy("t_us")
     counters = metrics.where(F.col("name").startswith(SENT)).select(
@@ -129,7 +128,7 @@ def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
 
 
 def produced(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run window topic partition n``: the records produced in the window of each fault, by intended time."""
+    """Return ``run window topic partition n``: the records intended in the window of each fault, by partition."""
     rows = with_segment(samples.where("op = 'produce' and partition is not null"), "intended_us", dims)
     counted = rows.groupBy("run", "segment", "topic", "partition").agg(F.count("*").alias("n"))
     of_faults = dims.segment_windows.where(F.col("window").startswith("fault/"))
@@ -138,7 +137,7 @@ def produced(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def host(metrics: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run ticks late_ticks cpu_busy steal`` (means, 0..1, null if not sampled) after warm-up."""
+    """Return ``run ticks late_ticks cpu_busy steal`` of the host after warm-up (means 0..1, null if not sampled)."""
     judged = metrics.join(F.broadcast(dims.ends), "run").where("t_us >= judged_from_us and t_us < end_us")
 
     def value_of(name: str) -> Column:
@@ -162,7 +161,7 @@ Limit = tuple[int, str, str, int]
 def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
     """Return the ten slowest ``samples`` per run, operation and client after warm-up, with ``place`` from 1.
 
-    Failed records come first. ``limits`` exclude rows from the sort that are too fast.
+    Failed records come first. ``limits`` exclude rows from the sort that are too fast to be among the slowest.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 

@@ -8,11 +8,12 @@ instead of searching every window::
     run      |---------------------------|    last one, which is segment null and belongs to no window
     segments |    0    |   1    |2 |  3  |
 
-Starts are inclusive, ends exclusive. Faults that hold a client, and the moment from which a reader must get records,
-also cut. Records are joined with their segments by slots of one second.
+The start of a segment is inclusive, its end exclusive. The times when a fault kills or freezes a client, and the time
+from which a reader must get records, are also limits of segments. Records are joined with their segments by slots of
+one second.
 
-**Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. Every table begins
-with ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
+**Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. Every small table
+begins with ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
 """
 
 from bisect import bisect_left, bisect_right
@@ -38,13 +39,13 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def longs(column: pa.ChunkedArray, null: int = 0) -> Longs:
-    """Return the values as int64, with ``null`` in place of nulls."""
+    """Return a column's values as int64, with the argument ``null`` in place of nulls."""
     values: Longs = column.cast(pa.int64()).fill_null(null).to_numpy()
     return values
 
 
 def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
-    """Return the code of each row, and the values by code; null has a code too."""
+    """Return a code for each row of a column, and the values by code; null has a code too."""
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column, null_encoding="encode")
     encoded = column.combine_chunks()
@@ -52,13 +53,13 @@ def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
 
 
 def firsts(keys: Iterable[Longs]) -> Longs:
-    """Return the indices of the rows at which any of the sorted columns changes its value."""
+    """Return the indices of the rows at which any of the sorted key columns changes its value."""
     rows: Longs = np.flatnonzero(np.any([np.diff(key, prepend=~key[:1]) for key in keys], axis=0))
     return rows
 
 
 def parted(rows: pa.Table, by: str, count: int) -> list[pa.Table]:
-    """Split rows by the number in column ``by``, from 0 to ``count`` - 1, without changing the order within a part."""
+    """Split rows by the number in column ``by``, from 0 to ``count`` - 1; rows of one number stay in order."""
     columns = rows.drop_columns(by)
     if count == 1:
         return [columns]
@@ -73,7 +74,7 @@ SLOT_US = 1_000_000
 
 @dataclass(frozen=True)
 class Segments:
-    """Sorted cut points of a run; segment i lies between the points i and i + 1."""
+    """Sorted limits of a run's segments of time; segment i lies between the limits i and i + 1."""
 
     cuts: tuple[int, ...]
 
@@ -82,19 +83,19 @@ class Segments:
         return tuple(pairwise(self.cuts))
 
     def of(self, intervals: Iterable[Interval]) -> list[int]:
-        """Return the numbers of the segments inside the intervals, whose ends are cut points."""
+        """Return the numbers of the segments inside the intervals, whose ends are limits of segments."""
         inside = (range(bisect_left(self.cuts, start), bisect_right(self.cuts, end) - 1) for start, end in intervals)
         return sorted({*chain.from_iterable(inside)})
 
     def slots(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield ``slot segment start_us end_us`` for every slot of one second and each overlapping segment."""
+        """Yield ``slot segment start_us end_us`` for every slot of one second and each segment that overlaps it."""
         for number, (start, end) in enumerate(self.spans):
             for slot in range(start // SLOT_US, (end - 1) // SLOT_US + 1):
                 yield slot, number, start, end
 
 
 def segments_of(windows: Windows, moments: Sequence[int] = ()) -> Segments:
-    """Return the segments between the edges of all windows and further moments."""
+    """Return the segments of time between the edges of all windows and the ``moments``."""
     edges = {edge for spans in windows.values() for span in spans for edge in span}
     return Segments(tuple(sorted(edges | {*moments})))
 
@@ -107,8 +108,6 @@ Row = Sequence[Any]
 
 @dataclass(frozen=True)
 class Scene:
-    """Times and clients of a run."""
-
     evidence: Evidence
 
     @cached_property
@@ -117,12 +116,12 @@ class Scene:
 
     @cached_property
     def held(self) -> dict[tuple[str, str], tuple[Interval, ...]]:
-        """Intervals in which a fault held a client (killed or frozen), by (side, client)."""
+        """Intervals in which a fault had killed or frozen a client, by (side, client)."""
         return client_outages(self.evidence, KILLED, FROZEN)
 
     @cached_property
     def segments(self) -> Segments:
-        """Segments between the edges of windows and holds; empty without phases."""
+        """Segments between the edges of windows and of the times when clients were killed; empty without phases."""
         if not self.windows:
             return Segments(())
         return segments_of(self.windows, [edge for spans in self.held.values() for span in spans for edge in span])
@@ -139,11 +138,11 @@ class Scene:
 
     @property
     def judged_from_us(self) -> int:
-        """End of warm-up; 0 without phases."""
+        """Time from which a run is judged, the end of warm-up; 0 without phases."""
         return self.windows[RUN][0][0] if self.windows.get(RUN) else 0
 
     def inject_us(self, fault: str) -> int | None:
-        """Return the start of a fault, or None if it never began."""
+        """Return the start time of a fault, or None if the fault never began."""
         window = self.evidence.window_of(fault)
         return window.start_us if window else None
 
@@ -162,7 +161,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Dims:
-    """Small tables about all runs.
+    """Small tables about all runs, for joins with records.
 
     ===================  ===================================================================================
     slots                ``run slot segment start_us end_us``: the segments that overlap a slot of one second
@@ -244,5 +243,5 @@ class Dims:
 
 
 def dims(spark: SparkSession, runs: Sequence[Evidence]) -> Dims:
-    """Return the small tables of ``runs``, numbered in their order."""
+    """Return the small tables about all ``runs``, which are numbered in the given order."""
     return Dims(spark, tuple(Scene(evidence) for evidence in runs))

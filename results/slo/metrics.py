@@ -1,8 +1,8 @@
-"""Table of SLO metrics: for each metric its words in the language, its source, its value and its sentence.
+"""Table of SLO metrics: for each metric its name in an SLO, how it is measured, and the sentence that reports it.
 
-To add a metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. The parser,
-``plan check``, the checks and the test of ``docs/SLO.md`` read the table. Times are microseconds, shares are fractions
-of 1.
+To add an SLO metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. The parser,
+``plan check``, the checks and the test of ``docs/SLO.md`` read this table of metrics. Times are microseconds, shares
+are fractions of 1.
 """
 
 import math
@@ -26,33 +26,33 @@ MEAN_NEEDS = 30  # from this size on, the mean of most samples is nearly normal
 
 
 def number(value: Decimal) -> str:
-    """Format without an exponent and trailing zeros: ``0.7``, ``100``."""
+    """Format a number without an exponent and trailing zeros: ``0.7``, ``100``."""
     return f"{value.normalize():f}"
 
 
 def percent(share: Decimal) -> str:
-    """Format 0.999 as ``99.9%``."""
+    """Format the share 0.999 as ``99.9%``."""
     return f"{number(share * 100)}%"
 
 
 def time(us: int) -> str:
-    """Format in the largest unit that gives an integer: ``250ms``, ``5s``, ``1500us``."""
+    """Format a time in the largest unit that gives an integer: ``250ms``, ``5s``, ``1500us``."""
     unit = next(unit for unit, of_us in reversed(UNITS_US.items()) if us % of_us == 0)
     return f"{us // UNITS_US[unit]}{unit}"
 
 
 def aggregate_name(aggregate: Aggregate) -> str:
-    """Return ``p95``, ``p99.9``, ``max`` or ``mean``."""
+    """Return an aggregate as in an SLO: ``p95``, ``p99.9``, ``max`` or ``mean``."""
     return aggregate if isinstance(aggregate, str) else f"p{number(Decimal(repr(aggregate)) * 100)}"
 
 
 def quantile_needs(q: float) -> int:
-    """Return 10/(1-q), the least n with ten values beyond the quantile, exactly: in floats p90 would need 101."""
+    """Return 10/(1-q), the least sample size with ten values beyond the quantile; exact: floats give 101 for p90."""
     return math.ceil(10 / (1 - Fraction(repr(q))))
 
 
 def share_needs(share: Decimal) -> int:
-    """Return 1/(1-share), the least n at which a single failure does not exceed the limit; 1 for 100 %."""
+    """Return 1/(1-share), the least sample size at which one failure does not exceed the limit; 1 for 100 %."""
     missing = 1 - Fraction(share)
     return math.ceil(1 / missing) if missing else 1
 
@@ -61,8 +61,8 @@ def share_needs(share: Decimal) -> int:
 class Selection:
     """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
 
-    Window None is ``run``, the time after warm-up; arm None is every arm that has the metric's side. ``every_us``: each
-    slot of this length is measured separately. ``target``: the success rate that defines an error budget.
+    Window None is ``run``, the time after warm-up; arm None is every arm with the metric's operation. ``every_us``:
+    each time slot of this length is measured separately. ``target``: the success rate that defines an error budget.
     """
 
     metric: str
@@ -78,17 +78,17 @@ class Selection:
 
     @property
     def fault(self) -> str | None:
-        """The fault id of a window ``fault/<id>``, else None."""
+        """The fault id ``<id>`` of an SLO on the window ``fault/<id>``, None for any other window."""
         return self.window.removeprefix("fault/") if self.window and self.window.startswith("fault/") else None
 
     @property
     def spread(self) -> str:
-        """Name of the aggregate, ``p99``; empty for a metric with a single value."""
+        """Name of the aggregate that an SLO limits, ``p99``; empty for a metric with a single value."""
         return "" if self.aggregate is None else aggregate_name(self.aggregate)
 
     @property
     def place(self) -> str:
-        """``fault``, ``every 1s of fault``, or empty for the time after warm-up."""
+        """Window of an SLO in words, ``fault`` or ``every 1s of fault``; empty for the time after warm-up."""
         if self.every_us is None:
             return self.window or ""
         return f"every {time(self.every_us)} of {self.window or 'run'}"
@@ -98,7 +98,7 @@ class Selection:
         return self.window or "the time after warm-up"
 
     def needs(self) -> int:
-        """Return the least number of values that define the aggregate."""
+        """Return the least number of values from which the aggregate (quantile, mean, ...) can be computed."""
         if self.target is not None:
             return share_needs(self.target)
         if self.aggregate == "mean":
@@ -106,12 +106,12 @@ class Selection:
         return quantile_needs(self.aggregate) if isinstance(self.aggregate, float) else 1
 
     def head(self) -> str:
-        """Return metric and aggregate: ``produce.latency p99``, ``produce.budget(99.9%)``."""
+        """Return the first words of an SLO: ``produce.latency p99`` or ``produce.budget(99.9%)``."""
         target = "" if self.target is None else f"({percent(self.target)})"
         return f"{self.metric}{target} {self.spread}".rstrip()
 
     def tail(self) -> str:
-        """Return place and arm with a leading space, `` in fault for a``, or an empty string."""
+        """Return window and arm as the last words of an SLO, such as `` in fault for a``, or an empty string."""
         return (f" in {self.place}" if self.place else "") + (f" for {self.arm}" if self.arm else "")
 
 
@@ -121,7 +121,7 @@ class Reading:
 
     ``censored`` of the ``n`` records never succeeded. ``at`` maps quantiles to values, None for a censored value.
     ``value`` is calculated by ``Metric.value``; None exceeds any limit. ``length_us`` is the length of the window or
-    slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
     """
 
     n: int
@@ -136,7 +136,7 @@ class Reading:
 
 
 def aggregate_of(selection: Selection, reading: Reading) -> Fraction | None:
-    """Return the quantile, mean or maximum; without an aggregate the maximum."""
+    """Return the quantile, mean or maximum that an SLO limits; the maximum if the SLO names no aggregate."""
     if selection.aggregate == "mean":
         return None if reading.censored or reading.mean is None else Fraction(reading.mean)
     value = reading.at.get(selection.aggregate if isinstance(selection.aggregate, float) else MAX)
@@ -148,37 +148,37 @@ def success_rate(_: Selection, reading: Reading) -> Fraction:
 
 
 def budget_used(selection: Selection, reading: Reading) -> Fraction:
-    """Return the ratio of the failures to the failures that the target allows."""
+    """Return the share of the error budget that is used: failures, divided by the failures that the target allows."""
     return Fraction(reading.censored, reading.n) / (1 - Fraction(selection.target or 0))
 
 
 def aggregate_sentence(selection: Selection, reading: Reading) -> str:
-    """Return ``p95 in fault is 41.7 ms``."""
+    """Return a sentence about a measured value, such as ``p95 in fault is 41.7 ms``."""
     if reading.value is None:
         return f"{selection.spread} is censored: {reading.censored} of {reading.n} never succeeded"
     return f"{selection.spread} in {selection.window_text} is {selection.about.shown(reading.value)}"
 
 
 def success_sentence(selection: Selection, reading: Reading) -> str:
-    """Return ``999 of 1000 records were acknowledged``."""
+    """Return a sentence about successes, such as ``999 of 1000 records were acknowledged``."""
     return f"{reading.n - reading.censored} of {reading.n} {selection.about.counted} were acknowledged"
 
 
 def budget_sentence(selection: Selection, reading: Reading) -> str:
-    """Return ``1 of 1000 records failed: 100% of the error budget of 0.1%``."""
+    """Return a sentence such as ``1 of 1000 records failed: 100% of the error budget of 0.1%``."""
     used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
     budget = f"{used} of the error budget of {percent(1 - (selection.target or Decimal(0)))}"
     return f"{reading.censored} of {reading.n} {selection.about.counted} failed: {budget}"
 
 
 def gap_sentence(selection: Selection, reading: Reading) -> str:
-    """Return ``the longest time without a success was 1.250 s``."""
+    """Return a sentence such as ``the longest time without a success was 1.250 s``."""
     failed = f": all {reading.censored} {selection.about.counted} failed" if reading.censored else ""
     return f"the longest time without a success was {float(reading.value or 0) / 1e6:.3f} s{failed}"
 
 
 def stalls_sentence(_: Selection, reading: Reading) -> str:
-    """Return ``no progress for 1.250 s in all, in stalls of a second or more``."""
+    """Return a sentence such as ``no progress for 1.250 s in all, in stalls of a second or more``."""
     return f"no progress for {float(reading.value or 0) / 1e6:.3f} s in all, in stalls of a second or more"
 
 
@@ -192,12 +192,12 @@ _SCALES = {"ms": Fraction(1_000), "s": Fraction(1_000_000), "%": Fraction(1, 100
 
 @dataclass(frozen=True)
 class Metric:
-    """A row of ``METRICS``.
+    """SLO metric, such as ``produce.latency``; a row of ``METRICS``.
 
-    ``unit``: ``time``, ``share``, or the noun of a count. ``each``: the subjects of ``for each``. ``value`` calculates
-    the value of a reading with n > 0, ``sentence`` states the value. ``ops``: the valid comparisons. ``has_aggregate``:
-    an SLO names a quantile, ``max`` or ``mean``. ``has_target``: an SLO names a success rate. ``slots``: slots of a
-    window can be measured.
+    ``unit``: ``time``, ``share``, or the noun of a count. ``each``: the subjects allowed in ``for each SUBJECT``.
+    ``value`` calculates the metric's value from n > 0 records, ``sentence`` reports the value. ``ops``: the allowed
+    comparisons. ``has_aggregate``: an SLO names a quantile, ``max`` or ``mean``. ``has_target``: an SLO names a success
+    rate. ``slots``: the metric can be measured in time slots (``in every 1s of fault``).
     """
 
     side: Side
@@ -213,30 +213,30 @@ class Metric:
 
     @property
     def sampled(self) -> bool:
-        """True if the metric has one value per second."""
+        """True if the metric is sampled, one value per second, instead of measured per record."""
         return self.source in ("lag", "age")
 
     @property
     def confident(self) -> bool:
-        """True if the values are independent latencies, so that a quantile has a confidence band."""
+        """True if the metric's values are independent latencies, so that a quantile has a confidence band."""
         return self.has_aggregate and not self.sampled
 
     @property
     def counted(self) -> str:
-        """Noun for ``n`` of a reading."""
+        """Noun for what the sample size ``n`` of a measurement counts."""
         return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
 
     @property
     def shown_unit(self) -> str:
-        """Unit of values in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
+        """Unit of the metric in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
         return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
 
     def scaled(self, value: Fraction) -> float:
-        """Convert a value to ``shown_unit``."""
+        """Convert a metric's value from base units to the unit shown in checks."""
         return float(value / _SCALES.get(self.shown_unit, 1))
 
     def shown(self, value: Fraction | None) -> str:
-        """Return ``41.7 ms``, or ``never`` for a censored value."""
+        """Return a metric's value as text, ``41.7 ms``, or ``never`` for a censored value."""
         return "never" if value is None else f"{self.scaled(value):g} {self.shown_unit}"
 
 

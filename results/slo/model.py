@@ -1,6 +1,6 @@
 """Values of the SLO language: a measure, a recovery or a count; ``parse(str(slo)) == slo``.
 
-The parser decides which combinations are valid. Times are microseconds, shares are fractions of 1.
+The parser decides which combinations of words are a valid SLO. Times are microseconds, shares are fractions of 1.
 """
 
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from aftershock.results.slo.metrics import (
 
 @dataclass(frozen=True)
 class Multiple:
-    """A factor and another selection: ``2 * p99 in steady``. Omitted parts are filled from the first selection."""
+    """Limit of an SLO that is a multiple of another measured value, as ``2 * p99 in steady``."""
 
     factor: Decimal
     of: Selection
 
     def beside(self, first: Selection) -> dict[str, str]:
-        """Return the words of the parts in which the second selection differs from the first."""
+        """Return the words in which the two measured values that an SLO compares differ, such as window or arm."""
         second_words, first_words = (
             {"metric": part.metric, "spread": part.spread, "window": part.window or "run", "arm": part.arm or ""}
             for part in (self.of, first)
@@ -39,7 +39,7 @@ class Multiple:
 
 @dataclass(frozen=True)
 class Measure:
-    """A selection with a limit, or with a multiple of another selection: ``produce.latency p95 < 250ms in fault``."""
+    """SLO on a measured value, ``produce.latency p95 < 250ms in fault``; the limit may be a multiple of another."""
 
     of: Selection
     op: Op
@@ -69,31 +69,31 @@ class Measure:
 
     @property
     def q(self) -> float | None:
-        """Quantile of the first selection, None for other aggregates."""
+        """Quantile that an SLO limits, such as 0.95; None if the SLO limits a mean, a maximum or a single value."""
         return self.of.aggregate if isinstance(self.of.aggregate, float) else None
 
     @property
     def threshold_us(self) -> int | None:
-        """Limit, None if it is a multiple or not a time."""
+        """Limit of an SLO in microseconds; None if the limit is a multiple or not a time."""
         return int(self.limit) if isinstance(self.limit, Decimal) and self.of.about.unit == "time" else None
 
     @property
     def compares_arms(self) -> bool:
-        """True if the selections are of different arms, so that the ratio of the arms is judged."""
+        """True if an SLO compares two arms, so that the ratio of their measured values is judged."""
         return isinstance(self.limit, Multiple) and self.limit.of.arm != self.of.arm
 
     def needs_of(self, selection: Selection) -> int:
-        """Return the least number of values of a selection, in each subject and slot, that can decide the SLO."""
+        """Return the least number of values, per subject and time slot, from which a measured value is meaningful."""
         if isinstance(self.limit, Decimal) and selection.about.unit == "share" and selection.target is None:
             return share_needs(self.limit)
         return selection.needs()
 
     def needs(self) -> int:
-        """Return the least number of values that can decide the SLO: the maximum over its selections."""
+        """Return the least number of values from which an SLO can be decided; of two compared values the larger."""
         return max(map(self.needs_of, self.selections))
 
     def check_id(self) -> str:
-        """Return ``slo/produce.latency-p95-fault``, or ``compare/produce.latency-p95-a-b-fault`` for two arms."""
+        """Return the id of an SLO's check: ``slo/produce.latency-p95-fault``, or ``compare/...`` for two arms."""
         target = "" if self.of.target is None else percent(self.of.target)
         words = [self.of.metric, target, self.of.spread, *(self.arms if self.compares_arms else ())]
         differences = self.limit.beside(self.of) if isinstance(self.limit, Multiple) else {}
@@ -123,9 +123,9 @@ class Measure:
 
 @dataclass(frozen=True)
 class Recovery:
-    """``recovery < 5s after kill-1``: time from the injection to the first calm period of ``for_us``.
+    """SLO ``recovery < 5s after kill-1``: time from the injection to the first calm period of ``for_us``.
 
-    A period is calm if every record succeeds and quantile ``q`` is at most ``factor`` times its value in ``steady``.
+    A period is calm if every record succeeds and latency quantile ``q`` is at most ``factor`` times that in ``steady``.
     """
 
     op: Op
@@ -144,7 +144,7 @@ class Recovery:
 
     @property
     def windows(self) -> tuple[str | None, ...]:
-        """The window of the fault, and ``steady`` as the baseline."""
+        """The windows that a recovery SLO reads: that of the fault, and ``steady`` as the baseline."""
         return (f"fault/{self.after}", "steady")
 
     @property
@@ -153,17 +153,17 @@ class Recovery:
 
     @property
     def terms(self) -> str:
-        """`` (p99 <= 3 * steady for 5s)``, or empty for the default terms."""
+        """Definition of calm as written in an SLO, `` (p99 <= 3 * steady for 5s)``; empty if it is the default."""
         if (self.q, self.factor, self.for_us) == (Recovery.q, Recovery.factor, Recovery.for_us):
             return ""
         return f" ({aggregate_name(self.q)} <= {number(self.factor)} * steady for {time(self.for_us)})"
 
     def needs(self) -> int:
-        """Return the number of records that the baseline in ``steady`` needs."""
+        """Return the number of records that the baseline of a recovery SLO needs in ``steady``."""
         return quantile_needs(self.q)
 
     def check_id(self) -> str:
-        """Return ``slo/recovery-kill-1``, followed by terms that differ from the default."""
+        """Return the check id ``slo/recovery-kill-1``, followed by what differs from the default definition of calm."""
         own = f"-{aggregate_name(self.q)}-{number(self.factor)}-{time(self.for_us)}" if self.terms else ""
         return f"slo/recovery-{self.after}{own}"
 
@@ -174,7 +174,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Count:
-    """``lost == 0``: number of records that break an integrity rule, including permitted breaches."""
+    """SLO ``lost == 0``: number of records that break an integrity rule, including permitted breaches."""
 
     rule: str
     op: Op

@@ -1,6 +1,6 @@
 """Parser of the SLO language: recursive descent. ``parse`` is the entry point.
 
-An error points at the first token that is not consumed. Numbers are exact and bounded.
+A syntax error points at the first token that is not consumed. Numbers in an SLO are exact and bounded.
 """
 
 import re
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class SloSyntaxError(ValueError):
-    """The text is not a valid SLO; ``column`` counts from 1."""
+    """The text is not a valid SLO; ``column`` of the error counts from 1."""
 
     def __init__(self, message: str, column: int) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class SloSyntaxError(ValueError):
 
 
 class Tokens:
-    """Tokens of a text and the position of the next token. A number and its unit are one token, even if spaced."""
+    """Tokens of an SLO and the position of the next token. A number and its unit are one token, even if spaced."""
 
     def __init__(self, text: str) -> None:
         matches = list(_TOKEN.finditer(text))
@@ -47,11 +47,11 @@ class Tokens:
 
     @property
     def column(self) -> int:
-        """Column of the next token, or the column after the text."""
+        """Column at which the next token starts, or the column after the text."""
         return self._tokens[self._next][1] if self._next < len(self._tokens) else self._length + 1
 
     def peek(self, ahead: int = 0) -> str:
-        """Return the token ``ahead`` of the next one, or an empty string after the end."""
+        """Return the next token, or the token ``ahead`` tokens later, without consuming it; empty after the end."""
         index = self._next + ahead
         return self._tokens[index][0] if index < len(self._tokens) else ""
 
@@ -61,7 +61,7 @@ class Tokens:
         return token
 
     def fail(self, message: str, column: int | None = None) -> NoReturn:
-        """Raise SloSyntaxError at the next token, or at ``column``."""
+        """Raise SloSyntaxError with the column of the next token, or with ``column``."""
         raise SloSyntaxError(message, column or self.column)
 
     def one_of(self, words: Sequence[str], description: str) -> str:
@@ -73,19 +73,19 @@ class Tokens:
         return self.take()
 
     def accept(self, word: str) -> bool:
-        """Consume the next token if it is ``word``, and return True if so."""
+        """Consume the next token if it is ``word``, and return True if it was."""
         accepted = self.peek() == word
         self._next += accepted
         return accepted
 
     def name(self, description: str) -> str:
-        """Consume the next token, which must be a name."""
+        """Consume the next token, which must be a name (of an arm, a fault or a window)."""
         if not is_name(self.peek()):
             self.fail(f"the name of {description} expected, {self.next_text()}")
         return self.take()
 
     def next_text(self) -> str:
-        """Describe the next token for an error."""
+        """Return a description of the next token for an error message."""
         return f"got {self.peek()!r}" if self.peek() else "but the text ends here"
 
 
@@ -99,7 +99,7 @@ _QUANTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,6})?)")
 
 
 def time_us(tokens: Tokens) -> int:
-    """Parse ``250ms`` as 250000."""
+    """Parse a time: ``250ms`` is 250000 us."""
     value, unit = _number(tokens, "a time like 250ms or 5s")
     if unit not in UNITS_US:
         shown = f"{tokens.peek()!r} has no unit" if not unit else f"unit {unit!r} is unknown"
@@ -112,7 +112,6 @@ def time_us(tokens: Tokens) -> int:
 
 
 def share(tokens: Tokens) -> Decimal:
-    """Parse ``99.9%`` as 0.999."""
     value, unit = _number(tokens, "a share like 99.9%")
     if unit != "%":
         tokens.fail(f"{tokens.peek()!r} is not a share; write it in percent, like 99.9%")
@@ -123,7 +122,7 @@ def share(tokens: Tokens) -> Decimal:
 
 
 def times(tokens: Tokens) -> Decimal:
-    """Parse ``0.7 *``: a number above 0 without a unit, and the sign."""
+    """Parse a factor, ``0.7 *``: a number above 0 without a unit, and the multiplication sign."""
     value, unit = _number(tokens, "a factor like 0.7")
     if unit or not value:
         tokens.fail(f"a factor above 0 without a unit expected, got {tokens.peek()!r}")
@@ -146,14 +145,13 @@ def is_factor(token: str) -> bool:
 
 
 def read_aggregate(tokens: Tokens) -> Aggregate:
-    """Parse ``p99.9`` as 0.999, or ``max``, or ``mean``."""
+    """Parse an aggregate: ``p99.9`` is 0.999; ``max`` and ``mean`` are themselves."""
     if tokens.peek() == "max" or tokens.peek() == "mean":
         return "max" if tokens.take() == "max" else "mean"
     return quantile(tokens, "a quantile like p95 or p99.9, max or mean,")
 
 
 def quantile(tokens: Tokens, description: str = "a quantile like p95 or p99.9") -> float:
-    """Parse ``p99.9`` as 0.999."""
     match = _QUANTILE.fullmatch(tokens.peek())
     if not match or not Decimal(match[1]):
         tokens.fail(f"{description} expected, {tokens.next_text()}")
@@ -166,7 +164,7 @@ def is_aggregate(token: str) -> bool:
 
 
 def _number(tokens: Tokens, description: str) -> tuple[Decimal, str]:
-    """Return the next number and its unit without consuming the token."""
+    """Return the next token as a number and its unit, without consuming the token."""
     match = _NUMBER.fullmatch(tokens.peek())
     if not match:
         tokens.fail(f"{description} expected, {tokens.next_text()}")
@@ -181,7 +179,7 @@ _AFTER_AN_ARM = ("", "in", "for", "with", "<", "<=", ">", ">=", "==")
 
 
 def parse(text: str) -> Slo:
-    """Parse one SLO. Raises SloSyntaxError with the column of the error."""
+    """Parse one SLO. Raises SloSyntaxError with the column of the error if the text is not a valid SLO."""
     tokens = Tokens(text)
     first = tokens.peek()
     slo: Slo
@@ -202,7 +200,7 @@ def parse(text: str) -> Slo:
 
 
 def _measure(tokens: Tokens) -> Measure:
-    """Parse ``METRIC [AGGREGATE] [PLACE] < VALUE [PLACE]`` with at most one PLACE, or ``... <= 2 * OTHER``."""
+    """Parse an SLO ``METRIC [AGGREGATE] [PLACE] < VALUE [PLACE]`` with at most one PLACE, or ``... <= 2 * OTHER``."""
     head = _head(tokens)
     first = _placed(tokens, head)
     each = _each(tokens, first)
@@ -224,7 +222,7 @@ def _measure(tokens: Tokens) -> Measure:
 
 
 def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
-    """Add ``[for each SUBJECT] [with 95% confidence]``, if the combination is valid."""
+    """Parse the end ``[for each SUBJECT] [with 95% confidence]`` of an SLO, and check that the combination is valid."""
     column = tokens.column if _is_each(tokens) else column
     measure = replace(measure, each=measure.each or _each(tokens, measure.of))
     if measure.each is not None and isinstance(measure.limit, Multiple):
@@ -259,7 +257,7 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
 
 
 def _head(tokens: Tokens) -> Selection:
-    """Parse ``produce.latency p99``, ``produce.gap`` or ``produce.budget(99.9%)``."""
+    """Parse the beginning of an SLO: ``produce.latency p99``, ``produce.gap`` or ``produce.budget(99.9%)``."""
     metric = tokens.take()
     if METRICS[metric].has_target:
         tokens.one_of(("(",), "'(TARGET)', like (99.9%),")
@@ -272,7 +270,7 @@ def _head(tokens: Tokens) -> Selection:
 
 
 def _placed(tokens: Tokens, selection: Selection) -> Selection:
-    """Parse ``[in WINDOW | in every 1s of WINDOW] [for ARM]``, and add it to the selection."""
+    """Parse the words ``[in WINDOW | in every 1s of WINDOW] [for ARM]`` of an SLO."""
     if tokens.accept("in"):
         every_us = _every_us(tokens, selection)
         slots = every_us is None and selection.about.slots
@@ -281,7 +279,7 @@ def _placed(tokens: Tokens, selection: Selection) -> Selection:
 
 
 def _every_us(tokens: Tokens, selection: Selection) -> int | None:
-    """Parse ``every 1s of``; sampled metrics need whole seconds."""
+    """Parse the words ``every 1s of``; a metric that is sampled once per second needs whole seconds."""
     column = tokens.column
     if not tokens.accept("every"):
         return None
@@ -297,7 +295,7 @@ def _every_us(tokens: Tokens, selection: Selection) -> int | None:
 
 
 def _window(tokens: Tokens, *suggestions: str) -> str | None:
-    """Parse the name of a window; None for ``run``. ``suggestions`` are further words for the error."""
+    """Parse the name of a window; None for ``run``. ``suggestions`` are further words that the error may suggest."""
     word = tokens.peek()
     if word.startswith("fault/") and is_name(word.removeprefix("fault/")):
         return tokens.take()
@@ -313,7 +311,7 @@ def _with_arm(tokens: Tokens, selection: Selection) -> Selection:
 
 
 def _is_each(tokens: Tokens) -> bool:
-    """Return True before ``for each SUBJECT``; an arm may be called ``each``."""
+    """Return True if the next words are ``for each SUBJECT`` and not ``for ARM``: an arm may be called ``each``."""
     return (tokens.peek(), tokens.peek(1)) == ("for", "each") and tokens.peek(2) not in _AFTER_AN_ARM
 
 
@@ -328,7 +326,7 @@ def _each(tokens: Tokens, selection: Selection) -> EachWord | None:
 
 
 def _multiple(tokens: Tokens, first: Selection) -> Multiple:
-    """Parse ``2 * p99 [of METRIC] [in WINDOW] [for ARM]``, or a metric instead of the aggregate."""
+    """Parse a limit ``2 * p99 [of METRIC] [in WINDOW] [for ARM]``, or with a metric instead of the aggregate."""
     factor = times(tokens) if is_factor(tokens.peek()) else Decimal(1)
     column = tokens.column
     if tokens.peek() in METRICS:
@@ -349,7 +347,7 @@ def _multiple(tokens: Tokens, first: Selection) -> Multiple:
 
 
 def _arm_ratio(tokens: Tokens) -> Measure:
-    """Parse ``p95(a) <= 0.7 * p95(b) of produce.latency [in PLACE]``, the older form for two arms."""
+    """Parse an SLO ``p95(a) <= 0.7 * p95(b) of produce.latency [in PLACE]``, the older form for two arms."""
     aggregate, arm = _aggregate_of_arm(tokens)
     op, factor, column = _op(tokens, "<=", "<"), times(tokens), tokens.column
     second_aggregate, second_arm = _aggregate_of_arm(tokens)
@@ -376,7 +374,7 @@ def _aggregate_of_arm(tokens: Tokens) -> tuple[Aggregate, str]:
 
 
 def _recovery(tokens: Tokens) -> Recovery:
-    """Parse ``recovery [(p99 <= 3 * steady for 5s)] < 5s after FAULT [for ARM]``, after the first word."""
+    """Parse an SLO ``recovery [(p99 <= 3 * steady for 5s)] < 5s after FAULT [for ARM]``, after the first word."""
     q, factor, for_us = Recovery.q, Recovery.factor, Recovery.for_us
     if tokens.accept("("):
         q = quantile(tokens)
