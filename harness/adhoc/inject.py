@@ -1,8 +1,8 @@
 """Injection of a fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
 
-Ctrl-C, SIGTERM and a closed terminal heal the fault at once; if this process is killed, the watchdog heals the fault.
-Several processes may inject into one cluster. Under the lock file ``inject.lock``, a process claims a fault id with the
-event ``injected_by_hand``, and compares the targets with the faults in force before the fault's first journal line.
+Ctrl-C, SIGTERM and a closed terminal heal the fault at once; if the injecting process is killed, the watchdog heals the
+fault. Several processes may inject into one cluster: under the lock file ``inject.lock``, a process reserves a fault id
+with the event ``injected_by_hand``, and compares the fault's targets with the faults in force before the fault begins.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of an injection: a line of text, and the exit code."""
+    """Result of an injection by hand: a line of text, and the exit code."""
 
     text: str
     exit_code: int
@@ -70,10 +70,8 @@ class Outcome:
 def inject(client: docker.DockerClient, run_id: str | None, request: Request, progress: Progress) -> Outcome:
     """Inject a fault into the kept cluster, and heal the fault at the end of its time or after a signal.
 
-    Raises:
-        ClusterError: there is no such cluster, or parts of it are missing.
-        PlanError: the request is invalid.
-        FaultError: the fault could not be injected or healed.
+    Raises ClusterError if there is no such cluster or parts of it are missing, PlanError if the request is invalid, and
+    FaultError if the fault could not be injected or healed.
     """
     kept_cluster = resolve(client, run_id)
     with connect(client, kept_cluster) as cluster:
@@ -86,7 +84,7 @@ def inject(client: docker.DockerClient, run_id: str | None, request: Request, pr
 
 
 def dry_run(client: docker.DockerClient, run_id: str | None, request: Request, log: Log) -> str:
-    """Describe targets, undo and witness of the fault without an injection. Raises as `inject` does."""
+    """Describe targets, undo and witness of a fault without an injection; raise the same errors as `inject`."""
     kept_cluster = resolve(client, run_id)
     with connect(client, kept_cluster) as cluster:
         home, clock = RunDir.open(kept_cluster.home), clock_of(kept_cluster.home)
@@ -97,7 +95,7 @@ def dry_run(client: docker.DockerClient, run_id: str | None, request: Request, l
 
 
 def _parse(cluster: Cluster, request: Request, log: Log) -> tuple[Fault, list[Topic]]:
-    """Return the fault, and the topics that the cluster has now."""
+    """Return the requested fault, and the current topics of the cluster."""
     topics = topics_of(cluster.admin.partitions())
     parsed = parse_inject(
         request.kind, request.pairs, request.duration, cluster.spec.as_plan(), topics, f"{request.kind}-1"
@@ -108,7 +106,7 @@ def _parse(cluster: Cluster, request: Request, log: Log) -> tuple[Fault, list[To
 
 
 def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
-    """Return the topics of these partitions, without Kafka's internal ones."""
+    """Return the topics of these partitions, without Kafka's internal topics."""
     counts = Counter(state.topic for state in partitions)
     replicas = {state.topic: len(state.replicas) for state in partitions}
     # without validation: a topic of a cluster may exceed the limits of a plan
@@ -122,7 +120,7 @@ def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
 def carry_out(
     fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock, progress: Progress
 ) -> Outcome:
-    """Inject the fault, show the progress, and heal the fault. Raises FaultError as `inject` does.
+    """Inject a fault, show the progress, and heal the fault; raise FaultError as `inject` does.
 
     A signal heals the fault at once; further signals do not interrupt the healing.
     """
@@ -163,13 +161,13 @@ def carry_out(
 
 
 def single_fault_timeline(fault: Fault, seed: int) -> Timeline:
-    """Return a timeline of this fault alone, injected at once."""
+    """Return a timeline that injects a single fault at its start."""
     steps, timing = (step_of(fault, seed),), TimelineTiming(0, 0, 0, 0, 0)
     return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())
 
 
 async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
-    """Describe what an injection now would do. Raises FaultError if the fault has no target."""
+    """Describe what an injection of the fault would do now; raise FaultError if the fault has no target."""
     step = step_of(fault, seed)
     context = InjectionContext(world, clock, step.id)
     injection = await retry_refused(lambda: fault.resolve_targets(context, step.draws), clock, READ_DEADLINE_MS)
@@ -191,15 +189,11 @@ async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal
 
 
 def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: str = "") -> Outcome:
-    """Return the result of an ended fault, from its journal lines.
+    """Return the result of an ended fault, from ``lines``, the fault's journal lines.
 
-    Args:
-        fault: the fault's id.
-        lines: the journal lines of this fault.
-        stopped: True if a signal ended the fault early.
-        other_faults: a clause about the other faults in force, which may be the reason for a failure.
-
-    Raises FaultError if the fault could not be injected, or did not stay in force.
+    ``stopped`` is True if a signal ended the fault early; ``other_faults`` is a clause about the other faults in force,
+    which may be the reason for a failure. Raises FaultError if the fault could not be injected, or did not stay in
+    force.
     """
     failed = next((line for line in lines if line["state"] == "failed"), None)
     if failed:
@@ -226,7 +220,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
 
 
 def journal_state(lines: Sequence[Line]) -> str:
-    """Return the fault's id and last state; ``resolving targets`` before the first line."""
+    """Return the fault's id and last state in the journal; ``resolving targets`` before its first line."""
     return f"{lines[-1]['fault']} {lines[-1]['state']}" if lines else "resolving targets"
 
 
@@ -239,7 +233,7 @@ def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> 
 
 
 def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
-    """Return the fault with an id that is unique on this cluster, after writing the event that claims the id.
+    """Return the fault with an id that is unique on its cluster, after writing the event that reserves the id.
 
     Raises FaultError if another process holds ``inject.lock`` for too long.
     """
@@ -253,7 +247,7 @@ def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_u
 
 
 def free_id(home: Path, kind: str) -> str:
-    """Return the first ``<kind>-<n>`` that is not in the plan, the events or the journal."""
+    """Return the first fault id ``<kind>-<n>`` that is not in the plan, the events or the journal."""
     events = (line for line in read_lines(home / "events.jsonl") if line.get("event") == EVENT)
     planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
     used = {line["fault"]["id"] for line in events} | {step["id"] for step in planned}
@@ -263,7 +257,7 @@ def free_id(home: Path, kind: str) -> str:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Hold ``inject.lock``, which every process holds for milliseconds. Raises FaultError if it stays held."""
+    """Hold ``inject.lock`` during the block; raise FaultError if another process holds the lock for too long."""
     lock, deadline_s = Lock(home / "inject.lock"), time.monotonic() + 10
 
     def check_deadline() -> None:
@@ -277,7 +271,7 @@ def _locked(home: Path) -> Iterator[None]:
 class SharedJournal(Journal):
     """Journal of a cluster into which several processes may inject.
 
-    The first line of a fault is refused if the fault conflicts with a fault in force.
+    The first journal line of a fault is refused if the fault conflicts with a fault in force.
     """
 
     def __init__(self, home: RunDir, clock: RunClock, log: Log) -> None:
@@ -286,7 +280,7 @@ class SharedJournal(Journal):
         super().__init__(home.path / "journal.jsonl", clock)
 
     def record(self, entry: Entry) -> None:
-        """Append a line, and log the first witness that confirms the fault.
+        """Append a line to the journal, and log the first witness that confirms the fault.
 
         Raises FaultError, without a change to the journal, if a fault in force has the same target.
         """
@@ -310,7 +304,7 @@ class SharedJournal(Journal):
         return f"in force now: {'; '.join(fault.describe() for fault in live)}" if live else ""
 
     def conflict(self, kind: str, targets: Targets) -> str | None:
-        """Return a sentence about the conflict of these targets with a fault in force, and advice; None without one."""
+        """Return a sentence with advice if a fault in force conflicts with a new fault on ``targets``; else None."""
         for fault in live_faults(self._home.path, self._clock.now_us()):
             if resource := conflict_in_force(kind, targets.as_json(), fault.kind, fault.targets):
                 advice = f"wait for its end, or heal the fault with: {heal_command(self.cluster)}"
@@ -320,7 +314,7 @@ class SharedJournal(Journal):
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Current state of a cluster. ``in_sync_min``: ``min.insync.replicas`` by topic."""
+    """Current state of a cluster; ``in_sync_min`` is ``min.insync.replicas`` by topic."""
 
     racks: Mapping[BrokerId, str]
     voters: frozenset[BrokerId]
@@ -329,10 +323,10 @@ class ClusterState:
 
 
 def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
-    """Predict whether metadata quorum and ``min.insync.replicas`` survive a fault; return a sentence for each failure.
+    """Return a sentence for each quorum or ``min.insync.replicas`` requirement that a fault would violate.
 
-    The prediction concerns the cluster alone, not whether clients reach the remaining brokers. For a kind with impact
-    ``unknown`` the worst case is predicted: the fault's nodes and links serve no requests.
+    The prediction concerns the cluster alone, not whether clients reach the remaining brokers. For a fault kind with
+    impact ``unknown`` the worst case is predicted: the fault's nodes and links serve no requests.
     """
     if impact in ("moments", "leaders"):
         return ["quorum and min.insync.replicas survive: no node and no link is taken away"]
@@ -347,7 +341,7 @@ def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[st
 
 
 def _failures(cluster: ClusterState, nodes: frozenset[BrokerId], links: frozenset[str]) -> Iterator[str]:
-    """Yield a sentence for each failure after the loss of these nodes and links (by proxy name)."""
+    """Yield a sentence for each requirement that the loss of these nodes and links (by proxy name) would violate."""
     racks = cluster.racks
 
     def is_reachable(channel: str, source: BrokerId, target: BrokerId) -> bool:

@@ -42,7 +42,7 @@ def kept_clusters(client: docker.DockerClient) -> list[LabelledCluster]:
 
 
 def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
-    """Return the kept cluster with this run id; without a run id, the only kept cluster. Raises ClusterError."""
+    """Return the kept cluster with this run id (default: the only one); raise ClusterError if there is none."""
     standing = ownership.list_clusters(client)
     if run_id is None:
         candidates = [cluster for cluster in standing if cluster.keep]
@@ -76,7 +76,7 @@ def describe_owner(cluster: LabelledCluster) -> str:
 
 @contextmanager
 def connect(client: docker.DockerClient, cluster: LabelledCluster) -> Iterator[Cluster]:
-    """Connect to the cluster. Raises ClusterError, with the command that removes it, if parts are missing."""
+    """Connect to a kept cluster; raise ClusterError, which shows the command to remove it, if parts are missing."""
     if cluster.owned and not (cluster.home / DESCRIPTOR_FILE).exists():
         raise ClusterError(
             f"the cluster {cluster.run_id} is still being launched: {describe_owner(cluster)}; wait until it is ready"
@@ -92,7 +92,7 @@ def connect(client: docker.DockerClient, cluster: LabelledCluster) -> Iterator[C
 
 
 def clock_of(home: Path) -> RunClock:
-    """Return a cluster's run clock. Raises EvidenceError if ``run.json`` is missing, ClusterError during the launch."""
+    """Return a cluster's run clock; raise EvidenceError if ``run.json`` is missing, ClusterError during the launch."""
     facts = RunDir.open(home).facts
     if "origin_ns" not in facts:
         raise ClusterError(f"{home.name} is not ready yet; wait until its launch is complete")
@@ -109,7 +109,7 @@ def heal_command(run_id: str) -> str:
 
 @dataclass(frozen=True)
 class LiveFault:
-    """A fault in force. ``left_ms``: remaining time of its duration, 0 or more; None for a fault without a duration."""
+    """Fault in force; ``left_ms`` is the rest of its duration, 0 or more, or None for a fault without a duration."""
 
     id: str
     kind: str
@@ -127,7 +127,7 @@ class LiveFault:
         return not ownership.is_alive(self.owner)
 
     def describe(self) -> str:
-        """Return id, kind, targets, process and remaining time on one line."""
+        """Return the fault's id, kind, targets, process and remaining time on one line."""
         if self.orphaned:
             holder = f"orphaned, process {self.pid} is dead"
         else:
@@ -136,7 +136,7 @@ class LiveFault:
         return f"{self.id}: {self.kind} on {describe_targets(self.targets)}; {holder}"
 
     def to_json(self, run_id: str) -> dict[str, Any]:
-        """Return the entry of ``cluster status --json``."""
+        """Return the fault as an entry of ``cluster status --json``."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -148,7 +148,7 @@ class LiveFault:
 
 
 def describe_targets(targets: Mapping[str, Any]) -> str:
-    """Return a journal's targets as text: ``node 2``, ``client_a-k1``, ``topic orders`` or the name of a client."""
+    """Return the targets of a fault as text: ``node 2``, ``client_a-k1``, ``topic orders`` or the name of a client."""
     nodes = [f"node {broker}" for broker in targets["brokers"]]
     topics = [f"topic {topic}" for topic in targets["topics"]]
     return ", ".join([*nodes, *targets["links"], *topics, *targets.get("clients", ())]) or "all matching requests"
@@ -173,7 +173,7 @@ def live_faults(home: Path, now_us: int) -> list[LiveFault]:
 def foreign_changes(
     faults: Collection[Line], toxics: Mapping[str, Collection[Toxic]], disabled: Collection[str]
 ) -> Iterator[str]:
-    """Yield a sentence for each toxic and each disabled proxy that no open fault's undo would remove."""
+    """Yield a sentence for each toxic and each disabled proxy that no undo of a fault in force would remove."""
     undos = [line["undo"] for line in faults]
     own_toxics = {tuple(pair) for undo in undos if undo["verb"] == "remove_toxics" for pair in undo["args"]["toxics"]}
     own_disabled = {proxy for undo in undos if undo["verb"] == "enable_proxies" for proxy in undo["args"]["proxies"]}
@@ -186,10 +186,9 @@ def foreign_changes(
 
 @dataclass(frozen=True)
 class Status:
-    """State of a kept cluster.
+    """State of a kept cluster, with addresses and brokers as in ``run.json``.
 
-    ``addresses``: addresses and brokers as in ``run.json``; ``not_ours``: sentences about toxics and disabled proxies
-    that other tools caused.
+    ``not_ours`` has sentences about toxics and disabled proxies that other tools have set.
     """
 
     run_id: str
@@ -198,13 +197,13 @@ class Status:
     not_ours: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``cluster status --json``."""
+        """Return the output of ``cluster status --json`` for a kept cluster."""
         faults = [fault.to_json(self.run_id) for fault in self.faults]
         return {"run_id": self.run_id, **self.addresses, "faults": faults, "not_ours": list(self.not_ours)}
 
 
 def status(client: docker.DockerClient, cluster: LabelledCluster) -> Status:
-    """Read the state of a cluster. Raises AftershockError if a part of the cluster or its run directory is missing."""
+    """Read a cluster's state; raise AftershockError if a part of the cluster or its run directory is missing."""
     with connect(client, cluster) as connected:
         lines = open_faults(read_journal(cluster.home / "journal.jsonl"))
         toxiproxy = connected.toxiproxy
@@ -214,7 +213,7 @@ def status(client: docker.DockerClient, cluster: LabelledCluster) -> Status:
 
 
 def show(client: docker.DockerClient, clusters: Sequence[LabelledCluster], console: Console) -> bool:
-    """Print each cluster; return False if the state of a cluster can't be read."""
+    """Print the state of each cluster; return False if the state of a cluster can't be read."""
     all_readable = True
 
     def print_line(line: str) -> None:
@@ -256,12 +255,9 @@ def up(
 ) -> tuple[str, str]:
     """Launch a kept cluster with its topics; return its run id, and a text with its addresses and the next commands.
 
-    After a failure or an interrupt, the containers are removed.
-
-    Raises:
-        EngineError: the engine does not answer, or an image is not available.
-        ClusterError: the cluster did not start, or Kafka refused a topic.
-        LeaseError: the host's lease is not available.
+    After a failed or interrupted launch, the cluster's containers are removed. Raises EngineError if the engine does
+    not answer or an image is not available, ClusterError if the cluster did not start or Kafka refused a topic, and
+    LeaseError if the host's lease is not available.
     """
     sweep(client, log)
     if running := kept_clusters(client):
@@ -301,7 +297,7 @@ def up(
 
 
 def down(client: docker.DockerClient, run_id: str | None) -> str:
-    """Remove a kept cluster, but not its run directory; return its run id. Raises ClusterError if a process uses it."""
+    """Remove a kept cluster but not its run directory; return its run id. Raises ClusterError for a cluster in use."""
     cluster = resolve(client, run_id)
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")
@@ -324,7 +320,8 @@ def down(client: docker.DockerClient, run_id: str | None) -> str:
 def plan_of(home: Path) -> WrittenPlan:
     """Return the faults that were injected by hand into a run or kept cluster, as a plan.
 
-    Raises EvidenceError if there were no such faults or the evidence can't be read, PlanError for an unreadable plan.
+    Raises EvidenceError if no fault was injected by hand or the evidence can't be read, and PlanError for an unreadable
+    plan.
     """
     run = RunDir.open(home)
     marks = run.facts.get("marks")

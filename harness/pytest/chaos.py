@@ -1,7 +1,7 @@
 """The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of the runs.
 
-`Chaos.run` drives a run at once; all runs are judged together at the end of the session. An invalid plan, SLO or mark
-raises PlanError at once.
+`Chaos.run` drives a run during the test; all runs are judged together at the end of the session. An invalid plan, SLO
+or ``chaos`` mark raises PlanError during the test.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _SHARED = (
 
 @dataclass(frozen=True)
 class Origin:
-    """The test that runs plans. ``mark``: its ``chaos`` mark; ``seed``: the session's seed."""
+    """Test that runs plans; ``mark`` is the test's ``chaos`` mark, ``seed`` the seed of the pytest session."""
 
     nodeid: str
     file: Path
@@ -52,9 +52,9 @@ class Origin:
 
 
 class Chaos:
-    """Value of the ``chaos`` fixture. ``on_finish`` is called with the id of each run when its evidence is complete.
+    """Value of the ``chaos`` fixture; ``on_finish`` is called with the id of each run whose evidence is complete.
 
-    Raises PlanError if the ``chaos`` mark has invalid arguments.
+    Raises PlanError if the test's ``chaos`` mark has invalid arguments.
     """
 
     def __init__(self, suite: Suite, test: Origin, on_finish: Callable[[str], None]) -> None:
@@ -113,7 +113,7 @@ class Chaos:
 
 
 class ChaosRun:
-    """A finished run, which is judged at the end of the session."""
+    """Finished run of a test, which is judged at the end of the pytest session."""
 
     def __init__(self, home: RunDir, plan: Plan, kind: Kind, rootdir: Path) -> None:
         self._home = home
@@ -131,11 +131,11 @@ class ChaosRun:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Content of ``run.json``: versions, host, times, topics, producers."""
+        """Content of the run's ``run.json``: versions, host, times, topics, producers."""
         return dict(self._home.facts)
 
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
-        """Add an SLO to the run. With ``gate="report"`` the SLO is reported without effect on the verdict.
+        """Add an SLO to the run; ``gate="report"`` reports the SLO without effect on the run's verdict.
 
         Raises PlanError if the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
         """
@@ -156,7 +156,7 @@ class ChaosRun:
 
 
 class _OneLocation:
-    """Source map with a single location, because an expectation is one line of a test."""
+    """Source map with a single location, because an SLO that a test expects is one line of the test."""
 
     def __init__(self, at: str) -> None:
         self._at = at
@@ -168,7 +168,7 @@ class _OneLocation:
 
 
 def run_starter(suite: Suite, test: str, job: Job, *options: str, **facts: Any) -> Callable[[], RunDir]:
-    """Return a function that creates a run directory and its ledger entry. ``facts`` go to ``run.json``."""
+    """Return a function that creates a run directory and a ledger entry; ``facts`` are added to ``run.json``."""
 
     def begin() -> RunDir:
         command = shlex.join(["pytest", test, *options])
@@ -181,7 +181,6 @@ def run_starter(suite: Suite, test: str, job: Job, *options: str, **facts: Any) 
 
 
 def _plan_source(source: Plan | Path | str, test: Origin) -> Path | str:
-    """Resolve the ``plan`` argument to a file or to YAML text."""
     if isinstance(source, Plan):
         check(source)
         return document.dump_yaml(model.dump(source))

@@ -1,9 +1,9 @@
 """Run on a warm cluster of a pool, for chaos tests, ``explore`` and ``minimise``.
 
-Order: lease the host, lease a cluster, create the run directory, drive load and faults, release the host, collect the
-broker logs, release the cluster. The host lease comes first, because a launch would disturb other measurements, and
-because a process that waits for the host while it holds a cluster could deadlock. The host lease ends with the load,
-because the restoration of the cluster needs no quiet host.
+A leased run leases the host, leases a cluster, creates the run directory, drives load and faults, releases the host,
+collects the broker logs, and releases the cluster. The host is leased first, because the launch of a cluster would
+disturb other measurements, and because a process that waits for the host while it holds a cluster could deadlock. The
+host is released after the load, because the restoration of the cluster needs no quiet host.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,10 @@ from aftershock.harness.safety.lease import Kind, host_lease
 
 @dataclass(frozen=True)
 class LeasedJob:
-    """A job to drive on a leased cluster.
+    """Job to drive on a leased cluster, with the kind of host lease (alone or shared) that the job needs.
 
-    Attributes:
-        kind: the kind of host lease that the run needs.
-        test: name of the leases' holder that waiting processes show, for example a test's node id.
-        begin: creates the run directory; called when host and cluster are leased.
+    ``test`` names the holder of the leases to waiting processes, for example as a test's node id. ``begin`` creates the
+    run directory, and is called when host and cluster are leased.
     """
 
     job: Job
@@ -44,7 +42,7 @@ class LeasedJob:
 
 
 def pool_of(suite: Suite) -> Pool:
-    """Open the pool that all processes of the session share; its clusters belong to the controller."""
+    """Open the cluster pool that all processes of a pytest session share; its clusters belong to the controller."""
     return Pool(suite.folder / "pool", owner(suite.owner_pid), keep_dirty=suite.keep_failed)
 
 

@@ -1,10 +1,11 @@
 """pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
-A test drives its runs in its own process, and the test's reports carry the run ids. The controller holds these reports
-back, judges the runs together, and releases the reports with their outcomes. See `docs/PYTEST.md`.
+A test drives its runs in its own process, and the test's reports carry the run ids. The controller (pytest's main
+process) defers these reports, judges the runs together, and releases the reports with their outcomes. See
+`docs/PYTEST.md`.
 
-Every pytest run with Aftershock installed imports this module. So the modules that drive and judge are imported only
-when a test requests the fixture.
+Every pytest run with Aftershock installed imports the plugin, even without chaos tests. So the modules that drive and
+judge runs are imported only when a test requests the ``chaos`` fixture.
 """
 
 import os
@@ -51,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the mark. The controller creates the session, and a worker joins the session of its controller."""
+    """Register the ``chaos`` mark; the controller creates the session, and an xdist worker joins that session."""
     config.addinivalue_line("markers", _MARK)
     suite_json = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
     if suite_json:
@@ -90,7 +91,7 @@ def chaos(request: pytest.FixtureRequest) -> "Chaos":
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the ids of a test's finished runs to its reports."""
+    """Attach the ids of a test's finished runs to the test's reports."""
     report = yield
     runs = item.stash.get(_RUNS, [])
     if runs:
@@ -117,7 +118,7 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        """Hold back reports that wait for verdicts, before other plugins see them."""
+        """Defer the reports of tests that wait for verdicts, before other plugins see these reports."""
         held = not self._releasing and self._deferred.offer(report)
         if report.failed and not held:
             self._failed.add(report.nodeid)
@@ -126,7 +127,7 @@ class _Controller:
     # trylast: the terminal's last progress output comes after the verdicts
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """After the loop, judge the runs and release the reports; after an interrupt, only release the reports."""
+        """After the last test, judge the runs and release the reports; after an interrupt, only release the reports."""
         try:
             result = yield
         except (session.Failed, KeyboardInterrupt) as error:
@@ -140,7 +141,7 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        """Remove clusters, write the index and add checks to JUnit, when pytest has written its files."""
+        """Remove clusters, write the index and add checks to JUnit, after pytest has written its own files."""
         result = yield
         if self._suite.folder.exists():
             folder = self._config.invocation_params.dir
@@ -166,7 +167,7 @@ class _Controller:
                 terminalreporter.line(line)
 
     def _conclude(self, *, judging: bool, repeatable: Collection[str] = ()) -> None:
-        """Judge the runs, then release every held report with its outcome, in the order in which the tests ended."""
+        """Judge the runs, then release each deferred report with its outcome, in the order in which the tests ended."""
         if not self._suite.entries():
             return
         from aftershock.harness.pytest.verdicts import judge_all

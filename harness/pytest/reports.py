@@ -1,10 +1,10 @@
-"""Reports of chaos tests, held back until their runs are judged, so that a test is reported once, with its outcome.
+"""Reports of chaos tests, deferred until their runs are judged, so that a test is reported once, with its outcome.
 
-If a test has runs, the report of its passed call and the following teardown report are held back; pytest continues with
-a blank report (no letter, no count). A held report is released through pytest's own hook, so terminal, counts, exit
-status, ``--lf`` and JUnit agree. FAIL is a failure of the call, or xfailed for a test marked ``xfail``; INCONCLUSIVE
-and ERROR are errors of a phase ``verdict``. The module depends on how pytest 9.1 (runner, terminal, cacheprovider,
-junitxml) reads a report.
+If a test has runs, the report of its passed call and the following teardown report are deferred; pytest continues with
+a blank report (no letter, no count). A deferred report is released through pytest's own hook, so terminal, counts, exit
+status, ``--lf`` and JUnit agree. A verdict FAIL becomes a failure of the call, or xfailed for a test marked ``xfail``;
+INCONCLUSIVE and ERROR become errors of a phase ``verdict``. Deferring depends on how pytest 9.1 (runner, terminal,
+cacheprovider, junitxml) reads a report.
 """
 
 import copy
@@ -24,7 +24,7 @@ ReportStatus = tuple[str, str, str | tuple[str, dict[str, bool]]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a test by the verdicts of its runs. ``text``: the complete failure text."""
+    """Outcome of a test by the verdicts of its runs; ``text`` is the complete text of the test's failure."""
 
     status: Status
     sentence: str = ""
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass
 class HeldTest:
-    """Held reports of a test: the report of its call and, when the teardown is over, the report of the teardown."""
+    """Deferred reports of a test: the report of its call and, when the teardown is over, the report of the teardown."""
 
     nodeid: str
     runs: tuple[str, ...]
@@ -41,14 +41,14 @@ class HeldTest:
 
 
 class DeferredReports:
-    """Held reports; ``held`` lists the tests in the order in which their calls ended."""
+    """Deferred reports of a session; ``held`` lists the tests in the order in which their calls ended."""
 
     def __init__(self) -> None:
         self.held: list[HeldTest] = []
         self._awaiting_teardown: dict[tuple[str, Any], HeldTest] = {}
 
     def offer(self, report: pytest.TestReport) -> bool:
-        """Hold the report back if its test has runs: store a copy, make ``report`` blank, and return True."""
+        """Return True if the report's test has runs; if so, store a copy of the report and make ``report`` blank."""
         # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
         runs, passed = getattr(report, RUNS, ((), False))
@@ -68,7 +68,7 @@ class DeferredReports:
 
 
 def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """Return the report to release; the outcome changes only the report of a call."""
+    """Return a deferred report with the test's outcome, which changes only the report of a call."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
@@ -97,7 +97,7 @@ def report_status(report: pytest.TestReport) -> ReportStatus | None:
 
 
 class _Failure:
-    """A verdict as pytest expects a failure for the terminal, the short summary and the JUnit file."""
+    """A verdict in the form in which the terminal, the short summary and the JUnit file expect a failure."""
 
     def __init__(self, outcome: Outcome, location: tuple[str, int | None, str]) -> None:
         self._text = outcome.text
@@ -113,7 +113,7 @@ class _Failure:
 
 @dataclass(frozen=True)
 class _Location:
-    """Location of a test and its verdict in one line; pytest reads ``message``."""
+    """Location of a test and the test's verdict in one line; pytest reads the field ``message``."""
 
     path: str
     lineno: int

@@ -1,10 +1,10 @@
 """Session of a test suite: its folder, and the ledger of runs, each with the test that started the run.
 
 Below ``--aftershock-out``, the folder ``session-<time>-<id>`` holds ``runs.jsonl`` (the ledger), ``session.json``,
-``index.html``, ``spark.log`` and ``pool/``. The runs' folders are beside that folder, as for `aftershock run`.
+``index.html``, ``spark.log`` and ``pool/``. The runs' folders are beside the session's folder, as for `aftershock run`.
 
-The first run creates the folder. A run enters the ledger when the run *begins*, so the ledger includes the runs of a
-crashed worker. Every pytest run with Aftershock installed imports this module, so it imports only the standard library.
+The session's first run creates the folder. A run enters the ledger when the run *begins*, so the ledger includes the
+runs of a crashed worker. Because every pytest run imports the session module, it imports only the standard library.
 """
 
 import json
@@ -20,7 +20,7 @@ PROPERTY = "aftershock.run"
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of the ledger: a run id, and the node id of the test that started the run."""
+    """Line of the ledger of runs: a run id, and the node id of the test that started the run."""
 
     run_id: str
     test: str
@@ -30,10 +30,8 @@ class Entry:
 class Suite:
     """Session data that the controller of pytest-xdist shares with its workers.
 
-    Attributes:
-        folder: the session's folder.
-        owner_pid: the process that the session's clusters belong to.
-        keep_failed: leave the clusters of failed tests running.
+    ``folder`` is the session's folder, ``owner_pid`` the process that the session's clusters belong to; with
+    ``keep_failed`` the clusters of failed tests keep running after the session.
     """
 
     folder: Path
@@ -42,7 +40,7 @@ class Suite:
 
     @classmethod
     def new(cls, out: Path, *, keep_failed: bool) -> "Suite":
-        """Return a new session of this process with its runs under ``out``; the first run creates the folder."""
+        """Return a new session of this process with its runs below ``out``; its first run creates its folder."""
         name = f"session-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
         return cls(out / name, os.getpid(), keep_failed)
 
@@ -59,14 +57,14 @@ class Suite:
         return cls(Path(document["folder"]), document["owner_pid"], document["keep_failed"])
 
     def enter(self, entry: Entry) -> None:
-        """Append a run to the ledger; several processes may do so at once."""
+        """Append a run to the session's ledger, also while other processes append."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"run": entry.run_id, "test": entry.test}) + "\n"
         with (self.folder / "runs.jsonl").open("ab", buffering=0) as ledger:
             ledger.write(line.encode())  # a single write in append mode keeps the line whole
 
     def entries(self) -> list[Entry]:
-        """Return the ledger in the order in which the runs began; empty before the first run."""
+        """Return the ledger's runs in the order in which the runs began; empty before the first run."""
         try:
             lines = (self.folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Output of a finished session: ``session.json``, ``index.html``, the terminal's section, checks in the JUnit file.
 
-In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of its runs follow as further test cases with
-a class name derived from the test's class name, and increase the suite's counts.
+In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of the test's runs follow as further test
+cases, with a class name derived from the test's class name, and increase the suite's counts.
 """
 
 import json
@@ -30,7 +30,7 @@ _SETUP_PREFIX = 'failed on setup with "'  # pytest's text for an error of any ph
 class ChecksOfTest:
     """Verdicts of a test's runs, by run id in order; None for a run without a verdict.
 
-    ``outcome``: the test's outcome by these verdicts; None for a test that failed before its runs were judged.
+    ``outcome`` is the test's outcome by its runs' verdicts; None for a test that failed before its runs were judged.
     """
 
     verdicts: Mapping[str, Verdict | None]
@@ -40,7 +40,7 @@ class ChecksOfTest:
 def checks_by_test(
     entries: Sequence[Entry], verdicts: Mapping[str, RunVerdict], held: Mapping[str, Outcome]
 ) -> list[ChecksOfTest]:
-    """Group the final verdicts by test; the verdict of a repetition is listed under the id of the first run."""
+    """Group the final verdicts by test; the verdict of a repeated run is listed under the id of the first run."""
     repetitions = {run.repetition.home.name for run in verdicts.values() if run.repetition}
     by_test: dict[str, dict[str, Verdict | None]] = {}
     for entry in entries:
@@ -51,7 +51,7 @@ def checks_by_test(
 
 
 def add_checks(path: Path, tests: Sequence[ChecksOfTest]) -> None:
-    """Add the checks to the JUnit file at ``path``. Raises EvidenceError if the file is missing or no JUnit file."""
+    """Add checks to the JUnit file at ``path``; raise EvidenceError if the file is missing or not a JUnit file."""
     try:
         root = ET.parse(path).getroot()  # noqa: S314 - pytest wrote it a moment ago
         pending = {run_id: test for test in tests for run_id in test.verdicts}
@@ -100,9 +100,9 @@ class KeptCluster:
 
 
 def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[str], start: Path) -> list[str]:
-    """Keep or remove the clusters, annotate GitHub, write ``session.json`` and the index; return the terminal's lines.
+    """Remove or keep the session's clusters, annotate GitHub, write the index; return the lines for the terminal.
 
-    ``failed``: node ids of the tests that did not pass. Paths are relative to ``start``.
+    ``failed`` has the node ids of the tests that did not pass. Paths in the terminal's lines are relative to ``start``.
     """
     entries = suite.entries()
     runs = {e.run_id: verdicts.get(e.run_id) or without_verdict(suite.out / e.run_id) for e in entries}

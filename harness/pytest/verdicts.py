@@ -1,10 +1,9 @@
 """Verdicts of a session's runs, judged together in one Spark session, and the outcomes of the tests.
 
-* A finished run gets a verdict, or a reason for its absence. Bad evidence of a run has no effect on other runs.
-* A run that is undecided only because its host was starved is repeated once, alone on the host, with the plan in its
-  evidence; the second verdict counts. A run with a FAIL or an undecided count of records is never repeated, because the
-  repetition could hide a loss.
-* A test with several runs has the outcome of its worst run.
+A finished run gets a verdict, or a reason for the missing verdict, and bad evidence of a run has no effect on other
+runs. A run that is undecided only because its host was starved of CPU is repeated once, alone on the host, with the
+same plan, and the second verdict decides. A run with a FAIL or an undecided count of records is never repeated, because
+the repetition could hide a loss. A test with several runs has the outcome of its worst run.
 """
 
 import shutil
@@ -36,13 +35,10 @@ _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """A run and its verdict.
+    """Verdict of a run of a test: None if the run was not judged, and then ``why`` is the reason.
 
-    Attributes:
-        verdict: None if the run was not judged.
-        why: the reason for a missing verdict.
-        repetition: the repeated run, if any.
-        note: an additional sentence, for example that the run could not be repeated.
+    ``repetition`` is the repeated run, if any, and ``note`` an additional sentence, for example that the run could not
+    be repeated.
     """
 
     home: Path
@@ -53,22 +49,22 @@ class RunVerdict:
 
     @property
     def final(self) -> "RunVerdict":
-        """The run with the verdict that counts: the repetition if the run was repeated."""
+        """The repetition if the run was repeated, otherwise the run itself."""
         return self.repetition or self
 
     @property
     def status(self) -> Status:
-        """The verdict's status; ERROR for a run without a verdict."""
+        """Status of the run's verdict; ERROR for a run without a verdict."""
         return self.verdict.status if self.verdict else Status.ERROR
 
     @property
     def sentence(self) -> str:
-        """The verdict in one line, or the reason for its absence."""
+        """The run's verdict in one line, or the reason for a missing verdict."""
         return sentence(self.verdict) if self.verdict else f"not judged: {self.why}".split("\n")[0]
 
     @property
     def text(self) -> str:
-        """Text of a test's failure: the summary of the verdict that counts, and the report's path."""
+        """Text of a test's failure: the summary of the final verdict, and the report's path."""
         if self.repetition:
             lines = [f"{self.home.name} was {self.status}: the host was starved.\n{self.repetition.text}"]
         elif self.verdict:
@@ -83,7 +79,7 @@ def judge_all(
 ) -> Iterator[tuple[str, RunVerdict]]:
     """Judge all runs of the session together; yield (run id, verdict), and again for a run that was repeated.
 
-    ``repeatable``: ids of runs that may be repeated, because their tests wait for a verdict.
+    ``repeatable`` has the ids of runs that may be repeated, because their tests still wait for a verdict.
     """
     entries = suite.entries()
     log(f"aftershock: judging {len(entries)} {'run' if len(entries) == 1 else 'runs'}")
@@ -104,9 +100,9 @@ def judge_all(
 
 
 def host_starved(verdict: Verdict) -> bool:
-    """True if a run is undecided only because of a starved host or load generator.
+    """True if a run is undecided only because its host or load generator was starved of CPU.
 
-    A host check with too few samples proves no shortage, because a repetition would have too few samples again.
+    A host check with too few samples proves no starved host, because a repetition would have too few samples again.
     """
 
     def proves_shortage(check: Check) -> bool:
@@ -143,13 +139,13 @@ def outcome_of(runs: Sequence[RunVerdict]) -> Outcome:
 
 
 def without_verdict(home: Path) -> RunVerdict:
-    """Return the reason for the missing verdict of a run that was not judged."""
+    """Return the reason why a run has no verdict, in place of the verdict."""
     why = _unfinished(home) or f"the session was interrupted; judge it with: aftershock verdict {home}"
     return RunVerdict(home, why=why)
 
 
 def _judge_runs(homes: Sequence[Path], judge: Judge) -> list[RunVerdict]:
-    """Judge the runs, in order. If an unexpected error stops the whole batch, judge each run by itself."""
+    """Judge the runs in order, or each run by itself if an unexpected error stops the whole batch."""
     reasons = {home: _unfinished(home) for home in homes}
     try:
         results = judge.many([home for home in homes if not reasons[home]])

@@ -39,7 +39,7 @@ CLOSING_S = 120.0  # report, trend and summary
 
 @dataclass(frozen=True)
 class Step:
-    """Command of the nightly, in which ``{out}``, ``{seed}`` and ``{seconds}`` are replaced, with its time limits."""
+    """Step of the nightly: a command with placeholders ``{out}``, ``{seed}``, ``{seconds}``, and its time limits."""
 
     name: str
     command: tuple[str, ...]
