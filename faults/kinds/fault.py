@@ -52,8 +52,8 @@ class Band:
 class ExclusiveResource(NamedTuple):
     """Resource that two faults can't use at once: ``name`` (such as ``process``) of each target of type ``among``.
 
-    If ``by_plan``, a plan with two overlapping faults on the resource is refused. If not ``by_plan``, only a manual
-    injection is refused, and only while a fault in force uses the resource.
+    If ``by_plan``, ``plan check`` refuses a plan with two overlapping faults on the resource. If not ``by_plan``, only
+    a manual injection is refused, and only while a fault in force uses the resource.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ExclusiveResource(NamedTuple):
 
 
 class PlanContext(Protocol):
-    """The readable parts of the plan around a fault, against which the fault is validated."""
+    """The valid parts of a plan, against which each fault of the plan is validated."""
 
     @property
     def cluster(self) -> Cluster | None:
@@ -70,11 +70,11 @@ class PlanContext(Protocol):
 
     @property
     def topics(self) -> Mapping[int, Topic]:
-        """Topics by their index in the plan."""
+        """The plan's valid topics, keyed by their index in the plan."""
 
     @property
     def workloads(self) -> Mapping[int, Workload]:
-        """Workloads by their index in the plan."""
+        """The plan's valid workloads, keyed by their index in the plan."""
 
     @property
     def unreadable_workloads(self) -> bool:
@@ -100,7 +100,7 @@ class Injection(ABC):
 
     @abstractmethod
     async def inject(self) -> None:
-        """Put the fault in force; a FaultError means that this failed and that the undo must be performed."""
+        """Put the fault in force; raise FaultError if that fails, after which the undo must still be performed."""
 
     @abstractmethod
     async def hold(self, until_us: int | None, report: Report) -> None:
@@ -182,12 +182,12 @@ class Fault(BaseModel, ABC):
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw all random choices of the fault from ``source``, its own random stream; by default its ``any`` roles."""
+        """Draw all random choices of a fault from ``source``, its random stream; by default those of ``any`` roles."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the roles that the fault names, by field path; by default the field ``broker``, if there is one."""
+        """Return the roles that the fault names, keyed by field path; by default the role in the field ``broker``."""
         return self._named("broker")
 
     def links(self) -> dict[FieldPath, str]:
@@ -228,4 +228,4 @@ class Fault(BaseModel, ABC):
 
     @abstractmethod
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the targets in the current state of the cluster; raise FaultError if there are no such targets."""
+        """Resolve the targets in the current state of the cluster; raise FaultError if no target exists."""

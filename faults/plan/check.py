@@ -13,7 +13,7 @@ dots. The value of a ``--set`` change is YAML, as in the plan.
 On an attached cluster, a plan may run workloads, Kafka faults on the topics that it names, link faults on the proxies
 that it names, and client faults. Faults on an attached cluster that need a container, a network or the wire proxy are
 refused before any connection is opened. Limits that depend on the cluster's state (the current leader, for example) are
-checked when the fault is injected: ``harness/world/world.py``.
+checked when the fault is injected (``harness/world/world.py``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -94,7 +94,7 @@ def check(plan: Plan, source_map: SourceMap | None = None) -> None:
 
 
 def warnings(plan: Plan, source_map: SourceMap | None = None) -> list[str]:
-    """Return warnings about a plan object: faults too short to be noticed, SLOs that can't fail, and the like."""
+    """Return warnings about a plan object, such as faults too short to be noticed and SLOs that can't fail."""
     return format_problems(_warnings(draft_of(plan)), source_map or PythonSourceMap())
 
 

@@ -95,15 +95,13 @@ class Security(Part):
 class Attach(Part):
     """A running cluster to attach to, and the parts of this cluster that the run may change.
 
-    Attributes:
-        bootstrap: ``host:port`` of the brokers for clients, separated by commas.
-        admin: ``host:port`` of the brokers for the harness itself, if a network path exists that no fault affects.
-        rack: name of the clients' location in link selectors: the ``a`` of ``client(a) -> broker(1)``.
-        racks: the plan's names for brokers' racks whose own names (``broker.rack``) are not valid in a plan.
-        toxiproxy: address of the API of your Toxiproxy.
-        proxies: the Toxiproxy proxies that faults may use, each with the broker that clients reach through it.
-        brokers: the brokers whose own settings and fetch sessions faults may touch.
-        create: the plan's topics that the run creates, and deletes at its end; all other topics must exist.
+    ``bootstrap``: ``host:port`` of the brokers for clients, separated by commas. ``admin``: ``host:port`` of the
+    brokers for the harness itself, if a network path exists that no fault affects. ``rack``: name of the clients'
+    location in link selectors, for example the ``a`` of ``client(a) -> broker(1)``. ``racks``: the plan's names for
+    brokers' racks whose own names (``broker.rack``) are not valid in a plan. ``toxiproxy``: address of the API of your
+    Toxiproxy. ``proxies``: the Toxiproxy proxies that faults may use, each with the broker that clients reach through
+    it. ``brokers``: the brokers whose own settings and fetch sessions faults may change. ``create``: the topics that
+    the run creates, and deletes at its end; all other topics of the plan must exist.
     """
 
     bootstrap: Hosts

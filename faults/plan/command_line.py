@@ -4,9 +4,9 @@ A cluster spec has the sections ``cluster`` and ``topics`` of a plan, both optio
 cluster spec too: its other keys are ignored and listed. Problems of ``cluster`` and ``topics``, and unknown keys, are
 reported as for a plan.
 
-A fault is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also checks the fault
-of an ``inject`` command against the running cluster and its topics, so that the same mistake gives the same message.
-Consumer groups of an ``inject`` command are read from the cluster at injection.
+The fault of ``inject`` is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also
+checks the fault of an ``inject`` command against the running cluster and its topics, so that the same mistake gives the
+same message. Consumer groups of an ``inject`` command are read from the cluster at injection.
 """
 
 from collections.abc import Sequence

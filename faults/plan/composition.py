@@ -1,4 +1,4 @@
-"""Composition of faults: concurrent, sequential, repeated, or one alternative of several.
+"""Composition of faults: concurrent, sequential or repeated faults, or one alternative of several.
 
 ::
 

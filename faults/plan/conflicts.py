@@ -91,7 +91,7 @@ def _shared_needs(first: type[Fault], second: type[Fault]) -> list[ExclusiveReso
 
 
 def _common_resource(draft: Draft, first: Fault, second: Fault) -> str | None:
-    """Return the resource that both faults need exclusively and both certainly hit, or None."""
+    """Return the resource that two faults need exclusively and certainly both use, or None."""
     for need in _shared_needs(type(first), type(second)):
         if need.among == "links":
             if not need.by_plan or draft.cluster is None:

@@ -1,8 +1,8 @@
 """YAML plan file as plain data with the line and column of every value; problems and their positions.
 
-Parsing of plans is safe for files from untrusted sources. Rules: only dict, list, str, int, float, bool and None are
-constructed (the node graph is read, no constructor runs); tags, aliases of anchors and repeated keys are refused with
-their position, which excludes both code execution and alias bombs; size and depth are bounded. Dates stay text.
+Parsing of plans is safe for files from untrusted sources. The loader constructs only dict, list, str, int, float, bool
+and None; it refuses tags, aliases of anchors and repeated keys, which excludes code execution and alias bombs; size and
+depth of a file are bounded. Dates stay text.
 
 A ``Problem`` has a location (a path of keys and indices); a ``SourceMap`` translates a location to ``plan.yaml:14:7``,
 or, for a plan built in Python, to ``plan.faults[2].topic``.

@@ -2,7 +2,7 @@
 
 Rules of the conversion: a fault keeps the target as its ``inject`` command gave it, so a role stays a role. ``at``
 counts from the first injection and ``for`` is the actual duration of a fault (both to 0.1 s). Injections that were
-never in force are omitted. Idle time between faults is cut to ``IDLE_MS_MAX``, because load without faults tests
+never in force are omitted. Idle time between faults is limited to ``IDLE_MS_MAX``, because load without faults tests
 nothing. The converted plan has no blocks, because a manual injection happened once. All other parts of the converted
 plan come from the run's plan, or, without a plan, from the run's cluster, the topics that the faults name, one workload
 and basic SLOs.
@@ -47,7 +47,7 @@ class WrittenPlan:
 
 @dataclass(frozen=True)
 class _Injection:
-    """A fault that was in force: its data, the cluster's topics at that time, and its times in us of the run."""
+    """A manual injection that was in force: the fault, the cluster's topics at that time, and its times in us."""
 
     data: FaultData
     topics: Sequence[FaultData]

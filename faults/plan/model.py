@@ -77,7 +77,7 @@ class Plan(Part):
 
     @property
     def objectives(self) -> tuple[SloEntry, ...]:
-        """The SLOs, each with its gate."""
+        """The SLOs of the plan, each with its gate."""
         return tuple(entry if isinstance(entry, SloEntry) else SloEntry(slo=entry) for entry in self.slo)
 
 

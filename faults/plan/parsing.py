@@ -1,9 +1,9 @@
 """Lenient reading of a plan: all parts that are valid, and a problem for each part that is not.
 
 Each part of a plan is validated on its own, so that one invalid part does not hide problems elsewhere: ``PartReader``
-validates one part, ``read_faults`` the faults, ``read_draft`` the whole plan. Each fault is read by itself, with every
-alternative of a choice and every corner of its ranges, so that all problems are reported at once. Valid faults are also
-scheduled, unless their time depends on a random draw.
+validates one part, ``read_faults`` the faults, ``read_draft`` the whole plan. Each fault is validated on its own, for
+every alternative of a ``choose`` and every combination of the ends of its ranges, so that all problems are reported at
+once. Valid faults are also scheduled, unless their time depends on a random draw.
 
 The result (``Draft``) also holds the names of invalid parts (topics, arms, fault ids), so that references to them are
 not reported as undeclared. Errors of pydantic are translated into sentences with a location and a remedy.
@@ -289,7 +289,7 @@ class _FaultReader:
 
 
 def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
-    """Return a composed element with placeholders inside, and its nested elements by location.
+    """Return a composed element with placeholders for its nested elements, and the nested elements by location.
 
     Validation of the element with placeholders reports only problems with the element's own keys.
     """
@@ -314,7 +314,7 @@ def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
 class Draft:
     """Valid parts of a plan; mappings are keyed by the index of a part in the plan.
 
-    ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: phrase for messages about an undeclared
+    ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: the end of the message about an undeclared
     topic. ``attach``: the running cluster of the plan, which then has no ``cluster``, because racks and brokers are
     unknown.
     """

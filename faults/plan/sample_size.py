@@ -90,7 +90,7 @@ def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> 
 
 @dataclass(frozen=True)
 class SampleSize:
-    """Expected samples of one arm for one selection of an SLO.
+    """Number of samples that one arm is expected to yield for one selection of an SLO.
 
     ``rate_per_s``: the arm's rate; ``subjects``: number of subjects that share the rate, None if unknown.
     ``length_ms``: length of the window, None if unknown; ``slot_ms``: length of a slot, if the SLO has slots.
@@ -298,7 +298,7 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
 
 
 def _rest_ms(draft: Draft, fault: str, timing: Timing) -> int | None:
-    """Return the time from the fault's last start to the end of the load; None if the plan does not determine it."""
+    """Return the time from the last fault's start to the end of the load; None if it is not known from the plan."""
     if not _is_certain(draft):
         return None
     schedule = draft.faults.expansion.schedule

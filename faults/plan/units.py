@@ -1,12 +1,13 @@
 """Durations, rates, sizes and bandwidths as plans write them: ``50ms``, ``60/s``, ``10kB``, ``100kB/s``; and ranges.
 
 Rules: a unit is required (only a size may be a bare number, of bytes), parsing is exact, and a parsed value is written
-back as text with its unit, so that Plan -> YAML -> Plan is the identity. Decimal prefixes are decimal (1 kB = 1000 B).
+back as text with its unit, so that Plan -> YAML -> Plan is the identity. The prefixes k and M are decimal (1 kB = 1000
+B).
 
-``{range: [20ms, 200ms]}`` may replace a value: the compiler draws it, both ends included. Both ends of a range have one
-type (durations, rates, sizes, bandwidths or plain numbers), low to high. A range may replace any value of a fault
-except its kind and its id, and the ``at`` and ``wait`` of a composed element. Each range has its own random stream. A
-plan with ranges is checked at every combination of their ends.
+``{range: [20ms, 200ms]}`` may replace a value: the compiler draws a value from 20 ms to 200 ms, both included. Both
+ends of a range have one type (durations, rates, sizes, bandwidths or plain numbers), low to high. A range may replace
+any value of a fault except its kind and its id, and the ``at`` and ``wait`` of a composed element. Each range has its
+own random stream. A plan with ranges is checked at every combination of their ends.
 """
 
 import re

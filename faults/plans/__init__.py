@@ -1,4 +1,4 @@
-"""Bundled plans, by name."""
+"""Lookup of the bundled plans by name."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ _HOME = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Return the sorted names of the bundled plans: ``demo``, and plans of trials such as ``kips/951-move``."""
+    """Return the names of the bundled plans, sorted: ``demo``, and plans of trials such as ``kips/951-move``."""
     return sorted(path.relative_to(_HOME).with_suffix("").as_posix() for path in _HOME.rglob("*.yaml"))
 
 

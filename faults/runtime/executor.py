@@ -5,9 +5,9 @@ or more), ``healing``, ``healed``. A fault that fails is journalled as ``failed`
 fault without targets is only journalled as failed. Faults run concurrently: overlapping faults heal in any order, and a
 failed fault stops no other fault.
 
-If the executor is cancelled, every open fault is undone at once, without waiting for the effect in the cluster.
-Otherwise ``confirm_healed`` and ``verify_undo`` confirm a heal before it is journalled ``healed``. Failed heals are
-raised at the end, when every heal has been tried.
+If the executor is cancelled, every open fault is undone at once, without waiting for the effect in the cluster. If the
+executor is not cancelled, ``confirm_healed`` and ``verify_undo`` confirm each heal before it is journalled as
+``healed``. Errors of failed heals are raised at the end, after all heals.
 """
 
 import asyncio

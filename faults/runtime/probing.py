@@ -49,7 +49,7 @@ async def links_to_running_brokers(links: Iterable[Link], context: InjectionCont
 async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
     """Probe links that answered before the fault; if a broker answers now, the witness fails.
 
-    ``held``: results of earlier requests. Closed connections are not counted: the broker closed them, not the fault.
+    ``held``: results of requests sent earlier. Connections that the broker closed are not counted.
     """
     answers: list[str] = [*await probe_all(links, context), *held]
     answered = answers.count("answered")

@@ -31,7 +31,7 @@ Verb = Literal[
 
 @dataclass(frozen=True)
 class Targets:
-    """Resolved targets of a fault; clients are listed by worker name.
+    """Resolved targets of a fault; a client is the name of its worker process.
 
     ``roles``: roles that the targets held at the injection, and further facts that the fault kind records.
     """

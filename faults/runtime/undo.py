@@ -1,4 +1,4 @@
-"""Perform undos: the closed set of verbs that heals every fault, also from another process.
+"""Perform undos: a closed set of verbs that can heal every fault, also from another process than the injector's.
 
 Each undo verb is idempotent: a repeated undo changes nothing and raises nothing. An undo that can't be performed raises
 FaultError, or the AftershockError of the failed operation.
@@ -6,10 +6,10 @@ FaultError, or the AftershockError of the failed operation.
 Settings: an undo restores a resource's own dynamic value of a setting, or removes the dynamic value (KIP-226), so that
 the value from the server's file or Kafka's default applies again.
 
-Versions: a node of any version serves a cluster as long as it knows the finalised ``metadata.version`` (KIP-778). Until
-``metadata.version`` is raised, each node can go back to its old image on the same disk. Once it is raised, no node of
-the old version would start, and the level of 4.3 can't be lowered (MetadataVersion.java: IBP_4_3_IV0 changed the
-metadata's format). Therefore, after a raised ``metadata.version``, the undo lets every node run the new version.
+Versions: a node of any version serves a cluster as long as the node knows the finalised ``metadata.version`` (KIP-778).
+Until ``metadata.version`` is raised, each node can go back to its old image on the same disk. Once it is raised, no
+node of the old version would start, and the level of 4.3 can't be lowered (MetadataVersion.java: IBP_4_3_IV0 changed
+the metadata's format). Therefore, after a raised ``metadata.version``, the undo lets every node run the new version.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -172,7 +172,7 @@ async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> Non
     """Start nodes one after the other, in their old Kafka versions if ``metadata.version`` still permits that.
 
     ``args``: ``{"nodes": [[node, old version], ...], "level": old metadata.version}``. Raises ClusterError if a node
-    could not be replaced.
+    could not be replaced by its old version.
     """
     for node, _ in args["nodes"]:
         if await world.state(BrokerId(node)) == "exited":

@@ -13,7 +13,7 @@ READ_DEADLINE_MS = 5_000
 
 
 async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
-    """Poll until ``condition`` returns None; any other result is a text about what is missing.
+    """Poll ``condition`` until it returns None instead of a text about what is missing.
 
     If a poll raises AftershockError, polling continues, because Kafka refuses requests in the middle of a failover.
     Raises FaultError with the last text after ``deadline_ms``.
@@ -47,7 +47,7 @@ async def with_timeout(work: Awaitable[T], clock: Clock, timeout_ms: int) -> T |
 async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadline_ms: int) -> T:
     """Return the response; retry while Kafka refuses the request (ClusterError), as it may during a failover.
 
-    Any other error, and the last ClusterError after ``deadline_ms``, is raised unchanged.
+    Errors other than ClusterError, and the last ClusterError after ``deadline_ms``, are raised unchanged.
     """
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:

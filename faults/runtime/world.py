@@ -90,18 +90,18 @@ class Linked(Protocol):
     async def probe_ms(self, link: Link) -> float:
         """Send a small Kafka request on a new connection through a link; return the round trip in ms.
 
-        Raises FaultError if no response arrives in time, or if the link can't be dialled from the host.
+        Raises FaultError if no response arrives in time, or if the harness can't connect over the link.
         """
 
     async def dial(self, link: Link) -> Probe:
         """Open a connection through a link.
 
-        Raises FaultError if the connection is refused, or if the link can't be dialled from the host.
+        Raises FaultError if the connection is refused, or if the harness can't connect over the link.
         """
 
 
 class Administered(Protocol):
-    """Kafka's admin protocol, over a listener that no fault affects."""
+    """Requests of Kafka's admin protocol, over a listener that no fault affects."""
 
     async def partitions(self, topics: Sequence[str] | None = None) -> Sequence[PartitionState]:
         """Return the state of each partition of these topics; with None, of all topics, including internal topics."""
@@ -140,7 +140,7 @@ class Administered(Protocol):
     async def delete_topic(self, topic: str) -> None: ...
 
     async def topic_ids(self) -> Mapping[str, str]:
-        """Return the ids of all topics by name, as Kafka writes them."""
+        """Return the topic ids of all topics by topic name, as Kafka writes topic ids."""
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         """Raise the topic's partition count to ``partitions`` (CreatePartitions)."""
@@ -155,7 +155,7 @@ class Administered(Protocol):
         """Close a fetch session of any client by its id (KIP-227); return Kafka's error code, 0 for success."""
 
     async def fetch_session_is_open(self, broker: BrokerId, session: int) -> bool:
-        """Return True if the broker has a fetch session of this id; a read-only request."""
+        """Return True if the broker has a fetch session of this id, without changing the session."""
 
     async def coordinator(self, group: str) -> BrokerId:
         """Return the broker that coordinates a consumer group, given by its full name."""
@@ -284,7 +284,7 @@ class WireProxyControl(Protocol):
 
 
 class Observed(Protocol):
-    """Facts about nodes that need no Kafka request."""
+    """State of nodes that is known without a request to Kafka."""
 
     def racks(self) -> Mapping[BrokerId, str]:
         """Return the rack of every node, isolated controllers included."""

@@ -1,8 +1,8 @@
 """Search for the smallest set of faults with which a failing plan still fails.
 
 A search for a smaller failing plan is a generator that yields a `Candidate`, receives True if the candidate fails the
-same way, and returns the smallest plan. Plan documents are plain data, as YAML reads them. A candidate plan that ``plan
-check`` or the compiler refuses counts as not failing and is never run.
+same way, and returns the smallest plan. A plan document is the plan as plain data, as read from YAML. A candidate plan
+that ``plan check`` or the compiler refuses counts as not failing and is never run.
 """
 
 import hashlib
@@ -131,11 +131,10 @@ def ddmin(
 ) -> Generator[Question, Answer, Items[Item]]:
     """Return a failing subset from which no single item can be removed (1-minimal), in the order of ``items``.
 
-    Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. All items
-    together must fail, and the empty set must not. ``fails`` tests one subset: first the halves, then the complement of
-    each part, with ever smaller parts down to single items. Unlike the paper's algorithm, `ddmin` tests only
-    complements of parts smaller than halves: if a failure needs two items far apart, all small parts pass, and a run is
-    expensive.
+    Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. The set of all
+    items must fail, and the empty set must not. ``fails`` tests one subset: first each half of the items, then the
+    complement of each of ever smaller parts. Unlike the paper's algorithm, `ddmin` tests only complements of parts
+    smaller than halves: if a failure needs two items far apart, all small parts pass, and a run is expensive.
     """
     parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
@@ -201,7 +200,7 @@ def fault_name(document: Document, loc: Location) -> str:
 
 
 def needs_wire_proxy(document: Document) -> bool:
-    """Return True if any fault is of the ``protocol`` family."""
+    """Return True if any fault of the plan is of the ``protocol`` family."""
 
     def kinds(entry: Any) -> Iterator[str]:
         if isinstance(entry, Mapping):

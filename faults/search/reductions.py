@@ -186,7 +186,7 @@ def shorten(document: Document) -> Iterator[Candidate]:
 
 
 def _half_duration(ms: int, min_ms: int) -> str | None:
-    """Return half of a duration in steps of 100 ms, or None if that is too short."""
+    """Return half of a duration, in steps of 100 ms, or None if half of the duration is too short."""
     half_ms = ms // 200 * 100
     return format_duration(half_ms) if half_ms >= min_ms else None
 

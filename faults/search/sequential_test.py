@@ -49,7 +49,7 @@ class Repeats:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % confidence interval of the failure rate (Wilson 1927)."""
+        """95 % confidence interval of a plan's failure rate (Wilson 1927)."""
         if not self.n:
             return 0.0, 1.0
         rate, z2 = self.failed / self.n, _Z**2

@@ -279,7 +279,7 @@ def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], sour
 
 
 def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
-    """Return the plan with this client's arm and about half of the other arms."""
+    """Return the plan with this client's arm and a random half of its other arms."""
     names = [(workload.name, arm) for workload in plan.workloads for arm in workload.arms]
     own = (worker.workload, worker.arm)
     others = [name for name in names if name != own and source.random() < 1 / 2]

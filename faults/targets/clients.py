@@ -4,9 +4,9 @@
 
     CLIENT = ARM | WORKLOAD/ARM           with `op`: only the workers that produce, consume or commit
 
-An arm has one worker process for each operation of each workload that it takes part in. The name of a worker is
-``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the fault is
-injected.
+An arm (client variant) has one worker process for each operation of each workload in which the arm takes part. The name
+of a worker is ``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the
+fault is injected.
 
 The session timeout of a consumer, after which its group continues without it, follows from the plan. In a classic group
 the session timeout is the client's own ``session.timeout.ms`` (45 s in Kafka since KIP-735, and in librdkafka); in a

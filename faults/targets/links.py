@@ -8,10 +8,10 @@
     controller(a) -> broker             ... to the controllers' listener
     rack(a) -> rack(b)                  all traffic from nodes of rack a to nodes of rack b
 
-``->`` affects one direction, ``<->`` both; a rack may be ``*``. In Toxiproxy's terms, ``X(a) -> broker(s)`` is the
-*upstream* of the proxies ``X_a-ks``. Traffic from rack a to rack b is the upstream of a's links into b *and* the
-downstream (the answers) of b's links into a. Nodes of one rack have no link between them, so no link fault can affect
-their traffic.
+In a link selector, ``->`` selects one direction and ``<->`` both; ``*`` stands for every rack. In Toxiproxy's terms,
+``X(a) -> broker(s)`` is the *upstream* of the proxies ``X_a-ks``. Traffic from rack a to rack b is the upstream of a's
+links into b *and* the downstream (responses) of b's links into a. Nodes of one rack have no link between them, so no
+link fault can affect their traffic.
 """
 
 import re
@@ -86,7 +86,7 @@ def parse(text: str) -> Selector:
 def share_link(first: str, second: str, broker_racks: Mapping[int, str]) -> bool:
     """Return True if two link selectors certainly have a link in common, by who opens the connection.
 
-    Whether two different roles are held by the same broker is known only at run time.
+    Two different roles may be held by one broker, which is known only at run time.
     """
     pairs = product(_as_broker_links(parse(first), broker_racks), _as_broker_links(parse(second), broker_racks))
     for left, right in pairs:

@@ -87,7 +87,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Coordinator:
-    """The broker that coordinates a consumer group (the group's full name)."""
+    """The broker that coordinates a consumer group, which is given by its full name."""
 
     group: str
 

@@ -1,4 +1,4 @@
-"""Expansion of a plan's faults into single steps, each with its time, its id and its random stream. Pure.
+"""Expansion of a plan's composed faults into single faults, each with its time, its id and its random stream. Pure.
 
 Rules. A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
 ``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults

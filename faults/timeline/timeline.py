@@ -1,6 +1,6 @@
 """Timeline, the compiled plan with every random choice made, and the phases of the finished run.
 
-A timeline's times are ms from the end of ``steady``. Rules: a timeline is stored as canonical JSON (sorted keys, an
+Times in a timeline are in ms from the end of ``steady``. Rules: a timeline is stored as canonical JSON (sorted keys, an
 indent of one space, a final newline), so that one plan and seed give equal bytes; running a timeline again repeats the
 same faults. Readers of a timeline ignore unknown keys.
 

@@ -85,8 +85,8 @@ def decoded_request(frame: Piece, head: RequestHead) -> Any | None:
 def decoded_response(frame: Piece, head: RequestHead) -> Any | None:
     """Decode the body of a response; None if that fails, or if encoding it again would change its bytes.
 
-    kio knows the versions of the Kafka release that it was generated from; encoding again would lose unknown tags or
-    bytes, so such a response must pass unchanged.
+    The library kio knows only fields of the Kafka release that it was generated from; encoding again would lose unknown
+    tags or bytes, so a response with such fields must pass unchanged.
     """
     try:
         kind = load_response_schema(head.key, head.version)
@@ -111,7 +111,7 @@ NUMBER_FIELDS = ("index", "partition_index", "partition")
 
 
 class RuleSubject(NamedTuple):
-    """Topic and partition of a rule; None matches any.
+    """Topic and partition that a rule applies to; None matches any topic or partition.
 
     A Kafka message contains a topic's name or its id (KIP-516), depending on the API version.
     """

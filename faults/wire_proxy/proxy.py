@@ -32,7 +32,7 @@ class Route(NamedTuple):
 
 
 class Proxy:
-    """All routes of a cluster, and the rules in force on every route."""
+    """The wire proxy: all routes of a cluster, and the rules in force on every route."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
@@ -145,7 +145,7 @@ class Pair:
 class Side(asyncio.Protocol):
     """Socket to the client or to the broker; ``queue``: delayed writes to the socket; ``peer``: the other socket.
 
-    A socket that accepts no more data, or for which too many bytes are delayed, pauses reading from its peer.
+    If a socket accepts no more data, or if too many bytes for it are delayed, reading from its peer pauses.
     """
 
     peer: "Side"

@@ -1,4 +1,4 @@
-"""Responses of a broker, changed (errors, hints, versions), and error responses built without a broker.
+"""Changed responses of a broker (errors, hints, versions), and error responses built by the wire proxy.
 
 The functions that change a decoded response return a copy, or the same object if there was nothing to change. An error
 response built by the wire proxy names each topic and partition of the request, with the error, and nothing else.
@@ -34,7 +34,7 @@ _WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
 
 @dataclass(frozen=True)
 class BrokerView:
-    """The broker of a connection, and the addresses at which the connection's client reaches all brokers."""
+    """The broker of a connection, and the addresses at which a client on this connection reaches each broker."""
 
     broker: int
     addresses: Mapping[int, Address]

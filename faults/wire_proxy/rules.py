@@ -135,7 +135,7 @@ def rule_from(document: Mapping[str, Any]) -> Rule:
 
 
 class ActiveRule(NamedTuple):
-    """A rule of the wire proxy in force, with its counters of matched, altered and probed requests."""
+    """A rule of the wire proxy in force, with the counters of its requests."""
 
     rule: Rule
     counts: Counter[str]
@@ -180,7 +180,7 @@ class ActiveRules:
         return {name: dict(counts) for name, (_, counts) in self._rules.items()}
 
     def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
-        """Return the rules that may apply to a request with this header."""
+        """Return the rules of the wire proxy that may apply to a request with this header."""
         if not self._rules:
             return ()
         client_id = head.client_id

@@ -20,12 +20,10 @@ class FrameSplitter(Generic[T]):
     Only an incomplete header, or a frame that a rule needs whole, is stored, in memory that grows with the received
     bytes, never with the frame's announced length.
 
-    Args:
-        judge: called with the available bytes and the offset of a message in them. Returns None for a frame to pass on,
-            else a value that ``take`` receives together with the whole frame. Raises IndexError or struct.error without
-            side effects if the message's header is incomplete, and is called again with more bytes.
-        take: receives each frame that is needed whole, with its length prefix.
-        pass_on: receives everything else.
+    ``judge`` receives the available bytes and the offset of a message in them, and returns None for a frame to pass on,
+    else a value for ``take``. If the message's header is incomplete, ``judge`` raises IndexError or struct.error
+    without side effects, and is called again with more bytes. ``take`` receives each frame that a rule needs whole,
+    with its length prefix, and the value from ``judge``. ``pass_on`` receives all other data.
     """
 
     def __init__(
@@ -97,7 +95,7 @@ class DelayQueue:
     pieces overlap, so each piece is late by its own delay only; the delays of serial pieces add up.
 
     ``write`` and ``close`` are methods of the socket; ``crowded`` is called with True when too many bytes wait to be
-    written, and with False when that is over.
+    written, and with False when few enough wait.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Base of faults on clients: the workers of an arm stop during the fault and must return afterwards.
 
-Two observations show that a client is down, both independent of the process that stopped it: the state of its
-processes, read from the kernel (and of its container, from the engine), and its heartbeat, which the worker writes
-twice a second into its spool, with the number of its successes. A paused or dead worker writes no heartbeat.
+Two observations show that a client is down: the kernel's state of its processes (for a container, also the engine's
+state), and its missing heartbeat, which a running worker writes twice a second into its spool file. A paused or dead
+worker writes no heartbeat.
 """
 
 from abc import abstractmethod
@@ -52,7 +52,6 @@ class DownInjection(Injection):
                 report(Witness(what, asked=0, observed=active, unit="clients", n=len(now), ok=active == 0))
 
     async def read_back(self) -> Witness:
-        """Read the state of the clients' processes from the kernel."""
         states = await self._states()
         down = sum(state == self.down for state in states.values())
         what = f"clients whose processes, read back, are {self.down}"

@@ -1,9 +1,9 @@
 """``close_session``: close a consumer's fetch session (KIP-227), so that the consumer sends a full fetch request.
 
 A broker closes a fetch session on the request of any client that names the session id, a random number that only the
-broker and the consumer know. The reference consumers write their session ids to ``events.jsonl``, so ``client`` is
-enough to select them. For any other client, the plan gives the session id and its broker (``session`` and ``broker``),
-for instance from the client's log. librdkafka has no fetch sessions.
+broker and the consumer know. The reference consumers write their session ids to ``events.jsonl``, so for them the
+parameter ``client`` is enough. For any other client, the plan gives the session id and its broker (``session`` and
+``broker``), for instance from the client's log. The confluent client (librdkafka) has no fetch sessions.
 """
 
 from collections.abc import Sequence

@@ -16,9 +16,9 @@ refuse its commits (KIP-62: heartbeats apart from polls; KIP-848: the broker ass
 
 ``disconnect_client`` closes every TCP connection of the clients once, and no other connections. The harness duplicates
 each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. To the client the
-broker seems to have gone away, and the broker sees a closed connection. Without root the kernel refuses to duplicate
-sockets of another user's process, such as a Java client's container, and the fault fails. The plan's SLOs judge whether
-the client reconnects.
+broker seems to have gone away, and the broker sees a closed connection. The kernel lets only root duplicate sockets of
+another user's process, such as a Java client's container; for other users ``disconnect_client`` fails. The plan's SLOs
+judge whether the client reconnects.
 """
 
 from collections.abc import Iterator, Mapping

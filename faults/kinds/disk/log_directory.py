@@ -2,17 +2,17 @@
 
 Rules (Kafka's ``LogDirFailureHandler``): a broker marks a log directory offline at the first write that fails. A broker
 writes a checkpoint into each log directory every five seconds at the latest
-(``replica.high.watermark.checkpoint.interval.ms``). A broker with another log directory continues without the replicas
-of the lost directory; a broker without another one halts. A log directory stays offline until the broker restarts, so
-the heal makes the directory usable and restarts the broker.
+(``replica.high.watermark.checkpoint.interval.ms``). A broker that has a second log directory continues without the
+replicas of the offline directory; otherwise the broker halts. A log directory stays offline until the broker restarts,
+so the heal makes the directory usable and restarts the broker.
 
 ``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The filled directory
 must have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
 
 ``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in the unwritable directory
-gets another owner and loses its write bits. Brokers are launched without the capability to write everywhere
-(``CAP_DAC_OVERRIDE``), so that root is affected too. Files that the broker has open stay writable; the next file that
-it creates, a checkpoint at the latest, fails.
+gets another owner and loses its write bits. Brokers run without the capability to write everywhere
+(``CAP_DAC_OVERRIDE``), so that a broker that runs as root is affected too. The broker can still write to files that it
+has open, but creating the next file, a checkpoint at the latest, fails.
 """
 
 from abc import abstractmethod

@@ -2,11 +2,9 @@
 
 The fault can change every setting that Kafka accepts at run time. Kafka resizes thread pools in steps
 (``DynamicThreadPool``, ``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a
-change whose undo would take more than one step is refused. Unknown setting names are refused too, because brokers
-accept them without effect (measured). A quota applies to an average over ten seconds: a quota close to the load takes
-effect late, and throttled clients recover some seconds after the heal.
-
-The fault ``reassign`` uses ``Change`` for its throttle settings.
+change of a pool's size is refused if its undo would take more than one step. Unknown setting names are refused, because
+brokers accept unknown names without effect (measured). A quota applies to an average over ten seconds: a quota close to
+the load takes effect late, and throttled clients recover some seconds after the heal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@ any live replica becomes the leader, even if it was not in sync. An unclean elec
 replicas had, including acknowledged records, and uses their offsets again. An unclean election never replaces an
 existing leader.
 
-An election can't be undone (the leaders stay), so there is no ``for``.
+An election can't be undone (the leaders stay), so a fault of kind ``elect`` has no ``for``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -90,7 +90,7 @@ class PreferredInjection(Injection):
         await wait_until(lambda: elect_preferred_leaders(self.partitions, world), clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that preferred replicas replaced at least one other leader, and every other one, at a higher epoch."""
+        """Report that the preferred replicas took over all partitions that other replicas led, at a higher epoch."""
         states = await partition_states(self.topic, self.context)
         moved = [
             state

@@ -17,8 +17,8 @@ it and restores the earlier assignment.
 ``throttle`` makes the reassignment last longer by Kafka's replication throttle (KIP-73); ``cancel_after`` cancels a
 reassignment in progress (KIP-455). A replication throttle consists of four settings: two rates (leaders and followers)
 of each broker that sends or receives, and two lists of throttled replicas of each topic. Kafka never throttles in-sync
-replicas. The throttle is in force before the reassignment is requested and is removed after it, even if the replicas
-stay moved.
+replicas. The throttle is set before the reassignment is requested and removed when it ends, even if the replicas stay
+moved.
 """
 
 from collections import Counter
@@ -178,7 +178,7 @@ class ReassignInjection(Injection):
 async def throttle_changes(
     before: Sequence[PartitionState], assignment: Assignment, bytes_per_s: int, world: World
 ) -> list[Change]:
-    """Return the changes of settings that throttle these moves of replicas."""
+    """Return the changes of broker and topic settings that throttle these moves of replicas (KIP-73)."""
     brokers = {b for state in before for b in state.replicas} | {
         b for replicas in assignment.values() for b in replicas
     }

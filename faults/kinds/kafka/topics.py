@@ -8,10 +8,10 @@ is below the new log start are out of range and reset according to ``auto.offset
 older half of each partition, ``before: N`` all records below offset N. Neither ``share`` nor ``before`` can delete all
 records up to the high watermark. The checks don't count records that ``delete_records`` deleted as lost.
 
-``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: the records are
-gone, and the topic id changes. Clients that use topic ids (KIP-516) must learn the new id; clients that use topic names
-see offsets start at 0 again. Between deletion and creation the topic does not exist; if the runner dies then, the undo
-creates the topic.
+``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: the old records
+are lost, and the topic id changes. Clients that use topic ids (KIP-516) must learn the new id; clients that use topic
+names see offsets start at 0 again. Between deletion and creation the topic does not exist; if the runner dies then, the
+undo creates the topic.
 """
 
 import math

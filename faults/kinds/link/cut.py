@@ -1,24 +1,24 @@
 """``cut``: data sent over some links is discarded, while connections stay open.
 
-The fault is Toxiproxy's ``timeout`` toxic with a timeout of 0. Established and new connections stay open without
-traffic (half-open, as after a silent network failure); clients notice only by their own timeouts. The heal closes these
-connections, so clients must reconnect (0.6 s, measured). A one-way cut A -> B affects the upstream of A's links into B
-and the downstream of B's links into A.
+``cut`` is Toxiproxy's ``timeout`` toxic with a timeout of 0. Established and new connections stay open without traffic
+(half-open, as after a silent network failure); clients notice only by their own timeouts. The heal closes all
+connections over the links that were cut, so clients must reconnect (0.6 s, measured). A one-way cut A -> B affects the
+upstream of A's links into B and the downstream of B's links into A.
 
 ``between`` cuts groups of nodes off from each other; ``shape`` cuts a drawn minority of the racks off from all other
 racks, or every rack off from all but its neighbours on a drawn ring. A grudge (Jepsen's term) is the set of (from, to)
-pairs of nodes that a cut separates. Rules:
+pairs of nodes that a cut separates.
 
-* A grudge affects only nodes, and a node in no group keeps all its links. Clients keep all their links under
-  ``between`` and ``shape``, whereas ``rack`` cuts a rack off together with its clients.
-* Data from a node s to a node t goes upstream over the link of s's rack into t, and downstream over the link of t's
-  rack into s. All nodes of a rack (on the replication listener: its brokers) send over the same link, so a cut
-  separates either all nodes of a rack from another node, or none. Nodes of one rack have no link between them and can't
-  be separated.
-* A ring is Jepsen's "majorities ring": every rack receives data from a majority of the racks, of which it is the
-  middle, and no two racks from the same majority. If a majority has an even number of racks (two of three), each pair
-  of racks is cut in one direction; as Kafka sends requests and responses over one connection, no two racks can work
-  together then.
+A grudge affects only nodes, and a node in no group keeps all its links. Clients keep all their links under ``between``
+and ``shape``, whereas ``rack`` cuts a rack off together with its clients. Data from a node s to a node t goes upstream
+over the link of s's rack into t, and downstream over the link of t's rack into s. All nodes of a rack (on the
+replication listener: its brokers) send over the same link, so a cut separates either all nodes of a rack from another
+node, or none. Nodes of one rack have no link between them and can't be separated.
+
+A ring is Jepsen's "majorities ring": every rack receives data from a majority of the racks, of which it is the
+middle, and no two racks from the same majority. If a majority has an even number of racks (two of three), each pair
+of racks is cut in one direction; as Kafka sends requests and responses over one connection, no two racks can work
+together then.
 """
 
 import random

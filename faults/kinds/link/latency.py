@@ -8,10 +8,11 @@ fault (a turn), and the toxics are updated at each turn. ``jitter`` draws each d
 ``ramp_to`` rises in equal steps to a last delay; ``spikes`` draws turns with a larger delay. A toxic that is updated
 sends one chunk of data early.
 
-Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by 0.8
-x the delay, for each affected stream. In a schedule of delays, the smallest delay in force during the measurement is
-expected. Delays that other faults add are subtracted from the measured round trip. A probe without an answer counts
-with the time that it waited; if that is less than the delay, the link has another fault and is not judged.
+Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by at
+least 0.8 x the delay (twice that if both directions are delayed). In a schedule of delays, the smallest delay in force
+during the measurement is expected. Delays that other faults add are subtracted from the measured round trip. A probe
+without an answer counts with the time that it waited; if that is less than the delay, the link has another fault and is
+not judged.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ MOMENT_MS = 500  # on both streams it adds up to the second that the impact `mom
 
 
 class Spikes(BaseModel):
-    """Turns (intervals of the schedule) with a larger delay, drawn among all turns except the first and the last."""
+    """Intervals with a larger delay, drawn among all intervals of the schedule but the first and the last."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

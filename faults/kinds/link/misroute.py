@@ -1,9 +1,10 @@
 """``misroute``: two client links are swapped, so a client that dials one broker reaches the other.
 
-The Toxiproxy proxies of the two links exchange their upstreams, which closes every connection through them. A client
-that relies on addresses sends requests to a broker that does not lead the partitions; a client that names the broker it
-expects (ApiVersions v5, KIP-1242) is rejected. The witness asks the broker behind each link for its settings. A broker
-returns settings only for its own id, so an answer over the swapped link proves the swap.
+The Toxiproxy proxies of the two links exchange their upstreams, which closes every connection through them. Over a
+swapped link, a client sends requests to a broker that does not lead the partitions; if the client names the broker that
+it expects (ApiVersions v5, KIP-1242), the other broker rejects the connection. To witness the swap, the harness asks
+the broker behind each link for its settings. A broker returns settings only for its own id, so an answer over the
+swapped link proves the swap.
 """
 
 from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ racks disables the proxies that either rack dials.
 
 ``flap`` disables and enables the proxies repeatedly. The closed phases last ``down`` and the open phases ``up``, or
 with ``jitter`` durations that the compiler draws around ``down`` and ``up``. Each pair of phases has one witness: the
-number of proxies that were closed, and the number that were open, when they should be.
+number of proxies that were closed in the closed phase, and open in the open phase.
 """
 
 import random

@@ -4,7 +4,7 @@
 buffers; the heal delivers the data in order and without loss (``tests/contract/test_toxics.py``). Unlike ``stall``, the
 faults ``cut`` and ``blackhole`` lose data, and every connection ends at the latest with the heal.
 
-A request that is sent during the stall, over a connection from before it, must be answered over the same connection
+A request that is sent during the stall, over a connection opened before it, must be answered over the same connection
 after the heal, unless something else closed the connection.
 """
 

@@ -47,7 +47,7 @@ RACKS_MIN = 2
 
 @dataclass(eq=False)
 class SwizzleInjection(Injection):
-    """Toxics that cut racks off, added rack by rack in one order and removed in another order.
+    """Toxics that cut racks off, added rack by rack and removed rack by rack in another order.
 
     ``toxics``: proxies and toxics by rack; ``reachable``: the links that answered before the fault; ``cut``: the racks
     that are cut off now.

@@ -1,7 +1,7 @@
 """Fault kinds that add one Toxiproxy toxic to each stream of a link, and test connections that the harness makes.
 
-``blackhole`` (toxic ``timeout``): sent data is discarded, and a connection is closed ``timeout`` after its last data.
-The heal of a ``blackhole`` closes all remaining connections, because their streams lack the lost data.
+``blackhole`` (Toxiproxy's toxic ``timeout``): sent data is discarded, and a connection is closed ``timeout`` after its
+last data. The heal of a ``blackhole`` closes all remaining connections, because their streams lack the lost data.
 
 ``reset`` (``reset_peer``): a connection ends ``timeout`` after data is sent over it, and the data is lost. A
 ``downstream`` reset loses a broker's responses, so acknowledgements become ambiguous. Connections made during the fault
@@ -9,9 +9,9 @@ end with a TCP reset, connections from before it with an ordinary close, because
 connection starts. A client that dials a port which Docker forwards on loopback sees an ordinary close in either case,
 because Docker's forwarder doesn't pass a reset on (``tests/contract/test_toxics.py``).
 
-``slow_close``: the close of a connection is passed on late, so one side keeps a connection that the other side has
-closed. ``slow_close`` has no effect until client or broker closes a connection. The heal passes on delayed closes
-immediately.
+``slow_close``: the close of a connection is passed on late, so the client keeps a connection that the broker has
+closed, or the reverse. ``slow_close`` has no effect until client or broker closes a connection. The heal passes on
+delayed closes immediately.
 
 ``bandwidth``: each connection carries at most ``rate`` bytes a second, so a client with three connections gets three
 times the rate (``tests/contract/test_toxics.py``). Data sent faster than ``rate`` waits in the sender's buffers.
@@ -139,7 +139,7 @@ class ToxicFault(LinkFault):
 
     @abstractmethod
     def attributes(self) -> dict[str, int]:
-        """Return the toxic's attributes, by Toxiproxy's names and in its units."""
+        """Return the attributes of the fault's toxic, by Toxiproxy's names and in Toxiproxy's units."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await resolve(self.link, context.world, draws)
@@ -256,7 +256,7 @@ class SlowCloseInjection(MeasuredInjection):
 
 
 class SlowClose(ToxicFault):
-    """Pass the close of connections over some links on late."""
+    """Delay the close of connections over some links."""
 
     band = Band("#7b4173", "slow_close")
     proof = "Closes of the harness's own connections arrive late. Toxiproxy lists the toxics (read each second)."

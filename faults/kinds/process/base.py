@@ -128,7 +128,10 @@ async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, 
 
 
 async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
-    """Return ``{"leads": {topic: partitions}, "controller": bool (None during an election), "rack": str}``."""
+    """Return ``{"leads": {topic: partitions}, "controller": bool, "rack": str}`` of a node, for the journal.
+
+    ``controller`` is None during an election.
+    """
     topics = Counter(state.topic for state in led)
     is_controller: bool | None
     try:

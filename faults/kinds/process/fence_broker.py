@@ -7,7 +7,7 @@
 No traffic crosses the controller links of the broker's rack in either direction. The broker serves clients as before
 until its broker session times out; then the controller fences the broker and moves its leaderships, without its
 knowledge. Brokers share the links of their rack, so all brokers of a rack are fenced together. Nodes of one rack have
-no link between them, so the active controller must be in another rack.
+no link that could be cut, so the active controller must be in another rack than the broker.
 """
 
 from collections.abc import Iterator

@@ -70,7 +70,7 @@ DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """``deaths``: number of times the node was killed; ``returns``: number of times it came back into service."""
+    """``deaths``: number of times the node was killed; ``returns``: number of its returns into service."""
 
     every_us: int
     deaths = 0

@@ -7,8 +7,9 @@ node never reaches its limit, the fault had no effect, and its witness fails.
 quota of a 100 ms period, all its threads stop until the next period: a slow broker that delays all requests and refuses
 none.
 
-``memory_limit`` counts everything: heap, threads, and the page cache of the logs, which is evicted first. If the limit
-is below the JVM's own needs, the kernel kills the process, which is a valid fault too; the heal starts the node again.
+``memory_limit`` limits all memory of a node: heap, threads, and the page cache of the logs, which is evicted first. If
+the limit is below the JVM's own needs, the kernel kills the process, which is a valid fault too; the heal starts the
+node again.
 """
 
 from abc import abstractmethod

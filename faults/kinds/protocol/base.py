@@ -65,7 +65,7 @@ class TamperInjection(Injection):
     before: Answer | None = None
 
     async def measure_before(self) -> None:
-        """Probe without the rule; keep the response unless it looks like the fault already."""
+        """Send a probe without the rule in force; keep the response unless it already looks like the fault."""
         answer = await self._probe()
         if answer is not None and answer.outcome == "answered" and not self.fault.interpret_probe(answer, answer, 0).ok:
             self.before = answer

@@ -88,7 +88,7 @@ class LosingFault(TamperFault):
     def limit_ms(self) -> int:
         """Time limit of a probe, in ms.
 
-        A probe of a silent connection gets no extra time: a late response disproves silence.
+        A probe that should meet silence gets no extra time, because a late response disproves silence.
         """
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 

@@ -3,7 +3,8 @@
 ``answer_error``: requests of an API are answered with an error of Kafka's. A request that would change state at the
 broker never reaches the broker: the wire proxy answers with the error for everything that the request names. A
 read-only request is served, and the proxy puts the error into the broker's response, for the fault's topic and
-partition. An error of fetch sessions applies to a Fetch as a whole, any other error to its partitions.
+partition. An error code about fetch sessions is set for a Fetch response as a whole, any other error code for its
+partitions.
 
 ``cap_versions``: brokers offer no API versions above the given versions, like old brokers. Clients negotiate API
 versions once for each connection, so inject and heal close the connections of the affected clients. Brokers don't offer
@@ -93,7 +94,7 @@ Cap = Annotated[
 
 
 class CapVersions(TamperFault):
-    """Let brokers offer no API version above the given ones, like an older broker."""
+    """Let brokers offer no API version above the given versions, like an older broker."""
 
     band = Band("#c49c94", "old broker")
     proof = "A probe is offered no higher version. The proxy counts altered responses (read each second)."
