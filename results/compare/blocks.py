@@ -6,9 +6,9 @@
     produce.gap                         also consume, commit: the longest time without a success in the whole block
     recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
 
-Rules: microseconds, lower is better, None is slower than any value. A quantile q needs 10/(1-q) records in *every*
-block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts
-as 100 ms: the client did not notice the fault, and ratios of shorter times are noise.
+Rules: microseconds, lower is better, None (no value) is slower than any value. A quantile q needs 10/(1-q) records in
+*every* block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100
+ms) counts as 100 ms: the client did not notice the fault, and ratios of shorter times are noise.
 """
 
 import math
@@ -34,9 +34,9 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure that a comparison uses.
+    """Measure of a comparison: latency quantile, gap or recovery.
 
-    A gap or a recovery has one value per block and no quantile ``q``; ``after`` limits recoveries to one fault.
+    A gap or a recovery has one value per block and no quantile ``q``; ``after`` restricts recoveries to one fault.
     """
 
     metric: str
@@ -66,7 +66,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Block:
-    """The value of one block in microseconds, from ``n`` records; None is slower than any value."""
+    """The value of a measure in one block in microseconds, from ``n`` records; None is slower than any value."""
 
     value_us: float | None
     n: int
@@ -92,14 +92,14 @@ def parse(text: str) -> Measure:
 
 
 def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
-    """Return the default measures: recovery, and for each side the p95 latency under the fault."""
+    """Return the default measures: recovery, and the p95 latency under faults of produce, consume or commit."""
     names = tuple(sides)
     recovery = (Measure(RECOVERY),) if "produce" in names else ()
     return (*recovery, *(Measure(f"{side}.latency", 0.95, "fault") for side in names))
 
 
 def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
-    """Return the cuts measured in every run with blocks, so that its arms can be compared later without Spark."""
+    """Return the windows of blocks that every run is measured in, so that arms can be compared later without Spark."""
     if not any(phase.block for phase in evidence.phases):
         return ()
     sides = dict.fromkeys(side for client in evidence.clients for side in client.topics)
@@ -110,7 +110,7 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
-    """Return the blocks of a cut: a quantile, or without ``q`` the longest gap."""
+    """Return the value of each block: a quantile of its latencies, or without ``q`` its longest gap."""
     blocks = {}
     for part in slices:
         if number := _number(part.subject):
@@ -120,7 +120,7 @@ def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
 
 
 def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str) -> Blocks:
-    """Return the blocks of a client (``workload/arm``) in ``analysis.json``; empty if the measure was not taken.
+    """Return a client's value in each block from ``analysis.json``; empty if the measure was not taken.
 
     A run without blocks counts as one block.
     """
@@ -149,21 +149,21 @@ def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], meas
 
 
 def proven_blocks(run: JudgedRun, measure: Measure, client: str) -> dict[int, Block]:
-    """Return the stored blocks of a client, without blocks in which a fault did not take effect."""
+    """Return the stored values of a client by block, without blocks in which a fault did not take effect."""
     trials, _ = run.trials()
     blocks = stored(run.analysis, run.timeline["steps"], measure, client)
     return {number: block for number, block in blocks.items() if trials is None or number in trials}
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Return the block of a gap; a gap without any success is endless, so the block has no value."""
+    """Return the longest gap of a block, without a value if nothing succeeded in the block."""
     return Block(longest_us if successes else None, successes)
 
 
 def _recoveries(
     analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, default_block: int
 ) -> dict[int, Block]:
-    """Return the slowest recovery of each block, by the default criterion; an SLO's own criteria are left out."""
+    """Return the slowest recovery of each block, by the default criterion, not by the criteria of SLOs."""
     block_of = {
         step["id"]: int(step.get("block") or default_block)
         for step in steps
@@ -182,12 +182,12 @@ def _recoveries(
 
 
 def slowest_recovery(rows: Sequence[Mapping[str, Any]]) -> Block:
-    """Return the slowest of several recoveries, at least a back-off; without a value if a client did not recover."""
+    """Return the slowest of several recoveries, at least Kafka's back-off; no value if a client did not recover."""
     times_us = [row["recovered_us"] for row in rows]
     return Block(None if None in times_us else max(BACK_OFF_US, *times_us), min(row["n"] for row in rows))
 
 
 def _number(subject: str) -> int:
-    """Return 3 for ``block=3``; 0 for any other subject."""
+    """Return the block number in a measurement's subject: 3 for ``block=3``, 0 for any other subject."""
     name, _, number = subject.partition("=")
     return int(number) if name == "block" and number.isdecimal() else 0

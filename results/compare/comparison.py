@@ -1,18 +1,18 @@
-"""Statistics of comparisons: improved, regressed, equivalent or inconclusive, judged by blocks. Pure.
+"""Statistics of comparisons of two clients by blocks: improved, regressed, equivalent or inconclusive. Pure.
 
-The input is one number per block (a quantile, a gap, a time to recover); lower is better. The unit is the block, never
-the record: the records of one stall are one event, and tests that count records raise false alarms in a third of all
-comparisons of a client with itself. All calculations use log-ratios of ours / theirs.
+The input of a test is one number per block (a quantile, a gap, a time to recover), and lower is better. The unit is the
+block, never the record: the records of one stall are one event, and tests that count records raise false alarms in a
+third of all comparisons of a client with itself. All calculations use log-ratios of ours / theirs.
 
-* Paired blocks (both clients suffered the same fault at the same time): Student's t-test, and the exact sign-flip test,
-  which assumes only symmetry. Two groups without pairs: Welch's t.
-* A block without a value (no success, no calm period) counts as slower than any value. Then no ratio is estimated, and
-  only the signs are tested; a pair without a sign counts as evidence against both directions.
-* "Equivalent" is shown by two one-sided tests (TOST) within a margin, even if a difference is certain.
-* With five pairs the smallest p of a sign test is 1 in 16, so fewer than six pairs are inconclusive.
-* Holm's correction covers all metrics of a pair of arms, including metrics that could not be tested.
+Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test, and
+with the exact sign-flip test, which assumes only symmetry. Unpaired groups of blocks are tested with Welch's t-test. A
+block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and only
+the signs of the differences are tested. A pair without a sign counts as evidence against both directions. "Equivalent"
+is shown by two one-sided tests (TOST) within a margin, even if a difference is certain. Fewer than six pairs are
+inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16. Holm's correction covers all
+metrics of a pair of arms, including metrics that could not be tested.
 
-Only ``scipy.special`` is used: ``scipy.stats`` takes a second to import, in every judgement.
+Importing ``scipy.stats`` takes a second in every judgement, so only ``scipy.special`` is used.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ Values: TypeAlias = Sequence[float | None]
 
 @dataclass(frozen=True)
 class Interval:
-    """A ratio (a geometric mean) and its confidence interval."""
+    """The ratio of two clients (a geometric mean) and its confidence interval."""
 
     ratio: float
     low: float
@@ -48,8 +48,8 @@ class Interval:
 class Tested:
     """P-values of the tests for a difference (``p``, ``p_flip``) and for equivalence.
 
-    ``flips``: number of sign assignments behind ``p_flip``. Without an ``interval`` no
-    ratio can be estimated, and ``p`` comes from the sign test. ``direction``: -1 if ours is lower.
+    ``flips`` is the number of sign assignments behind ``p_flip``. If ``interval`` is None no ratio can be estimated,
+    and ``p`` comes from the sign test. ``direction`` is -1 if our values are lower.
     """
 
     p: float
@@ -61,7 +61,7 @@ class Tested:
 
 
 def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0) -> Tested:
-    """Test at least two pairs of blocks: the same index in both sequences is the same block.
+    """Test at least two pairs of blocks: values at the same index in both sequences belong to the same block.
 
     Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1.
     """
@@ -80,9 +80,9 @@ def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0
 
 
 def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95) -> Tested | None:
-    """Test two groups of at least two blocks each.
+    """Test two unpaired groups of at least two blocks each with Welch's t-test.
 
-    Returns None if a value has no logarithm, because then no test applies.
+    Returns None if a block's value has no logarithm, because then no test applies.
     """
     logs = [[_log(value) for value in group] for group in (ours, theirs)]
     if any(log is None for group in logs for log in group):
@@ -98,7 +98,7 @@ def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.
 def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
     """Return the two-sided p-value of the mean under random signs, and the number of sign assignments.
 
-    Up to 12 blocks all ``2^B`` assignments are tried, above that 100 000 assignments drawn with ``seed``.
+    Up to 12 blocks all ``2^B`` sign assignments are tried, above that 100 000 random assignments drawn with ``seed``.
     """
     values = np.asarray(differences)
     bound = abs(values.sum()) - _ROUNDING * np.abs(values).sum()
@@ -112,12 +112,12 @@ def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
 
 
 def seed_of(text: str) -> int:
-    """Return a seed for random signs and samples, the same for the same text."""
+    """Return a seed for random signs and samples that depends only on the text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
 def sign_test(signs: Sequence[int]) -> float:
-    """Return the two-sided p-value of the sign test; a 0 has no sign, but counts as a pair."""
+    """Return the two-sided p-value of the sign test; a difference of 0 has no sign, but counts as a pair."""
     most = max(sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs))
     tail = sum(math.comb(len(signs), k) for k in range(most, len(signs) + 1)) / (1 << len(signs))
     return min(1.0, 2 * tail)
@@ -134,7 +134,7 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of values above 0; a single value is returned unchanged, to the last digit."""
+    """Return the geometric mean of positive values; a single value is returned unchanged, without rounding errors."""
     return values[0] if len(values) == 1 else math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
@@ -184,7 +184,7 @@ Word: TypeAlias = Literal["improved", "regressed", "equivalent", "inconclusive"]
 
 @dataclass(frozen=True)
 class Row:
-    """Result for one metric of a pair. Ratios are ours / theirs; values are geometric means in ms, None if censored.
+    """Result of comparing one metric. Ratios are ours / theirs; values are geometric means in ms, None if censored.
 
     ``p`` and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not.
     """
@@ -207,9 +207,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Question:
-    """A measure and its blocks on both sides.
+    """A measure with the values by block of both compared clients.
 
-    ``alike`` is True if equal block numbers denote the same block on both sides, so blocks can be paired.
+    ``alike`` is True if equal block numbers denote the same block for both clients, so blocks can be paired.
     """
 
     measure: Measure
@@ -220,7 +220,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Confident:
-    """Result of testing ``ratio op factor`` with blocks. ``censored``: number of values that are missing."""
+    """Result of testing the ratio of two clients. ``censored`` is the number of blocks without a value."""
 
     status: Status
     blocks: int
@@ -233,7 +233,7 @@ class Confident:
 
 
 def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -> tuple[Row, ...]:
-    """Return a row per question, in order.
+    """Test each question (a measure of two clients) and return one result row per question, in order.
 
     ``seed`` seeds the random signs if there are too many combinations to try all.
     """
@@ -258,7 +258,7 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
 
 
 def worst(answers: Sequence[Row]) -> Word:
-    """Return the first of regressed, inconclusive, equivalent, improved in the rows; inconclusive without rows."""
+    """Return the worst verdict of the rows (first regressed, then inconclusive); inconclusive without rows."""
     order: tuple[Word, ...] = ("regressed", "inconclusive", "equivalent", "improved")
     verdicts = {row.verdict for row in answers} or {"inconclusive"}
     return next(word for word in order if word in verdicts)
@@ -267,9 +267,9 @@ def worst(answers: Sequence[Row]) -> Word:
 def confident(
     facts: Facts, cut: Cut, pair: tuple[str, str], q: float | None, op: str, factor: float, confidence: float = 0.95
 ) -> Confident:
-    """Test if the ratio of two clients' quantiles satisfies ``op factor``, with one ratio per block.
+    """Test if the ratio of two clients' latency quantiles satisfies ``op factor``, with one ratio per block.
 
-    ``q`` None stands for the maximum.
+    ``q`` None stands for the maximum latency.
     """
     at = MAX if q is None else q
     ours, theirs = (of_slices(facts.slices(cut, client), at) for client in pair)
@@ -298,7 +298,7 @@ def confident(
 
 
 def _counted(question: Question) -> Row:
-    """Return a row with the number of blocks, and the reason why they can't be tested, or an empty text."""
+    """Return a result row with the number of blocks, and the reason why blocks can't be tested, or an empty text."""
     ours, theirs = _values(question)
     blocks, censored = min(len(ours), len(theirs)), [*ours, *theirs].count(None)
     # The geometric mean of a side is None if a value is missing.
@@ -325,7 +325,7 @@ def _counted(question: Question) -> Row:
 
 
 def _values(question: Question) -> tuple[list[float | None], list[float | None]]:
-    """Return the values of the compared blocks by number; for pairs only of the blocks that both sides have."""
+    """Return the compared values by block number; for pairs only the blocks that both clients have."""
     ours, theirs = sorted(question.ours), sorted(question.theirs)
     if question.alike:
         ours = theirs = [number for number in ours if number in question.theirs]
@@ -333,7 +333,6 @@ def _values(question: Question) -> tuple[list[float | None], list[float | None]]
 
 
 def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | None, margin: float) -> Row:
-    """Return the row with its verdict; ``p`` and ``p_equivalent`` are corrected."""
     row = replace(row, p=p, p_flip=tested.p_flip, p_equivalent=p_equivalent)
     if tested.interval is None:
         why = f"{row.censored} of {2 * row.blocks} values are censored, so there is no ratio"
@@ -354,7 +353,7 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
 
 
 def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
-    """Advise how many blocks narrow the interval to the margin; ``spread`` is the upper end / the lower end."""
+    """Advise how many blocks narrow the interval to the margin; ``spread`` is the interval's upper end / lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
         noisy = f"too noisy for {BLOCKS_MAX} blocks to detect {margin:.3g}"

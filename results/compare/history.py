@@ -6,8 +6,9 @@
      "arm": "kip951", "metric": "produce.latency p99", "window": "fault", "value": 412.5, "unit": "ms", "n": 9600,
      "ratio_to": 1310.0, "host": "ci-2", "kafka": "4.3.1", "git": "4653788"}
 
-Lines are only appended, and a run is added only once. A censored ``value`` is null. ``ratio_to`` is the control arm's
-value in the same run, null in the control arm's own lines. A line that can't be read is reported and skipped.
+Ledger lines are only appended, and a run is added only once. A censored ``value`` is null. ``ratio_to`` is the control
+arm's value in the same run, null in the control arm's own lines. A ledger line that can't be read is reported and
+skipped.
 
 **Known issues.** ``known-issues.toml`` beside the ledger lists known regressions, each with its last day::
 
@@ -17,8 +18,8 @@ value in the same run, null in the control arm's own lines. A line that can't be
     from = 2026-11-01
     until = 2026-12-15
 
-An issue excuses a change since ``from`` as long as the last night is not after ``until``; after that it is reported as
-expired and has no effect.
+A known issue excuses a change since ``from`` as long as the last night is not after ``until``; after that the issue is
+reported as expired and has no effect.
 """
 
 import json
@@ -66,7 +67,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The readable lines in order of nights, and a sentence for each unreadable line."""
+    """Lines of the nightly ledger in order of nights, and a sentence for each unreadable line."""
 
     lines: tuple[Line, ...] = ()
     broken: tuple[str, ...] = ()
@@ -77,13 +78,13 @@ def ledger_in(place: Path) -> Path:
 
 
 def read_ledger(path: Path) -> Ledger:
-    """Read the ledger, empty if the file does not exist. Raises EvidenceError if the file can't be read."""
+    """Read the nightly ledger, empty if the file does not exist. Raises EvidenceError if the ledger can't be read."""
     lines, broken = files.read_ledger_lines(path, _line_of, SCHEMA_VERSION, "a ledger", _OPTION)
     return Ledger(tuple(sorted(lines, key=lambda line: (line.night, line.run_id))), tuple(broken))
 
 
 def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
-    """Append the lines of runs and return a report per run. Raises EvidenceError if the file can't be written."""
+    """Append runs to the ledger and return a report per run. Raises EvidenceError if the ledger can't be written."""
     present = {line.run_id for line in read_ledger(path).lines}
     reports, lines = [], []
     for run in runs:
@@ -101,7 +102,7 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
 
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
-    """Yield a run's lines: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
+    """Yield a run's ledger lines: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
     night = date.fromisoformat(str(run.run["started_at"])[:10])
     host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
     about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
@@ -116,7 +117,7 @@ def lines_of(run: JudgedRun) -> Iterator[Line]:
 
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """Return value, unit and n by (metric, window); a recovery is the slowest of a fault's rounds and blocks."""
+    """Return value, unit and record count by (metric, window); a recovery is the slowest of all rounds and blocks."""
 
     def scaled(us: float | None, by: float) -> float | None:
         return us / by if us else None
@@ -143,7 +144,7 @@ def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float 
 
 
 def _line_of(row: dict[str, Any]) -> Line:
-    """Parse a line of the ledger. Raises ValueError or KeyError."""
+    """Parse a ledger line. Raises ValueError or KeyError if a field is invalid or missing."""
     invalid = [name for name in _TEXTS if not isinstance(row[name], str)]
     if invalid or not isinstance(row["n"], int):
         raise ValueError(f"{(invalid or ['n'])[0]} is of the wrong type")
@@ -164,7 +165,7 @@ _GLOBS = ("metric", "plan", "arm")
 
 @dataclass(frozen=True)
 class Issue:
-    """Known issue; both days are inclusive."""
+    """Known issue that excuses a regression from the first day to the last, both inclusive."""
 
     metric: str
     reason: str
@@ -179,7 +180,7 @@ class Issue:
 
 
 def read_known_issues(path: Path) -> tuple[Issue, ...]:
-    """Read the issues, empty if the file does not exist. Raises EvidenceError if it is damaged."""
+    """Read the known issues, empty without a file. Raises EvidenceError if the known issues can't be read."""
     if not path.exists():
         return ()
     try:

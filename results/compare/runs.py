@@ -1,13 +1,13 @@
-"""Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and their output.
+"""Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and the output as text.
 
-**Pairs.** The control is the second client of its pairs: an arm called ``baseline`` or ``control``, else the first arm
-by name. A block whose fault has no witness or no exposure is excluded on both sides, with a note. If a run's harness
-checks failed, every result is inconclusive. Blocks of one run share the host's condition; between two runs, a
-difference between hosts or nights looks like a difference between clients, unless both values are divided by a control
-arm's.
+**Pairs.** The control is the second client of each pair: an arm called ``baseline`` or ``control``, else the first arm
+by name. A block whose fault has no witness or no exposure is excluded for both clients, with a note. If a run's harness
+checks failed, every result of the comparison is inconclusive. All blocks of one run were measured on the same host at
+the same time; between two runs, a difference between hosts or nights looks like a difference between clients, unless
+both values are divided by a control arm's values.
 
-**Comparable runs.** Two runs must have the same plan: name, load, topics, timing, cluster and faults. Kafka's version,
-an arm's settings, our revision and the host may differ; the differences are noted.
+**Comparable runs.** Two runs can be compared if their plans have the same name, load, topics, timing, cluster and
+faults. Kafka's version, an arm's settings, Aftershock's revision and the host may differ; the differences are noted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ from aftershock.results.text import cell, printable, table
 
 
 def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
-    """Raise EvidenceError with every reason why the two runs can't be compared."""
+    """Raise EvidenceError with every reason why two runs can't be compared."""
     before, after = base.timeline, changed.timeline
     if before["name"] != after["name"]:
         reasons = [f"the plans are {before['name']} and {after['name']}"]
@@ -58,7 +58,7 @@ def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
 
 
 def notes(base: JudgedRun, changed: JudgedRun) -> tuple[str, ...]:
-    """Return other differences between the runs that may explain a result."""
+    """Return differences between two runs (such as host or Kafka version) that may explain a result."""
     properties = []
     for run in (base, changed):
         versions = {f"version of {name}": version for name, version in (run.run.get("versions") or {}).items()}
@@ -88,7 +88,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One pair: ``ours`` against ``theirs``, metric by metric, with notes for the reader."""
+    """Comparison of two clients, ``ours`` against ``theirs``, metric by metric, with notes for the reader."""
 
     ours: str
     theirs: str
@@ -117,7 +117,7 @@ def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...
 
 
 def between(base: Path, changed: Path, options: Options) -> tuple[Comparison, ...]:
-    """Compare each arm of the changed run with the same arm of the base. Raises EvidenceError for different plans."""
+    """Compare each arm of two runs. Raises EvidenceError if the runs have different plans."""
     runs = base_run, changed_run = read_judged_run(base), read_judged_run(changed)
     refuse_unlike(*runs)
     arms = {workload["name"]: set(workload["arms"]) for workload in base_run.timeline["workloads"]}
@@ -153,7 +153,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
 
 
 def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None) -> Blocks:
-    """Return a client's blocks, divided by the control's if it exists; blocks that the control lacks are left out."""
+    """Return a client's values by block, divided by the control's values, without blocks that the control lacks."""
     ours = proven_blocks(run, measure, client)
     if control is None:
         return ours
@@ -166,7 +166,7 @@ def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | No
 
 
 def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
-    """Make every row inconclusive if the harness of a run can't be trusted."""
+    """Make every result row inconclusive if the harness of a run can't be trusted."""
     doubt = next((doubt for run in runs if (doubt := run.doubt())), None)
     if doubt is None:
         return tuple(answers)
@@ -183,13 +183,13 @@ _COLUMN_WIDTHS = (13, 7, 15, 8, 8)
 
 
 def exit_code(comparisons: Sequence[Comparison]) -> int:
-    """Return 1 if anything regressed, else 2 if anything is inconclusive or nothing was compared, else 0."""
+    """Return exit code 1 if a metric regressed, 2 if one is inconclusive or nothing was compared, else 0."""
     codes = {EXIT_CODES[comparison.verdict] for comparison in comparisons}
     return 1 if 1 in codes else 2 if 2 in codes or not codes else 0  # noqa: PLR2004 - inconclusive, as design 5.1 has it
 
 
 def text(comparisons: Sequence[Comparison]) -> str:
-    """Format for a terminal with at most 80 columns, without a final newline."""
+    """Format comparisons for a terminal with at most 80 columns, without a final newline."""
     blocks = []
     for comparison in comparisons:
         title = f"{comparison.verdict}: {comparison.ours} against {comparison.theirs}"

@@ -1,11 +1,11 @@
-"""Trends of nightly series: change points, not thresholds.
+"""Change points in nightly measurements, instead of thresholds.
 
-PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to its control, so that effects on
-both arms cancel; without a control, on logarithms of the value itself. Penalty 6 and segments of at least 3 nights
-raised no alarm in simulations without a shift. A change under 10 % is ignored. Before 24 nights that penalty never
-finds a change, so the result is inconclusive. The last 120 nights are examined, and a change counts while it is among
-the last 45 (a change of x1.2 may take 27 nights to be detected). A censored night has no value. Censored nights are
-counted, and a series with a censored night among its last three is inconclusive.
+The method is PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to the control arm, so that effects
+on both arms cancel; without a control, on logarithms of the value itself. In simulations without a shift, penalty 6 and
+segments of at least 3 nights raised no alarm. A change under 10 % is ignored. A series of fewer than 24 nights is
+inconclusive, because penalty 6 never finds a change in it. The last 120 nights are examined, and only changes in the
+last 45 nights count (a change of x1.2 may take 27 nights to be detected). Nights with a censored value are counted but
+have no value, and a series with a censored night among its last three is inconclusive.
 """
 
 import csv
@@ -38,7 +38,7 @@ Word: TypeAlias = Literal["regressed", "known", "improved", "steady", "inconclus
 
 @dataclass(frozen=True)
 class Point:
-    """A night of a series: its value (a ratio in a series of ratios), None if censored, and its last line."""
+    """A night of a series: its value (a ratio in a series of ratios), None if censored, and its last ledger line."""
 
     value: float | None
     line: Line
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting shift: its first night, the medians before and after, and other changes of that night."""
+    """A lasting shift of a series: its first night, the medians before and after, and other changes of that night."""
 
     night: date
     before: float
@@ -62,7 +62,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Trend:
-    """The result for one series. ``relative``: its values are ratios to the control arm's."""
+    """Trend of one nightly series. ``relative`` is True if the values are ratios to the control arm's values."""
 
     plan: str
     client: str
@@ -79,13 +79,13 @@ class Trend:
 
 
 def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, ...]:
-    """Return the trend of every series, in order of name. Issues expire by the last night of the ledger."""
+    """Return the trend of every nightly series by name. Known issues expire by the last night of the ledger."""
     last = max((line.night for line in lines), default=date.min)
     return tuple(_trend(of_series, issues, last) for of_series in series(lines))
 
 
 def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the lines of each series in order of nights."""
+    """Yield the ledger lines of each series (plan, arm, metric, window) in order of nights."""
 
     def key(line: Line) -> tuple[str, ...]:
         return line.plan, line.workload, line.arm, line.metric, line.window
@@ -97,7 +97,7 @@ def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
 def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
     """Return the nights of one series, and True if their values are ratios to the control arm.
 
-    A night's value is the geometric mean of its runs, or None if a run has no value or, in a series of ratios, no
+    The value of a night is the geometric mean of its runs, or None if a run has no value or, in a series of ratios, no
     ratio.
     """
     relative = any(line.ratio_to is not None for line in lines)
@@ -111,7 +111,7 @@ def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
 
 
 def change_points(values: Sequence[float]) -> list[int]:
-    """Return the indices at which a new level begins, never 0."""
+    """Return the indices of a series at which a new level begins, never 0."""
     from ruptures import Pelt  # noqa: PLC0415 - the import takes two seconds
 
     if len(values) < 2 * SEGMENT_MIN:
@@ -168,7 +168,7 @@ WIDTH = 80
 
 
 def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
-    """Return 1 if a series regressed, 2 for an inconclusive series, a broken line or no series, else 0."""
+    """Return exit code 1 if a series regressed, 2 for an inconclusive series, a broken line or no series, else 0."""
     words = {trend.status for trend in series_trends}
     if "regressed" in words:
         return 1
@@ -176,9 +176,9 @@ def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
 
 
 def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
-    """Format for a terminal, without a final newline: the counts, then every series that is not steady.
+    """Format trends for a terminal, without a final newline: a summary, then every series that is not steady.
 
-    Inconclusive series with the same reason share a line, with the number of the series.
+    Inconclusive series with the same reason share a line of text, with the number of the series.
     """
     if not series_trends and not broken:
         return "the ledger is empty; add judged runs: aftershock trend --add RUN"
@@ -220,10 +220,10 @@ def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str,
 
 
 def otava(lines: Sequence[Line]) -> tuple[str, int]:
-    """Return the ledger as CSV for Apache Otava, and the number of filled cells.
+    """Return the nightly ledger as CSV for Apache Otava, and the number of filled cells.
 
-    A row is a night, a column a series. Otava needs a number in every cell, so a night without a value gets the
-    previous value (the first nights get the next value), as Otava itself does with missing points.
+    A row of the CSV is a night, a column is a series. Apache Otava needs a number in every cell, so a night without a
+    value gets the previous value (the first nights get the next value), as Otava itself does with missing points.
     """
     nights = sorted({line.night for line in lines})
     columns: dict[str, list[float]] = {}

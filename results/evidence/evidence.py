@@ -1,18 +1,21 @@
 """The evidence of one run: its documents and Parquet files, read once and checked.
 
-Evidence is the only thing that the judging half gets from the live half. ``run.json`` and ``timeline.json`` must exist;
-other files may be missing if the run did not finish, but a file that exists must be complete. JSON is parsed here and
-nowhere else in the judging half. Damage raises an EvidenceError with the full name of the file.
+Evidence is the only thing that the judging half of Aftershock gets from the live half. ``run.json`` and
+``timeline.json`` must exist; other files may be missing if the run did not finish, but a file that exists must be
+complete. The judging half parses JSON only in this module. A damaged file raises an EvidenceError with the full name of
+the file.
 
-``REQUIRED`` lists the columns that every file of a table has: the public contract of design 5.3. No column is ever
-removed. A column that was added later (``schema.py`` lists all columns) may be missing in an older file and is null
-then.
+``REQUIRED`` lists the columns that every file of an evidence table has: the public contract of design 5.3. No column of
+an evidence table is ever removed. A column that was added later (``schema.py`` lists all columns) may be missing in an
+older file and is null then.
 
 A ``Source`` gives access to the files of one run by their names in the run directory (``run.json``,
-``outcomes/part-0.parquet``). ``Folder`` reads a run directory; ``results/spark/remote.py`` reads other filesystems.
+``outcomes/part-0.parquet``). ``Folder`` reads a local run directory; ``results/spark/remote.py`` reads other
+filesystems.
 
-``expectations.jsonl`` holds the objectives that a test added to the plan's, one ``{"text", "at", "gate"}`` per
-line. ``gate`` is ``verdict``, or ``report`` for an objective that is only reported, as in the timeline.
+``expectations.jsonl`` holds the objectives (SLOs) that a test added to those of the plan, one ``{"text", "at",
+"gate"}`` per line. In ``expectations.jsonl`` ``gate`` is ``verdict``, or ``report`` for an objective that has no effect
+on the run's status.
 """
 
 from abc import ABC, abstractmethod
@@ -57,11 +60,11 @@ Part = Path | str
 class Source(ABC):
     @abstractmethod
     def where(self, name: str) -> str:
-        """Return the full name of a file, for messages."""
+        """Return the full name of a run's file, for messages."""
 
     @abstractmethod
     def content(self, name: str) -> bytes | None:
-        """Return the bytes of a document, or None if it does not exist."""
+        """Return the bytes of a document, or None if the document does not exist."""
 
     @abstractmethod
     def parquet_names(self) -> list[str]:
@@ -69,10 +72,10 @@ class Source(ABC):
 
     @abstractmethod
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
-        """Return a Parquet file after a check of its columns (``files.check_columns``)."""
+        """Return the path of a Parquet file after a check of its columns (``files.check_columns``)."""
 
     def json(self, name: str) -> Any:
-        """Parse a document that must exist."""
+        """Parse a JSON document that must exist."""
         content = self.content(name)
         if content is None:
             raise files.missing(self.where(name))
@@ -85,11 +88,11 @@ class Source(ABC):
         return self.content(name) is not None
 
     def lines(self, name: str) -> list[dict[str, Any]]:
-        """Parse a JSONL document, empty if it does not exist; a torn last line is left out."""
+        """Parse a JSONL document, empty if the document does not exist; an incomplete last line is left out."""
         return files.lines(self.where(name), self.content(name) or b"")
 
     def whole_lines(self, name: str) -> list[tuple[int, dict[str, Any]]]:
-        """Parse a JSONL document into line numbers and objects; a torn line is an error."""
+        """Parse a JSONL document into line numbers and objects; an incomplete line is an error."""
         return files.whole_lines(self.where(name), self.content(name) or b"")
 
 
@@ -123,10 +126,10 @@ ACKS_ALL = ("all", "-1")
 
 @dataclass(frozen=True, order=True)
 class Client:
-    """One arm of one workload and the guarantees of its configuration.
+    """A client: one arm of one workload and the guarantees of its configuration.
 
-    A client has None as topic and rack of a side that its workload lacks. ``commits_to``: topic of the committed
-    positions.
+    The topic and rack of production or consumption are None if the workload does not produce or consume. ``commits_to``
+    is the topic of the committed positions.
     """
 
     workload: str
@@ -143,12 +146,12 @@ class Client:
 
     @property
     def key(self) -> str:
-        """``workload/arm``, the client's name in measurements and events."""
+        """The client's name in measurements and events: ``workload/arm``."""
         return f"{self.workload}/{self.arm}"
 
     @property
     def topics(self) -> dict[Side, str]:
-        """The topic of each side that the client has."""
+        """Map each operation of the client (produce, consume, commit) to its topic."""
         topics: dict[Side, str | None] = {
             "produce": self.produces_to,
             "consume": self.consumes_from,
@@ -161,8 +164,8 @@ class Client:
 class Phase:
     """A window cut from the journal's real times: start inclusive, end exclusive, in microseconds of the run.
 
-    ``block`` counts from 1 and is 0 outside all blocks. ``entry`` is the fault's id in the plan, without the suffixes
-    of rounds and blocks.
+    ``block`` is the number of the window's block from 1, or 0 outside all blocks. ``entry`` is the fault's id in the
+    plan, without the suffixes of rounds and blocks.
     """
 
     name: str
@@ -177,7 +180,7 @@ class Phase:
 class Objective:
     """The text of one SLO and its place: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test.
 
-    ``gate`` is False for an objective that is only reported and has no effect on the run's status.
+    ``gate`` is False for an SLO that is only reported and has no effect on the run's status.
     """
 
     text: str
@@ -228,13 +231,13 @@ class Evidence:
         return tuple(step["id"] for step in self.steps if name in (step["id"], step.get("entry")))
 
     def window_of(self, fault: str) -> Phase | None:
-        """Return the first window of ``fault``, or None if it never began."""
+        """Return the first window of ``fault``, or None if the fault never began."""
         return next((phase for phase in self.phases if phase.fault == fault), None)
 
     def excused(self, topic: str | None, rule: str) -> str | None:
         """Return the first injected fault that permits a violation of an integrity rule on a topic, or None.
 
-        The fault itself lists the rule in ``roles.permits``, for example because it deletes records.
+        The fault lists the rules that it permits to break in ``roles.permits``, for example because it deletes records.
         """
         for line in self.journal:
             targets = line.get("targets") or {}
@@ -251,7 +254,7 @@ class Evidence:
 
 
 def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
-    """Read the evidence in ``home``. ``columns`` maps tables to columns and Spark types. Raises EvidenceError."""
+    """Read the run directory ``home``. ``columns`` maps tables to columns and Spark types. Raises EvidenceError."""
     return read_from(Folder(home), home, columns)
 
 
@@ -360,9 +363,9 @@ def _client(workload: Mapping[str, Any], arm: str) -> Client:
 
 
 def _expectations(source: Source) -> list[Objective]:
-    """Return the objectives that a test added.
+    """Return the objectives (SLOs) that a test added to the plan.
 
-    A damaged line is an error, because otherwise its objective would silently not be judged.
+    A damaged line raises EvidenceError, because otherwise its objective would silently not be judged.
     """
     name, objectives = "expectations.jsonl", []
     for number, line in source.whole_lines(name):

@@ -1,14 +1,11 @@
 """Reading and writing of files: JSON documents, JSONL, Parquet footers, and ledgers of JSON lines.
 
-Rules for a run directory:
-
-* A JSON file is complete, or reading it raises an EvidenceError.
-* A JSONL file may lack the end of its last line, because its writer was killed. Any other damaged line is an error, and
-  so is a torn last line if its reader needs every line (``whole_lines``).
-* Errors have the same words, no matter where the bytes came from. ``where`` is the file's name in errors.
+An incomplete JSON file raises EvidenceError when it is read. A JSONL file may lack the end of its last line, because
+its writer was killed; any other damaged line is an error, and so is an incomplete last line if the reader needs every
+line (``whole_lines``). Errors have the same words for local and remote files; ``where`` is the name of the file.
 
 A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
-merges join lines. A line that can't be read is reported and skipped.
+merges join lines. A ledger line that can't be read is reported and skipped.
 """
 
 import json
@@ -36,7 +33,7 @@ _WIDENED = {"bigint": ("int",)}  # Spark reads the narrower integer as the wider
 
 
 def read_json(path: Path) -> Any:
-    """Parse the document in ``path``. Raises EvidenceError if it is missing or not JSON."""
+    """Parse the JSON document in ``path``. Raises EvidenceError if the document is missing or not JSON."""
     try:
         return document(str(path), path.read_bytes())
     except FileNotFoundError:
@@ -46,12 +43,12 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Parse a document as ``read_json`` does; it must be a JSON object."""
+    """Parse a document as ``read_json`` does; the document must be a JSON object."""
     return as_object(str(path), read_json(path))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Parse a JSONL file, empty if it does not exist. A torn last line is left out."""
+    """Parse a JSONL file, empty if the file does not exist. An incomplete last line is left out."""
     return lines(str(path), path.read_bytes()) if path.exists() else []
 
 
@@ -76,7 +73,7 @@ def as_object(where: str, value: Any) -> dict[str, Any]:
 
 
 def require_schema_version(where: str, document: Mapping[str, Any], newest: int) -> None:
-    """Raise EvidenceError if a newer version wrote the document. A document without ``schema_version`` is accepted."""
+    """Raise EvidenceError for a document of a newer version. A document without ``schema_version`` is accepted."""
     version = document.get("schema_version", newest)
     if not isinstance(version, int) or version > newest:
         raise EvidenceError(
@@ -85,7 +82,7 @@ def require_schema_version(where: str, document: Mapping[str, Any], newest: int)
 
 
 def lines(where: str, content: bytes) -> list[dict[str, Any]]:
-    """Parse the content of a JSONL file; a torn last line is left out."""
+    """Parse the content of a JSONL file; an incomplete last line is left out."""
     *whole, last = content.split(b"\n")
     rows = [row for _, row in _numbered(where, whole)]
     try:
@@ -96,7 +93,7 @@ def lines(where: str, content: bytes) -> list[dict[str, Any]]:
 
 
 def whole_lines(where: str, content: bytes) -> list[tuple[int, dict[str, Any]]]:
-    """Parse the content of a JSONL file into line numbers and objects; a torn line is an error."""
+    """Parse the content of a JSONL file into line numbers and objects; an incomplete line is an error."""
     return _numbered(where, content.split(b"\n"))
 
 
@@ -113,7 +110,7 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
 
 
 def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[str]) -> None:
-    """Raise EvidenceError if ``path`` is missing, truncated or has other columns (``check_columns``)."""
+    """Raise EvidenceError if a Parquet file is missing, truncated or has other columns (``check_columns``)."""
     try:
         schema = pq.read_schema(path)
     except FileNotFoundError:
@@ -128,12 +125,10 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
 
 
 def missing_from_manifest(where: str) -> EvidenceError:
-    """Return the error for a file that the manifest lists but that does not exist."""
     return EvidenceError(f"{where}: named in the manifest, but missing; restore it or run the plan again")
 
 
 def truncated(where: str, why: str) -> EvidenceError:
-    """Return the error for a Parquet file without a readable footer."""
     return EvidenceError(f"{where}: truncated or not Parquet ({why}); restore it or run the plan again")
 
 
@@ -142,9 +137,9 @@ def check_columns(
 ) -> None:
     """Raise EvidenceError if the columns of a Parquet file differ from their declaration.
 
-    ``present`` and ``columns`` give names and Spark types. Each of the ``required`` columns must occur once. Another
-    column of ``columns`` was added to the format later: it may be missing, and is then null. Unknown columns are
-    ignored.
+    ``present`` and ``columns`` map column names to Spark types, in the file and as declared. Each of the ``required``
+    columns must occur once in the file. A declared column that is not required was added to the format later: the
+    column may be missing, and is then null. Columns that are not declared are ignored.
     """
     for name, declared in columns.items():
         types = [kind for column, kind in present if column == name]
@@ -157,7 +152,7 @@ def check_columns(
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write ``path`` (text in UTF-8) whole or not at all, and return it."""
+    """Write a file (text in UTF-8) completely or not at all, and return its path."""
     draft = path.with_name(f".{path.name}.inprogress")
     try:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -169,7 +164,7 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 def read_ledger_lines(
     path: Path, parse: Callable[[dict[str, Any]], T], version: int, what: str, option: str
 ) -> tuple[list[T], list[str]]:
-    """Return the parsed lines and one sentence per unreadable line; both are empty if the file does not exist.
+    """Return a ledger's parsed lines and one sentence per unreadable line; both are empty if the file does not exist.
 
     ``parse`` raises ValueError, KeyError or TypeError for an invalid line. ``version`` is the supported schema version,
     ``what`` the name of the ledger, ``option`` the command-line option that sets the file. Raises EvidenceError if the
@@ -199,7 +194,7 @@ def read_ledger_lines(
 
 
 def append_ledger_lines(path: Path, texts: Iterable[str], option: str) -> None:
-    """Append lines, each a JSON text without newlines. Raises EvidenceError if the file can't be written."""
+    """Append JSON texts as lines of a ledger. Raises EvidenceError if the ledger can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")

@@ -1,7 +1,7 @@
 """Windows of a run: ``warmup``, ``steady``, ``fault``, ``recovery``, ``fault/<id>``, and ``run`` (all after warm-up).
 
 Rules: windows come from ``phases.json``, which is cut from the journal's real times; start inclusive, end exclusive. A
-record belongs to the windows of its *intended* time. Windows may overlap, so a record may belong to several.
+record belongs to the windows of its *intended* time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def windows_of(phases: Sequence[Phase]) -> dict[str, tuple[Interval, ...]]:
 
 
 def merged(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
-    """Return the same moments as disjoint intervals in order."""
+    """Merge overlapping intervals, and return disjoint intervals in order."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:

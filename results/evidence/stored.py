@@ -1,11 +1,11 @@
 """Documents of a judged run: its verdict, its measurements, and the reasons not to trust parts of the run.
 
-Reports, stories and comparisons are drawn from these documents alone, without Spark and without the run's rows.
+Reports, stories and comparisons are drawn from these stored documents alone, without Spark.
 
 ``analysis.json`` has the measurements as rows of plain data. A measurement is a flat dataclass; its fields and the
-parts of its key in a mapping are the columns of its row. Rows are sorted, so that the same facts give the same bytes. A
-missing key means that the version that judged the run did not measure it; an empty list means that nothing was
-observed.
+parts of its key in a mapping are the columns of its row. The rows in ``analysis.json`` are sorted, so that the same
+facts give the same bytes. A missing key in ``analysis.json`` means that the version that judged the run did not measure
+it; an empty list means that nothing was observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ def _sorted(mapping: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def verdict_of(home: Path) -> Verdict:
-    """Return the stored verdict. Raises EvidenceError if the run was not judged."""
+    """Return the stored verdict of a run. Raises EvidenceError if the run was not judged."""
     path = _judged_file(home, "verdict.json")
     document = read_json(path)
     if isinstance(document, dict):
@@ -110,7 +110,7 @@ def verdict_of(home: Path) -> Verdict:
 
 
 def analysis_of(home: Path) -> Mapping[str, Any]:
-    """Return the stored measurements. Raises EvidenceError if the run was not judged."""
+    """Return the stored measurements of a run. Raises EvidenceError if the run was not judged."""
     path = _judged_file(home, "analysis.json")
     document = read_object(path)
     require_schema_version(str(path), document, ANALYSIS_SCHEMA_VERSION)
@@ -141,28 +141,28 @@ class JudgedRun:
         return str(self.run["run_id"])
 
     def arms(self, workload: Mapping[str, Any]) -> list[str]:
-        """Return the arms of a workload: the control (``baseline``, ``control``) first, then by name."""
+        """Return the arms of a workload: the control (``baseline``, ``control``) first, then the others by name."""
         return sorted(workload["arms"], key=lambda arm: (arm not in CONTROLS, arm))
 
     def sides(self, workload: Mapping[str, Any]) -> list[str]:
         return [side for side in ("produce", "consume", "commit") if workload.get(side)]
 
     def doubt(self) -> str | None:
-        """Return why the run is no evidence: the run did not finish, or the harness can't be trusted; else None."""
+        """Return why a run is no evidence (the run did not finish, or its harness can't be trusted), else None."""
         if self.run.get("status") != "complete":
             return f"{self.run_id} did not finish: {self.run.get('why') or self.run.get('status')}"
         untrusted = [c for c in self.verdict.checks if c.kind == "harness" and c.status is not Status.PASS]
         return f"{self.run_id}: {untrusted[0].id}: {untrusted[0].why}" if untrusted else None
 
     def unproven(self) -> dict[str, str]:
-        """Return the faults without a witness or without exposure, with the first reason for each."""
+        """Return the faults without a witness or without exposure, with the first reason for each fault."""
         doubts = [c for c in self.verdict.checks if c.kind in ("witness", "exposure") and c.status is not Status.PASS]
         return {check.id.split("/", 1)[1]: check.why for check in reversed(doubts)}
 
     def trials(self) -> tuple[set[int] | None, tuple[str, ...]]:
-        """Return the blocks in which every fault took effect, and a note for each other block.
+        """Return the blocks in which every fault took effect, and a note for each block that is left out.
 
-        A run without blocks counts as a whole: its blocks are None.
+        For a run without blocks, None replaces the blocks.
         """
         unproven, steps = self.unproven(), [step for step in self.timeline["steps"] if step.get("block")]
         if not steps:
@@ -175,7 +175,7 @@ class JudgedRun:
 
 
 def read_judged_run(home: Path) -> JudgedRun:
-    """Read the run in ``home``. Raises EvidenceError if it was not judged or a document is damaged."""
+    """Read the judged run in ``home``. Raises EvidenceError if the run was not judged or a document is damaged."""
     verdict, analysis = verdict_of(home), analysis_of(home)
     run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
     for name, document in (("run.json", run), ("timeline.json", timeline)):

@@ -1,7 +1,7 @@
-"""Chapter of one fault in the story: injected, witnessed, what each client observed, recovered, healed, obligations.
+"""Chapter of one fault in a run's story: injection, witness, what each client observed, recovery, heal, obligations.
 
-For each side of a client the chapter has its first error, how it discovered the new leader, and how long nothing
-succeeded.
+For each producer, consumer or committer the chapter of a fault has its first error, how it discovered the new leader,
+and how long nothing succeeded.
 """
 
 from collections import Counter
@@ -49,9 +49,9 @@ AFTERMATH_US = 10_000_000
 
 @dataclass(frozen=True)
 class Chapter:
-    """Story of a fault.
+    """Chapter of a fault in the story of a run.
 
-    ``what`` describes the fault; a fault that never began has no ``start_us``; ``notes`` are lines without a time.
+    ``what`` describes the fault; ``start_us`` is None if the fault never began; ``notes`` are lines without a time.
     """
 
     fault: str
@@ -114,7 +114,7 @@ def chapter(
 
 
 def _journalled(force: Force) -> list[Moment]:
-    """Return injection, witnesses (equal reports once), heal and failure."""
+    """Return a fault's moments in the journal: injection, witnesses (equal reports once), heal and failure."""
     moments = []
     if force.injected_us is not None:
         took_s = (force.injected_us - force.lines[0]["t_us"]) / 1e6
@@ -142,7 +142,7 @@ def _journalled(force: Force) -> list[Moment]:
 
 
 def notable(events: Sequence[Event], who: str) -> Iterator[Moment]:
-    """Yield the notable moments of one side of a client, from its events during the fault and shortly after."""
+    """Yield the notable moments of a client's operation, from its events during a fault and shortly after."""
     errors = [line for line in events if line["event"] in ERRORS]
     first_kind, first_us = None, None
     if errors:
@@ -167,7 +167,7 @@ def _times(lines: Sequence[Event]) -> str:
 
 
 def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[int, int], who: str) -> Iterator[Moment]:
-    """Yield when records succeeded again: for the client as a whole, and for the partition with the longest stall."""
+    """Yield the end of the longest stall of the client as a whole, and of the partition that stalled longest."""
 
     def length_us(stall: Mapping[str, Any]) -> int:
         return int(stall["end_us"] - stall["start_us"])

@@ -1,7 +1,7 @@
-"""Journal and events in plain words, and the times during which each fault was in force.
+"""Journal and client events in plain words, and the times during which each fault was in force.
 
-A missing field is left out of the sentence; an event of an unknown kind is shown by its name and its fields. Faults are
-those of the plan and those that were injected by hand during the run.
+A missing field of an event is left out of the sentence; an event of an unknown type is shown by its name and fields.
+The faults are those of the plan and those injected by hand during the run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Event = Mapping[str, Any]
 
 
 def target(targets: Mapping[str, Any]) -> str:
-    """Return ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions of orders and the quorum)``."""
+    """Describe targets: ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions of orders)``."""
     texts, roles = [], targets.get("roles") or {}
     if brokers := targets.get("brokers"):
         rack = f" in rack {roles['rack']}" if roles.get("rack") and len(brokers) == 1 else ""
@@ -50,27 +50,27 @@ def target(targets: Mapping[str, Any]) -> str:
 
 
 def link_name(proxy: str) -> str:
-    """Return ``client_a-k2`` as ``client(a) -> k2``."""
+    """Return the name of a link for readers: ``client(a) -> k2`` for ``client_a-k2``."""
     plane, _, rest = proxy.partition("_")
     rack, dash, node = rest.rpartition("-")
     return f"{plane}({rack}) -> {node}" if dash else proxy
 
 
 def listed(names: Sequence[object]) -> str:
-    """Return ``a, b, c``; if there are many names, the first few and the number of further names."""
+    """Join names with commas; if there are many, the first few names and the number of further names."""
     shown = ", ".join(map(str, names[:4]))
     return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"  # noqa: PLR2004
 
 
 def parameters_text(step: Mapping[str, Any]) -> str:
-    """Return the parameters of a step without its target: ``delay 50ms``."""
+    """Return the parameters of a fault without its target: ``delay 50ms``."""
     targets = {"link", "broker", "rack", "topic", "client", "from", "to"}
     parameters = (step.get("parameters") or {}).items()
     return ", ".join(f"{name} {value}" for name, value in parameters if name not in targets)
 
 
 def witness_text(report: Mapping[str, Any]) -> str:
-    """Return ``probe: expected 50 ms, observed 51.2 ms``."""
+    """Describe the witness of a fault: ``probe: expected 50 ms, observed 51.2 ms``."""
     unit = f" {report['unit']}" if report.get("unit") else ""
     values = [report.get("asked"), report.get("observed")]
     expected, observed = (f"{value:g}{unit}" if isinstance(value, float) else f"{value}{unit}" for value in values)
@@ -78,7 +78,7 @@ def witness_text(report: Mapping[str, Any]) -> str:
 
 
 def event(line: Event) -> str:
-    """Return an event of a client as a clause: ``accepted the hint that node 2 leads orders/0``."""
+    """Describe an event of a client: ``accepted the hint that node 2 leads orders/0``."""
     if describe := _CLAUSES.get(str(line.get("event"))):
         return describe(line)
     about = {"t_us", "event", "arm", "workload", "worker", "op"}
@@ -125,9 +125,9 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
 
 @dataclass(frozen=True)
 class Force:
-    """Fault with its times. ``window_us`` is its window; for a fault of the plan it comes from ``phases.json``.
+    """A fault and the times at which it was in force. ``window_us`` of a fault in the plan comes from ``phases.json``.
 
-    A fault that was never injected or healed has no ``injected_us`` or ``healed_us``; a rehearsal injects nothing.
+    ``injected_us`` or ``healed_us`` is None if the fault was never injected or healed; a rehearsal injects nothing.
     """
 
     fault: str
@@ -141,14 +141,14 @@ class Force:
 
     @property
     def targets(self) -> Mapping[str, Any]:
-        """The resolved targets, from the last line of the journal that has them."""
+        """The resolved targets of the fault, from the last line of the journal that has targets."""
         return next((line["targets"] for line in reversed(self.lines) if line.get("targets")), {})
 
     def overlaps(self, start_us: int, end_us: int) -> bool:
         return self.window_us is not None and self.window_us[0] < end_us and start_us < self.window_us[1]
 
     def in_force_us(self, start_us: int, end_us: int) -> int:
-        """Return how long the fault was in force, from injected to healed, within this time."""
+        """Return how long the fault was in force (from injected to healed) within a span of time."""
         if self.injected_us is None or self.rehearsed:
             return 0
         until_us = end_us if self.healed_us is None else min(end_us, self.healed_us)
@@ -156,7 +156,7 @@ class Force:
 
 
 def forces(evidence: Evidence) -> tuple[Force, ...]:
-    """Return the plan's faults in its order, including faults that never began, then other faults of the journal."""
+    """Return the plan's faults in their order, including faults that never began, then other faults of the journal."""
     step_kinds = {str(step["id"]): step["kind"] for step in evidence.steps}
     by_hand = {
         str(event["fault"].get("id"))

@@ -1,7 +1,7 @@
 """Story of a run and history of a record, as data, plain text and Markdown.
 
-The story has the run's opening, a chapter for each fault in order of time, obligations, the slowest records. Plain text
-has no line wider than 80 columns and no colours, so that the text can be piped:
+The story has an introduction, a chapter for each fault in order of time, obligations, and the slowest records. Plain
+text has no line wider than 80 columns and no colours, so that the text can be piped:
 
 ::
 
@@ -29,7 +29,7 @@ from aftershock.results.text import cell, milliseconds, printable, sentence, tab
 
 @dataclass(frozen=True)
 class Story:
-    """Story of a run. ``promises``: obligation checks. ``missing``: why an older run has no ``slowest``."""
+    """Story of a run. ``promises``: obligation checks. ``missing`` says why ``slowest`` is None."""
 
     run_id: str
     sentence: str
@@ -45,12 +45,11 @@ class Story:
 
 
 def story(home: Path) -> Story:
-    """Return the story of the judged run in ``home``. Raises EvidenceError if it was not judged."""
+    """Return the story of the judged run in ``home``. Raises EvidenceError if the run was not judged."""
     return build_story(read(home, {}), verdict_of(home), analysis_of(home))
 
 
 def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:
-    """Return the story of evidence, verdict and analysis that are already read."""
     marks, names, faults = evidence.run.get("marks") or {}, labels(evidence), forces(evidence)
     opening = []
     if marks.get("load_start_us") is not None:
@@ -95,12 +94,12 @@ def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any
 
 
 def parts(budget: Sequence[Part]) -> str:
-    """Return ``schedule lag 0.2 ms, in the client or broker 41 ms``."""
+    """Return the parts of a latency as text: ``schedule lag 0.2 ms, in the client or broker 41 ms``."""
     return ", ".join(f"{part.name} {milliseconds(part.us)} ms" for part in budget)
 
 
 def headline(tale: Tale, story: Story) -> str:
-    """Return ``1:1580 of arm=metadata, produce, orders/8: 2234 ms, due at 45.281 s``."""
+    """Return a slow record's headline: ``1:1580 of arm=metadata, produce, orders/8: 2234 ms, due at 45.281 s``."""
     record = tale.record
     client = story.labels.get(record.client, record.client)
     where = f", {record.topic}/{record.partition}" if record.partition is not None else ""

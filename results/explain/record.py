@@ -1,7 +1,7 @@
 """History of one record: scheduled, sent, refused, sent again, acknowledged, logged, delivered.
 
-Read by pyarrow with filters on producer and sequence number, so that only this record's rows are read completely. If
-the record doesn't exist, the answer lists the producers and their last sequence numbers.
+The files are read by pyarrow with filters on producer and sequence number, so that only rows of one record are read
+completely. If the record doesn't exist, the answer lists the producers and their last sequence numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RecordHistory:
-    """History of a record: its moments in order. ``missing``: for an unknown record, which records there are."""
+    """History of a record: its moments in order. ``missing`` says which records exist, if the record is unknown."""
 
     name: str
     moments: tuple[Moment, ...] = ()
@@ -109,7 +109,6 @@ def _place(row: Row) -> str:
 
 
 def _available_records(evidence: Evidence, name: str) -> str:
-    """Return the producers and their last sequence numbers, in a sentence."""
     parts = [str(part) for part in evidence.parquet["outcomes"]]
     if not parts:
         return f"There is no record {name}: the run recorded no outcomes."

@@ -5,10 +5,11 @@
     intended   sent        refused      metadata      sent again          acknowledged
        |-lag----|--in the client or broker--|--metadata--|--back-off--|-----in flight-----|
 
-The parts add up to the latency. Clients report a retry when they send it, a refusal by its leader hint. A first attempt
-waits in its batch before it is in flight, and no client reports when it leaves: that part is called ``in the client or
-broker``, as is everything that a client doesn't report. The record's own retries are the last ``attempts - 1`` retries
-of its batch, or of the partition if the events name no batch.
+The parts (from schedule lag to time in flight) add up to the latency of the record. Clients report the time of a retry
+when they send it, and the time of a refusal by its leader hint. No client reports when the first attempt leaves its
+batch, so waiting in the batch and everything else that a client doesn't report is called ``in the client or broker``.
+The retries of a record are the last ``attempts - 1`` retries of its batch, or of the partition if the events name no
+batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ REFUSALS = {"hint_accepted", "hint_refused"}
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a latency; parts are in order of time."""
+    """Part of a record's latency, such as schedule lag or back-off; parts are in order of time."""
 
     name: str
     us: int
@@ -41,25 +42,25 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempted(SlowRecord):
-    """Record or commit from its intended time, with its operation and client."""
+    """A record or commit from its intended time, with its operation and client."""
 
     op: str
     client: str
 
     @property
     def latency_us(self) -> int | None:
-        """Time from intended to done, None without a result."""
+        """Time from intended to done in microseconds, None without a result."""
         return None if self.done_us is None else self.done_us - self.intended_us
 
     @property
     def name(self) -> str:
-        """``producer:seq``; for a commit its partition."""
+        """Name of a record, ``producer:seq``; for a commit the partition."""
         known = self.producer_id is not None and self.seq is not None
         return f"{self.producer_id}:{self.seq}" if known else f"{self.topic}/{self.partition}"
 
 
 def budget(record: Attempted, events: Sequence[Event]) -> tuple[Part, ...]:
-    """Return the parts of a produce or commit; ``events``: those of its client and side, in order, of any partition."""
+    """Return the parts of a produce or commit latency; ``events`` are those of the client's operation, in order."""
     if record.sent_us is None:
         return () if record.done_us is None else (Part(NEVER_SENT, record.done_us - record.intended_us),)
     lag = Part(LAG, record.sent_us - record.intended_us)
@@ -99,7 +100,7 @@ def budget(record: Attempted, events: Sequence[Event]) -> tuple[Part, ...]:
 
 
 def delivery(record: Attempted, sent: Attempted | None) -> tuple[Part, ...]:
-    """Return the parts of a delivery, from the record's intended time; ``sent``: its produce row, if known."""
+    """Return the parts of a delivery's latency, from the intended time; ``sent`` is the produce row, if known."""
     if record.latency_us is None:
         return ()
     if sent is None or sent.latency_us is None:
@@ -108,7 +109,7 @@ def delivery(record: Attempted, sent: Attempted | None) -> tuple[Part, ...]:
 
 
 def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
-    """Return the record's own events: its retries, refusals of its partition, and metadata refreshes."""
+    """Return the events that affected a record: its retries, refusals of its partition, and metadata refreshes."""
     if record.sent_us is None:
         return []
     meanwhile = _while_sent(record, events)
@@ -199,7 +200,7 @@ def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Fo
 
 
 def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: Attempted | None = None) -> Tale:
-    """Explain the latency of a record; for a delivery, ``sent`` is its produce row."""
+    """Explain the latency of a record; for a delivery, ``sent`` is the produce row of the record."""
     events = events_of(evidence, record.client, record.op)
     parts = delivery(record, sent) if record.op == "consume" else budget(record, events)
     ahead = behind(record, events)
@@ -218,7 +219,7 @@ def events_of(evidence: Evidence, client: str, op: str) -> list[Mapping[str, Any
 
 
 def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
-    """Return ``kill-1 overlapped the record``, or ``no fault overlapped the record`` with the fault that ended last."""
+    """Describe the faults during a record: ``kill-1 overlapped the record``, or the last fault that ended before."""
     end_us = record.done_us or _after_all(forces)
     overlapping = [force.fault for force in forces if force.overlaps(record.intended_us, end_us)]
     if overlapping:
@@ -232,9 +233,9 @@ def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
 
 
 def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> str | None:
-    """Return the faults in force on the client's link to the record's broker, or to any broker if it is unknown.
+    """Return the faults in force on the link from the client to the record's broker, or to any broker if unknown.
 
-    A committer is in the rack where its workload consumes.
+    A client that commits is in the rack where its workload consumes.
     """
     steps = {step["id"]: step for step in evidence.steps}
     client = next((client for client in evidence.clients if client.key == record.client), None)
@@ -254,5 +255,5 @@ def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> s
 
 
 def _after_all(forces: Sequence[Force]) -> int:
-    """Return a time after all faults, the end of a record without a result."""
+    """Return a time after all faults, used as the end of a record without a result."""
     return max((force.window_us[1] for force in forces if force.window_us), default=0) + 1

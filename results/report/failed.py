@@ -1,9 +1,9 @@
-"""A check that did not pass as Markdown, for an issue: readable without access to the run.
+"""Markdown about a check that did not pass, for an issue: readable without access to the run.
 
-The text has the plan's line, the observed value and the threshold, the events of the two seconds around a moment, and
-the command that repeats the run. The moment is the start of the longest stall for stalls and gaps, the slowest record
-for latencies, the first sample that is among the slowest for lost or duplicate records, else the start of the check's
-window.
+The Markdown has the plan's line, the observed value and the threshold, the events of the two seconds around the check's
+moment, and the command that repeats the run. The moment of a check is the start of the longest stall (for stalls and
+gaps), the slowest record (for latencies), the first sample that is among the slowest (for lost or duplicate records),
+else the start of the check's window.
 """
 
 import math
@@ -36,7 +36,7 @@ def pasted(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> str
 
 
 def plan_line(home: Path, at: str | None) -> str | None:
-    """Return the text of the plan's line at ``demo.yaml:21:5``; None if ``at`` is no line of the run's plan copy."""
+    """Return the plan's line at a place such as ``demo.yaml:21:5``, None if the run's copy of the plan lacks it."""
     file, line, column = (at or "").rsplit(":", 2) if (at or "").count(":") > 1 else ("", "", "")
     plan = home / "plan.yaml"
     if not (file and line.isdigit() and column.isdigit() and plan.is_file()):
@@ -46,7 +46,7 @@ def plan_line(home: Path, at: str | None) -> str | None:
 
 
 def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> int | None:
-    """Return the moment to look at in microseconds of the run, None if the check has no moment."""
+    """Return the most relevant moment of a failed check in microseconds of the run, None if there is no such moment."""
     window = check.phase or RUN
     spans = windows_of(evidence.phases).get(window, ())
     keys = {client.key for client in evidence.clients if check.arm in (None, client.arm)}
@@ -73,7 +73,7 @@ def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> 
 
 
 def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
-    """Yield the lines of journal and events around a moment, in order, at most ``EVENTS_MAX``."""
+    """Yield the journal lines and events around a moment, in order, at most ``EVENTS_MAX``."""
     near = []
     for line in evidence.journal:
         if abs(line["t_us"] - at_us) <= AROUND_US:
@@ -93,7 +93,7 @@ def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
 
 
 def _fenced(*lines: str) -> str:
-    """Return text in a code block whose fence is longer than any run of backticks in the text."""
+    """Return text in a Markdown code block whose fence is longer than any run of backticks in the text."""
     shown = [printable(line) for line in lines]
     ticks = "```"
     while any(ticks in line for line in shown):

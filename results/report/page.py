@@ -1,8 +1,8 @@
 """``report.html``: one self-contained page that works offline and states the verdict first.
 
-The page is rendered from ``verdict.json``, ``analysis.json`` and the run's own documents, so no Spark is needed. Each
-value is escaped; a name that a template lacks is an error. The only script adds buttons that copy text which is on the
-page anyway; the content security policy allows that script by its hash and nothing else.
+The report is rendered from ``verdict.json``, ``analysis.json`` and the run's other documents, so no Spark is needed.
+The only script adds buttons that copy text of the page; the content security policy allows that script by its hash and
+no other.
 """
 
 import base64

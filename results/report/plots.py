@@ -1,9 +1,9 @@
 """Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
 
-The percentile spectrum draws latency over ``x = 1/(1-q)`` on a log axis, so that each nine has the same width. Where
-fewer than ten records are slower than a quantile the line is grey: no SLO is decided there. A censored quantile has no
-height, and its line ends at the red mark. Each chart has a sentence about this run (``reading.py``) and a caption that
-explains its marks.
+The percentile spectrum draws latency over ``x = 1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are equally spaced.
+The curve is grey where fewer than ten records are slower than the quantile, because no SLO is decided there. A censored
+quantile has no height, so its curve ends at a red mark. Each chart has a sentence about this run (``reading.py``) and a
+caption that explains the marks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Plot:
-    """Chart: an ``<svg>``, a sentence about this run (``reading``), and the meaning of its marks (``caption``)."""
+    """A chart: an ``<svg>``, a sentence about this run (``reading``), and the meaning of the marks (``caption``)."""
 
     svg: Markup
     reading: str
@@ -59,7 +59,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Metric:
-    """Charts of one metric; an older version's run has no ``spectrum``."""
+    """Charts of one metric; ``spectrum`` is None if an older version judged the run."""
 
     title: str
     over_time: Plot
@@ -82,7 +82,7 @@ def metrics(
 
 
 def panels(bins: Sequence[Mapping[str, Any]], labels: Mapping[str, str], role: str) -> Mapping[str, Bins]:
-    """Group bins by the title of their panel: client and rack, ``arm=a, producer in rack b``."""
+    """Group the bins of a chart by panel, which is named after client and rack: ``arm=a, producer in rack b``."""
     by_panel: dict[str, list[Mapping[str, Any]]] = {}
     for key, label in labels.items():
         for row in (row for row in bins if row["client"] == key):
@@ -112,7 +112,7 @@ def _over_time(
 
 
 def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
-    """Name only the first band of each fault (blocks, rounds) if there are so many that names would fill the page."""
+    """Name only the first band of each fault in a chart, if blocks and rounds would fill the chart with names."""
     if len(drawn) <= BANDS_NAMED_MAX:
         return drawn
     first = {band.colour: band for band in reversed(drawn)}
@@ -121,7 +121,7 @@ def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Panel of a spectrum.
+    """A panel of the percentile spectrum.
 
     ``lines`` map a client to its points (quantile, latency) and its number of records; ``thresholds_ms`` map a quantile
     to the threshold of its SLO.
@@ -135,7 +135,7 @@ class Spectrum:
 def _spectrum(
     checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str
 ) -> Plot | None:
-    """Return the spectra of steady, of windows with an SLO of their own, and of all faults; else of the whole run."""
+    """Return spectra of steady, of windows with their own SLO, and of all faults; without these, of the whole run."""
     thresholds: dict[str, dict[float, float]] = {}  # by window; for each quantile the strictest
     for check in checks:
         slo = reading.SLO_QUANTILE.fullmatch(check.id)
@@ -177,7 +177,7 @@ def _spectrum(
 
 
 def spectrum_svg(name: str, words: tuple[str, str], panels: Sequence[Spectrum], labels: Sequence[str]) -> Markup:
-    """Draw panels side by side on one scale; a client has the same colour and dash in each."""
+    """Draw the panels of a spectrum side by side on one scale; a client has the same colour and dash in each panel."""
     styles = {label: LINES[index % len(LINES)] for index, label in enumerate(labels)}
     with drawing(10.0, 3.6) as figure:
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -222,7 +222,7 @@ def _draw_spectrum(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> No
 
 
 def nines(q: float) -> float:
-    """Return a quantile's position on the axis: 10 for p90, 100 for p99."""
+    """Return the position of a quantile on the spectrum's axis: 10 for p90, 100 for p99."""
     return 1 / (1 - q) if q < 1 else 1e12
 
 
@@ -266,7 +266,7 @@ def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, st
 
 @dataclass(frozen=True)
 class Compared:
-    """Ratio of two arms; ``low`` and ``high`` are the ends of the interval, if known."""
+    """Ratio of two arms; ``low`` and ``high`` are the ends of the confidence interval, if known."""
 
     name: str
     ratio: float
@@ -276,7 +276,7 @@ class Compared:
 
 
 def forest(rows: Sequence[Compared]) -> Plot | None:
-    """Return the forest plot, a row per ratio with the first on top; None without comparisons."""
+    """Return the forest plot, with one row per ratio and the first on top; None without comparisons."""
     if not rows:
         return None
     sentence = reading.forest([row.verdict for row in rows])

@@ -1,7 +1,7 @@
 """Sentences below the charts: the most notable observation of each chart, with its figures, and confidence bands.
 
 A confidence band covers sampling error only: its ends are the order statistics between which a quantile lies. Only SLOs
-on a latency quantile have a band: a count has none, and a gap or a recovery is a single event, not a sample.
+on a latency quantile have a confidence band: a count has none, and a gap or a recovery is a single event, not a sample.
 """
 
 import math
@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, list[Mapping[str, Any]]]:
-    """Return the bands by (metric, client's label, window); empty lists if an older version judged the run."""
+    """Return the confidence bands by (metric, client, window); empty lists if an older version judged the run."""
     return {
         (row["metric"], labels.get(row["client"], row["client"]), row["window"]): row.get("bands", [])
         for row in analysis["distributions"]
@@ -32,7 +32,7 @@ def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, lis
 
 
 def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
-    """Return ``38 to 45.1 ms``, ``from 38 ms`` if the upper end is censored, or an empty text if there is no band."""
+    """Return a confidence band as text: ``38 to 45.1 ms``, ``from 38 ms`` if the upper end is censored, or empty."""
     slo = SLO_QUANTILE.fullmatch(check.id)
     if not slo:
         return ""
@@ -49,7 +49,7 @@ def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
 
 
 def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: Sequence[str]) -> str:
-    """``p99 of arm=a is 3.1 x its value in steady during kill-1, and arm=a recovers 2.4 s after inject``."""
+    """Describe latency over time: ``p99 of arm=a is 3.1 x its value in steady during kill-1, and it recovers ..``."""
     failed = [
         f"{row['censored']} of {row['n']} records of {labels.get(row['client'], row['client'])}"
         for row in analysis["distributions"]
@@ -75,7 +75,7 @@ def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: 
 def _p99_ratios(
     analysis: Mapping[str, Any], metric: str, labels: Labels, windows: Mapping[str, str]
 ) -> list[tuple[float, str, str, int]]:
-    """Return (p99 relative to steady, client, window's name, p99 in us) for each client and window with both values."""
+    """Return (ratio of p99 to steady, client, window, p99 in us) for each client and window with both values."""
     p99s = {
         (row["client"], row["window"]): row["at"].get("0.99")
         for row in analysis["distributions"]
@@ -90,7 +90,7 @@ def _p99_ratios(
 
 
 def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
-    """``During faults 1 in 100 records of arm=a takes 3585 ms or longer, 12 x as long as in steady``."""
+    """Describe the spectrum: ``During faults 1 in 100 records of arm=a takes 3585 ms or longer, 12 x as long ..``."""
     ratios = _p99_ratios(analysis, metric, labels, {"fault": ""})
     if not ratios:
         return ""
@@ -102,7 +102,7 @@ def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
 
 
 def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
-    """``arm=a has the largest lag at 52 s: 210 records, the oldest 3.2 s old; its lag is zero at 58 s``."""
+    """Describe the lag: ``arm=a has the largest lag at 52 s: 210 records, the oldest 3.2 s old; its lag is ..``."""
     samples = [(second[1], label, second) for label, seconds in rows.items() for second in seconds]
     if not samples or not max(samples)[0]:
         return "No consumer had any lag at the end of a second."
@@ -114,7 +114,7 @@ def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
 
 
 def racks(flows: Rows, labels: Labels) -> str:
-    """``64 % of the bytes crossed from one rack to another; the slowest pair is a to c of arm=a: p99 91 ms``."""
+    """Describe traffic between racks: ``64 % of the bytes crossed from one rack to another; the slowest pair ..``."""
     known = [row for row in flows if row["client_rack"] and row["broker_rack"]]
     total = sum(row["bytes"] for row in known)
     if not total:
@@ -130,7 +130,7 @@ def racks(flows: Rows, labels: Labels) -> str:
 
 
 def perf(rows: Rows) -> str:
-    """``kafka-producer-perf-test would report p99 39 ms for arm=a; from the intended send time it is 3100 ms``."""
+    """Compare latency definitions: ``kafka-producer-perf-test would report p99 39 ms for arm=a; from the ..``."""
     hidden = [row for row in rows if row["intended"].get("0.99", 0) is None and row["perf"]["0.99"]]
     if hidden:
         figure = f"p99 {milliseconds(hidden[0]['perf']['0.99'])} ms for {hidden[0]['client']}"
@@ -152,6 +152,6 @@ def perf(rows: Rows) -> str:
 
 
 def forest(verdicts: Sequence[str]) -> str:
-    """``Comparisons: 1 improved, 2 inconclusive. An interval that contains 1 ..``."""
+    """Describe the forest plot: ``Comparisons: 1 improved, 2 inconclusive. An interval that contains 1 ..``."""
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     return f"Comparisons: {counts}. An interval that contains 1 proves neither a difference nor equality."

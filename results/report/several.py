@@ -1,9 +1,9 @@
-"""Pages over several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a job's summary.
+"""Pages over several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a CI job's summary.
 
-``comparison.html`` shows runs side by side, a row per check and a column per run, and judges nothing: ``aftershock
-compare`` decides whether a difference in figures is significant. A check is the same in two runs if its id and its
-subject are; a run without the check has an empty cell. Rows whose statuses differ come first, then rows with an empty
-cell. ``index.html`` lists each run's verdict, its problems, and a link to its report.
+``comparison.html`` shows runs side by side, with a row per check and a column per run, and judges nothing: ``aftershock
+compare`` decides whether a difference in figures is significant. Two runs have the same check if its id and its subject
+are equal; a run without the check has an empty cell. Rows of checks whose status differs between runs come first, then
+rows with an empty cell. ``index.html`` lists the verdict of each run, its problems, and a link to its report.
 """
 
 import os
@@ -23,7 +23,7 @@ from aftershock.results.text import cell, observed, problems, run_s, seconds, se
 
 @dataclass(frozen=True)
 class Run:
-    """Run in a list: its verdict, or the reason (``why``) for its absence. ``took_s``: duration, None if unknown."""
+    """A run in a list: its verdict, or the reason (``why``) for its absence. ``took_s`` is None if unknown."""
 
     home: Path
     id: str
@@ -34,7 +34,7 @@ class Run:
 
 
 def run_at(home: Path) -> Run:
-    """Read the run in ``home`` in any state: a damaged run must not end the list."""
+    """Read the run in ``home`` in any state, because a damaged run must not prevent a list of the other runs."""
     run: Mapping[str, Any] = {"status": "complete"}
     try:
         run = read_object(home / "run.json")
@@ -48,7 +48,7 @@ def run_at(home: Path) -> Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One check in each run, in the runs' order; None for a run without it."""
+    """One check in each run, in the order of the runs; None for a run without the check."""
 
     id: str
     subject: str
@@ -64,7 +64,7 @@ class Row:
 
 
 def write_comparison(run_dirs: Sequence[Path], folder: Path, title: str) -> Path:
-    """Write ``folder/comparison.html`` over those of the runs that were judged, and return its path."""
+    """Write ``folder/comparison.html`` about the runs that were judged, and return its path."""
     runs = [run for run in map(run_at, run_dirs) if run.verdict]
     page = filled(
         "side.html",
@@ -92,10 +92,10 @@ def link(page: Path, folder: Path) -> str | None:
 
 
 def write_index(run_dirs: Sequence[Path], folder: Path, title: str, comparison: Path | None = None) -> Path:
-    """Write ``folder/index.html`` and return its path; links are relative, so that the folder can be moved.
+    """Write ``folder/index.html`` and return its path; its links are relative, so that the folder can be moved.
 
-    ``comparison`` is a page with the same runs side by side. Runs that were not judged are listed with the reason and
-    count as ERROR.
+    ``comparison`` is the path of a page that compares the same runs. Runs that were not judged are listed with the
+    reason and count as ERROR.
     """
     runs = [run_at(home) for home in run_dirs]
     statuses = [run.verdict.status if run.verdict else Status.ERROR for run in runs]
@@ -116,14 +116,15 @@ SUMMARY_BYTES_MAX = 1_000_000  # GitHub refuses a step's summary of more than 1 
 
 
 def markdown(run_dir: Path) -> str:
-    """Return the sentence and a table of the checks. Raises EvidenceError if the run was not judged."""
+    """Return a run's verdict and checks as Markdown. Raises EvidenceError if the run was not judged."""
     return "".join(_verdict_lines(verdict_of(run_dir)))
 
 
 def step_summary(run_dirs: Sequence[Path]) -> str:
-    """Return text for ``$GITHUB_STEP_SUMMARY``: a table of the runs, then each that did not pass, up to GitHub's limit.
+    """Return text for ``$GITHUB_STEP_SUMMARY``: a table of runs, then each run that did not pass, up to GitHub's limit.
 
-    Runs that were not judged are in the table with the reason. Only whole lines are cut, so that no table row is.
+    Runs that were not judged are in the table with the reason. Text beyond GitHub's limit is cut at the end of a line,
+    so that every table row is whole.
     """
     runs = [run_at(home) for home in run_dirs]
     rows = []

@@ -1,10 +1,10 @@
 """Drawing of charts as ``<svg>`` elements: style, fault bands, and latency over time.
 
-An element is small, has the same bytes for the same figure, and is accessible by its title and description. Greys and
-lines are readable on light and dark backgrounds. Several figures can be in one page.
+An ``<svg>`` element is small, has the same bytes for the same figure, and is accessible by its title and description.
+Greys and lines are readable on light and dark backgrounds. A page can contain several figures.
 
-Fault bands have one colour per fault, in the order of the timeline, from the eight of Okabe and Ito, which colour-blind
-readers can distinguish; the ninth fault has the first colour again.
+Each fault's band has its own colour, in the order of the timeline, from the eight colours of Okabe and Ito, which
+colour-blind readers can distinguish; the ninth fault has the first colour again.
 """
 
 import io
@@ -28,8 +28,6 @@ PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f
 
 @dataclass(frozen=True)
 class Band:
-    """Window of a fault, in seconds of the run."""
-
     fault: str
     colour: str
     start_s: float
@@ -41,7 +39,6 @@ def colours(evidence: Evidence) -> Mapping[str, str]:
 
 
 def bands(evidence: Evidence) -> list[Band]:
-    """Return the bands of all fault windows, in order of time."""
     painted = colours(evidence)
     return [
         Band(phase.fault, painted.get(phase.fault, PALETTE[-1]), phase.start_us / 1e6, phase.end_us / 1e6)
@@ -83,7 +80,6 @@ TENTHS = 10
 
 @contextmanager
 def drawing(width: float, height: float) -> Iterator[Figure]:
-    """Create a figure of this size in inches in the report's style."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasSVG(figure)
@@ -91,7 +87,7 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
 
 
 def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
-    """Return the figure as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` describe it."""
+    """Return a figure as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` describe the chart."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
@@ -120,7 +116,7 @@ def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
 
 
 def _compact_path(path: re.Match[str]) -> str:
-    """Round to a tenth of a point; write lines as relative steps, which are shorter (SVG 1.1, 8.3.2)."""
+    """Round coordinates to a tenth of a point; write lines as relative steps, which are shorter (SVG 1.1, 8.3.2)."""
     points, remainder = _POINT.findall(path[1]), _POINT.sub("", path[1]).strip()
     if remainder not in ("", "z"):  # curves
         rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[1])
@@ -140,14 +136,14 @@ def _compact_path(path: re.Match[str]) -> str:
 
 
 def _coordinate(tenths: int, *, after: bool = False) -> str:
-    """Format a number as ``12.5`` or ``-.5``; add a leading space if it follows a number and has no minus sign."""
+    """Format an SVG coordinate as ``12.5`` or ``-.5``, with a leading space if a positive number follows a number."""
     below_one = -TENTHS < tenths < TENTHS and tenths
     text = f"{tenths / TENTHS:g}".replace("0.", ".", 1) if below_one else f"{tenths / TENTHS:.10g}"
     return f" {text}" if after and not text.startswith("-") else text
 
 
 def plain(axis: Axes, title: str, pad: float = 4) -> None:
-    """Style an axis: two axis lines, a faint grid, and the title without markup."""
+    """Style the axes of a chart: two axis lines, a faint grid, and the title without markup."""
     axis.grid(visible=True, axis="y", color=GREY, alpha=0.2, linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(title, loc="left", fontsize=9, pad=pad, parse_math=False)
@@ -158,7 +154,7 @@ def short(text: str, chars_max: int) -> str:
 
 
 def legend(figure: Figure, axis: Axes, columns: int) -> None:
-    """Draw the legend below the panels, with names without markup."""
+    """Draw the legend below the panels of a chart, with names without markup."""
     handles, labels = axis.get_legend_handles_labels()
     drawn = figure.legend(handles, [short(label, 60) for label in labels], loc="outside lower left", ncols=columns)
     drawn.set_frame_on(False)
@@ -182,9 +178,9 @@ def latency_svg(
     bin_s: float,
     marks_s: Sequence[float],
 ) -> Markup:
-    """Draw p50, p99 and max per bin, a panel per client.
+    """Draw p50, p99 and maximum latency per bin of time, with a panel per client.
 
-    ``words``: title, description; ``panels``: bins by label; ``marks_s``: vertical lines.
+    ``words`` are title and description; ``panels`` map labels to bins; ``marks_s`` are vertical lines.
     """
     with drawing(10.0, 0.7 + 1.9 * len(panels)) as figure:
         axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -217,7 +213,6 @@ def latency_svg(
 
 
 def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> None:
-    """Draw the fault windows as bands of colour, and vertical lines."""
     for band in bands:
         axis.axvspan(band.start_s, band.end_s, color=band.colour, alpha=0.22, linewidth=0)
     for mark in marks_s:
@@ -225,7 +220,7 @@ def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> Non
 
 
 def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
-    """Write names above their bands, on the lowest level without overlap, and return the number of levels."""
+    """Write the names of fault bands above the bands, on the lowest free level, and return the number of levels."""
     left_s, right_s = axis.get_xlim()
     ends_s: list[float] = []
     for band in bands:
@@ -247,5 +242,5 @@ def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
 
 
 def ms(value_us: int | None) -> float:
-    """Return NaN for a censored bin, which leaves a hole in the line; at least 1 us, as a log axis has no zero."""
+    """Return a latency in ms: NaN if censored, which leaves a hole in the line; at least 1 us for the log axis."""
     return float("nan") if value_us is None else max(value_us, 1) / 1e3

@@ -17,7 +17,7 @@ CounterTable: TypeAlias = tuple[list[str], list[tuple[str, list[int | None]]]]
 
 
 def about(evidence: Evidence, verdict: Verdict) -> list[str]:
-    """Return the facts below the verdict's sentence: run, start, duration and arms."""
+    """Return the facts about a run below the verdict's sentence: run id, start, duration and arms."""
     run_s = text.run_s(evidence.run)
     facts = [
         "rehearsal: nothing was injected" if evidence.run.get("rehearse") else None,
@@ -31,7 +31,7 @@ def about(evidence: Evidence, verdict: Verdict) -> list[str]:
 
 
 def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the fault table: window, targets, parameters, witness and exposure of a step."""
+    """Return a row of the fault table: window, targets, parameters, witness and exposure of a fault."""
 
     def listed(facts: Mapping[str, Any]) -> str:
         return "; ".join(f"{name}: {_flat(value)}" for name, value in facts.items() if value not in (None, [], {}))
@@ -51,7 +51,7 @@ def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict
 
 
 def environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """Return each fact about the environment with its lines: a plain value has one line, an object a line per entry."""
+    """Return facts about the environment with lines of text: one for a plain value, one per entry of an object."""
     run = evidence.run
     facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
     facts |= {name: run.get(name) for name in ("attached", "versions", "images", "host", "profile", "warmup")}
@@ -84,7 +84,7 @@ def counters(events: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> 
 
 
 def ratios(checks: Sequence[Check], comparisons: Sequence[Comparison]) -> list[Compared]:
-    """Return the rows of the forest plot: arms by blocks, then the plan's own comparisons; rows need a ratio."""
+    """Return the rows of the forest plot: ratios of arms by blocks, then the plan's own comparisons."""
     words = {Status.PASS: "within the SLO", Status.FAIL: "violates the SLO"}
     rows = [
         Compared(f"{arms.ours} / {arms.theirs}: {row.metric}", row.ratio, row.low, row.high, row.verdict)
@@ -110,9 +110,9 @@ Spread: TypeAlias = dict[str, list[dict[str, Any]]]
 
 
 def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Spread]:
-    """Return, by metric and window in order of time, each client's quantiles and longest gap.
+    """Return, by metric and window in order of time, each client's latency quantiles and longest gap.
 
-    The windows of single blocks and rounds are left out: a fault is shown as a whole.
+    The windows of single blocks and rounds are left out, because the table shows each fault as a whole.
     """
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
     intervals = windows_of(evidence.phases)
@@ -136,7 +136,7 @@ def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str
 
 @dataclass(frozen=True)
 class RackCell:
-    """Traffic between two racks; ``share`` of the row's bytes and ``heat`` (latency by the slowest) are 0 to 1."""
+    """Traffic between two racks; ``share`` of bytes and ``heat`` (latency relative to the slowest) are 0 to 1."""
 
     bytes: int
     p50_us: int | None
@@ -154,7 +154,7 @@ class RackTable:
 
 
 def rack_table(flows: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> RackTable | None:
-    """Return the traffic after warm-up, or None if no broker rack is known."""
+    """Return the table of traffic between racks after warm-up, or None if no broker's rack is known."""
     located = [row for row in flows if row["window"] == "run" and row["broker_rack"]]
     if not located:
         return None
@@ -181,7 +181,7 @@ PERF_QUANTILES = {"0.5": "p50", "0.95": "p95", "0.99": "p99", "0.999": "p99.9", 
 
 
 def latency_definitions(analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return per producing client the ``kafka-producer-perf-test`` output, and quantiles by three definitions."""
+    """Return each producer's latency as ``kafka-producer-perf-test`` prints it, and quantiles by three definitions."""
     rows_by_metric = {
         (row["metric"], row["client"]): row for row in analysis["distributions"] if row["window"] == "run"
     }
@@ -211,7 +211,7 @@ UNAVAILABLE_MAX = 12
 
 
 def unavailable(analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the partitions (None: a client's whole side) with the longest total stall time after warm-up."""
+    """Return the partitions (None: all of a client) with the longest total stall time after warm-up."""
     rows = [
         partition | {"client": f"{labels.get(row['client'], row['client'])} {row['side']}"}
         for row in analysis.get("unavailable", ())

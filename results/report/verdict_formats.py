@@ -1,16 +1,17 @@
 """The verdict in three text formats: terminal summary, JUnit XML, and GitHub workflow commands.
 
-Terminal summary: the sentence first, then the problems, then a short table. No line is wider than 80 columns, and there
-are no colours, so that the text can be piped.
+Terminal summary: the verdict's sentence first, then the problems, then a short table. No line of the terminal summary
+is wider than 80 columns, and there are no colours, so that the text can be piped.
 
-JUnit XML (``junit.xml``): each check of a run is a test case. FAIL is a failure; INCONCLUSIVE and ERROR are errors of
-that type, because what was not proven has not passed. A check with ``gate: report`` fails nothing: its result is in
-``<system-out>``. Characters that XML 1.0 can't hold are replaced. Checks are judged together and have no duration of
-their own; the suite's duration is that of the run.
+JUnit XML (``junit.xml``): each check of a run is a test case. In JUnit XML, FAIL is a failure; INCONCLUSIVE and ERROR
+are errors of that type, because what was not proven has not passed. A check with ``gate: report`` is never a failure in
+JUnit XML: its result is in ``<system-out>``. Characters that XML 1.0 can't hold are replaced. Test cases have no
+duration, because checks are judged together; the suite's duration is that of the run.
 
-GitHub workflow commands: each check that did not pass, at its line of the plan. FAIL and ERROR are errors, INCONCLUSIVE
-is a warning, a check with ``gate: report`` a notice. The worst come first, because GitHub shows ten of each kind per
-step. Values are escaped as in `actions/toolkit`, so that a name in a plan can't end a command and begin another.
+GitHub workflow commands: an annotation for each check that did not pass, at the check's line of the plan. FAIL and
+ERROR become GitHub errors, INCONCLUSIVE a warning, a check with ``gate: report`` a notice. The worst results come
+first, because GitHub shows ten annotations of each level per step. Values in workflow commands are escaped as in
+`actions/toolkit`, so that a name in a plan can't end a command and begin another.
 """
 
 import re
@@ -28,7 +29,6 @@ _COLUMNS = (12, 11, 11, 43)
 
 
 def summary(verdict: Verdict) -> str:
-    """Return the terminal summary, with a newline at its end."""
     troubled = problems(verdict)
     blocks = [fill(sentence(verdict), WIDTH), *map(_attention, troubled[:_ATTENTION_MAX])]
     if len(troubled) > _ATTENTION_MAX:
@@ -79,7 +79,7 @@ def write(run_dir: Path, verdict: Verdict) -> Path:
 
 
 def document(verdict: Verdict, took_s: float | None = None, started_at: str | None = None) -> bytes:
-    """Return the file: one suite, named after the plan. ``took_s``: the run's duration; ``started_at``: ISO 8601."""
+    """Return the JUnit XML document of a run. ``took_s`` is the run's duration; ``started_at`` is in ISO 8601."""
     tests = cases(verdict, f"aftershock.{verdict.plan}")
     attributes = {"name": verdict.plan, "tests": str(len(tests))}
     attributes |= {f"{tag}s": str(sum(case.find(tag) is not None for case in tests)) for tag in ("failure", "error")}
@@ -93,7 +93,7 @@ def document(verdict: Verdict, took_s: float | None = None, started_at: str | No
 
 
 def cases(verdict: Verdict, classname: str) -> list[ET.Element]:
-    """Return a ``<testcase>`` for each check, in the verdict's order, named ``<check id> (<subject>)``."""
+    """Return a JUnit ``<testcase>`` for each check, in the verdict's order, named ``<check id> (<subject>)``."""
     tests = []
     for check in verdict.checks:
         case = _element("testcase", {"classname": classname, "name": f"{check.id} ({check.subject})"})
@@ -125,9 +125,9 @@ _POSITION = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
 
 
 def annotations(verdict: Verdict, plan_path: str | None) -> list[str]:
-    """Return a workflow command for each problem; ``plan_path``: the plan, relative to the repository's root.
+    """Return a GitHub workflow command for each problem; ``plan_path`` is relative to the repository's root.
 
-    Without a path (for a shipped plan) the commands name no file, and GitHub shows them with the step.
+    Without a plan path (for a shipped plan) the commands name no file, and GitHub shows them with the step.
     """
     commands = []
     for check in problems(verdict):

@@ -1,18 +1,17 @@
 """Spark's settings, by the amount of evidence and by the place where Spark runs. Pure.
 
-Settings that change a result (time zone, ANSI mode) are the same everywhere. The rest follows from measurements:
+Settings that change a result (time zone, ANSI mode) are the same everywhere. Other settings depend on measurements.
 
-* Judging one test's run consists of a JVM's start, which C1 and SerialGC halve, of planning, and of tasks, which cost
-  tens of milliseconds each.
-* A long judgement is computation, but the code of C2 costs time to compile (2.5 million rows: 119 s of CPU with C1,
-  147 s with C2), and so do adaptive plans (1.4 million rows: 33 s, and 28 s without).
-* With Spark's default of 200 partitions per shuffle, sorting 10 million records takes 33 s instead of 9 s.
-* A task's counts should fit into a processor's cache: the histogram of 40 million records takes 8 s of CPU in tasks of
-  6 MB, and 13 s in tasks of 48 MB.
-* The pages that Spark derives from the heap size are mostly empty, and are cleared first: with smaller ones 10 million
-  rows take 5 % less time, and 1.4 million rows need 1.0 GiB instead of 2.4 GiB.
+Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
+of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (2.5 million
+rows: 119 s of CPU with C1, 147 s with C2), and so do adaptive plans (1.4 million rows: 33 s with, 28 s without).
 
-On a cluster that Aftershock did not start, its own folders, addresses and catalogs are not set.
+With Spark's default of 200 partitions per shuffle, sorting 10 million records takes 33 s instead of 9 s. The counts of
+a task should fit into a processor's cache: the histogram of 40 million records takes 8 s of CPU in tasks of 6 MB, and
+13 s in tasks of 48 MB. The memory pages that Spark derives from the heap size are mostly empty, and are cleared before
+use: with smaller pages 10 million rows take 5 % less time, and 1.4 million rows need 1.0 GiB instead of 2.4 GiB.
+
+On a cluster that Aftershock did not start, the settings of folders, addresses and catalogs are left to the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,8 +28,6 @@ ONE_TASK, LONG_TASK = "1", "6m"
 
 @dataclass(frozen=True)
 class Load:
-    """The amount of evidence that a session reads."""
-
     rows: int = 0
     bytes: int = 0
 
@@ -41,7 +38,7 @@ class Load:
 
     @property
     def brief(self) -> bool:
-        """True for a run of a test's size, where a second task costs more than it computes."""
+        """True if the evidence is so small (as in a test) that a second Spark task costs more time than it saves."""
         return self.rows <= BRIEF_ROWS_MAX and not self.large
 
     @property
@@ -59,7 +56,7 @@ SMALL, UNKNOWN = Load(), Load(rows=LONG_ROWS + 1)  # evidence that can't be exam
 
 
 def load_of(parts: Iterable[Path | str]) -> Load:
-    """Return the load of Parquet files by their footers; UNKNOWN if a file is on another filesystem."""
+    """Return the amount of data in Parquet files by their footers; UNKNOWN if a file is on another filesystem."""
     parts = list(parts)
     local = [part for part in parts if isinstance(part, Path)]
     if len(local) < len(parts):
@@ -105,7 +102,7 @@ def on_this_host(master: str) -> bool:
 
 
 def of_session(load: Load) -> dict[str, str]:
-    """Return the settings for a running session, also of Spark Connect."""
+    """Return the settings for a running Spark session, also of Spark Connect."""
     if load.long:
         return SESSION | {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "true"}
     tasks = ONE_TASK if load.brief else "2"
@@ -114,7 +111,7 @@ def of_session(load: Load) -> dict[str, str]:
 
 
 def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Mapping[str, str]:
-    """Return the settings for a JVM that we start; ``options`` are further Java options, ``scratch`` is for spills."""
+    """Return the settings of a new JVM; ``options`` are further Java options, ``scratch`` is a folder for spills."""
     collector = "-XX:+UseParallelGC" if load.large else "-XX:+UseSerialGC"
     tuned = (*_ANY_JVM, collector, *(_LONG_JVM if load.long else _SHORT_JVM))
     settings = of_session(load) | _JVM_SETTINGS

@@ -1,8 +1,8 @@
 """Evidence on any Hadoop filesystem (``hdfs://``, ``s3a://``, ``file:/``), read by Spark itself.
 
 Rules: Aftershock has no client for remote filesystems; Spark reads the files with its own jars and credentials. The
-documents, a handful of small files, are copied to this host in one job and kept; of the tables only names and columns
-are read here. A URI is written as Hadoop writes it, not percent-encoded.
+documents of a run, a handful of small files, are read in one Spark job and held in memory; of the tables only names and
+columns are read at first. A URI is written as Hadoop writes it, not percent-encoded.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,8 +24,6 @@ DOCUMENTS = (
 
 
 class Remote(Source):
-    """The run directory at ``uri``."""
-
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self._spark, self._uri = spark, uri.rstrip("/")
         rows = _files(spark, self._uri, "{" + ",".join(DOCUMENTS) + "}", ["path", "content"])
@@ -36,11 +34,11 @@ class Remote(Source):
         return f"{self._uri}/{name}"
 
     def content(self, name: str) -> bytes | None:
-        """Return the bytes of a document read by the first job."""
+        """Return the bytes of a document that the first Spark job has read."""
         return self._documents.get(name)
 
     def parquet_names(self) -> list[str]:
-        """Return the names from one listing of all folders below the URI."""
+        """Return the names of Parquet files from one listing of all folders below the URI."""
         if self._parts is None:
             rows = _files(self._spark, self._uri, "*.parquet", ["path"], below=True)
             self._parts = {"/".join(row["path"].split("/")[-2:]): row["path"] for row in rows}
@@ -58,7 +56,7 @@ class Remote(Source):
         return path
 
     def keep(self, home: Path) -> None:
-        """Copy the documents for reports to ``home``, except the manifest, whose files are not there."""
+        """Copy the documents that reports need to ``home``, except the manifest, whose files are not there."""
         home.mkdir(parents=True, exist_ok=True)
         for name, content in self._documents.items():
             if name != "manifest.json" and not (home / name).exists():
@@ -68,7 +66,7 @@ class Remote(Source):
 def read_at(
     spark: SparkSession, uri: str, out: Path, columns: Mapping[str, Mapping[str, str]], run_id: str | None = None
 ) -> Evidence:
-    """Read the evidence at ``uri``; its results belong in a folder of ``out`` with the run's id. Raises EvidenceError.
+    """Read the evidence at ``uri``; its results go to a folder of ``out`` with the run's id. Raises EvidenceError.
 
     With ``run_id``, ``uri`` may also be the folder that contains the run.
     """
@@ -87,7 +85,7 @@ def read_at(
 
 
 def _files(spark: SparkSession, uri: str, pattern: str, columns: list[str], *, below: bool = False) -> list[Row]:
-    """Return the files at ``uri`` with names that match ``pattern``, with ``below`` also those in subfolders."""
+    """Return the files at ``uri`` whose names match ``pattern``; with ``below`` also files in subfolders."""
     reader = spark.read.format("binaryFile").option("pathGlobFilter", pattern)
     try:
         return reader.option("recursiveFileLookup", str(below).lower()).load(literal(uri)).select(*columns).collect()

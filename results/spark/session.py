@@ -1,4 +1,4 @@
-"""A Spark session for the length of a block, at any master. The only place where sessions begin and end.
+"""Spark sessions at any master, each open for a ``with`` block. No other module opens sessions.
 
 ::
 
@@ -7,13 +7,14 @@
        spark://host:port  yarn  k8s://…    the same JVM as the driver, executors elsewhere
        sc://host:port                      Spark Connect: no JVM of ours at all
 
-Spark spills to a hidden folder beside its log; if the process is killed, the folder stays there, and the cleanup of the
-run directory removes it. A JVM's output goes to the log, never to the terminal. Spark's own clients retry for minutes,
-so an address is probed first.
+Spark spills to a hidden folder beside its log; if the process is killed, the folder stays until the run directory is
+cleaned up. The output of Spark's JVM goes to the log, never to the terminal. Spark's own clients retry for minutes, so
+Aftershock probes an address first.
 
-Half of a small judgement is the JVM's reading of ten thousand classes. A class-data archive (AppCDS) maps the classes
-from a file instead. The archive is for one Java, one PySpark and one folder of jars, and may be removed at any time;
-`aftershock images --ensure` creates it. Without the archive, or with a damaged archive, Spark starts slower.
+Half the time of a small judgement goes into loading ten thousand classes into the JVM. A class-data archive (AppCDS)
+maps the classes from a file instead. A class-data archive is for one Java, one PySpark and one folder of jars, and may
+be removed at any time; `aftershock images --ensure` creates the archive. Without the class-data archive, or with a
+damaged archive, Spark starts slower.
 """
 
 import fcntl
@@ -61,7 +62,7 @@ JVM_LOST = (Py4JError, OSError)
 
 
 def master_of(master: str | None) -> str:
-    """Return the master from the command line, else from the environment, else the default."""
+    """Return Spark's master from the command line, else from the environment, else the default."""
     return master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
 
 
@@ -73,10 +74,11 @@ def session(
     options: Sequence[str] | None = None,
     exit_deadline_s: float = EXIT_DEADLINE_S,
 ) -> Iterator[SparkSession]:
-    """Open a session at ``master`` for the length of the block, sized for ``load``; a JVM's output goes to ``log``.
+    """Open a Spark session at ``master``, sized for ``load``, for the length of a ``with`` block.
 
-    ``options`` are Java's, by default those for the class-data archive. A JVM that takes longer than
-    ``exit_deadline_s`` to end is killed. Raises EvidenceError, with the name of the log, if no session can be opened.
+    ``options`` are Java options, by default those for the class-data archive; the output of a JVM goes to ``log``. A
+    JVM that takes longer than ``exit_deadline_s`` to end is killed. Raises EvidenceError, with the name of the log, if
+    no Spark session can be opened.
     """
     address = master_of(master)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +97,7 @@ def session(
 def reachable(url: str) -> None:
     """Raise EvidenceError if nothing listens at ``sc://host[:port][/;…]`` or any of ``spark://host:port[,…]``.
 
-    Addresses of other kinds are not probed.
+    Addresses with other schemes than ``sc`` and ``spark`` are not probed.
     """
     scheme, separator, hosts = url.partition("://")
     ports = {"sc": 15002, "spark": 7077}
@@ -116,7 +118,7 @@ def reachable(url: str) -> None:
 
 @contextmanager
 def _exceptions_logged_to(log: Path) -> Iterator[None]:
-    """Redirect PySpark's loggers of exceptions to ``log`` for the length of the block."""
+    """Redirect PySpark's loggers of exceptions to ``log`` for the length of a ``with`` block."""
     names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     loggers = [PySparkLogger.getLogger(name) for name in names]
     before = [list(logger.handlers) for logger in loggers]
@@ -134,7 +136,7 @@ def _exceptions_logged_to(log: Path) -> Iterator[None]:
 
 @contextmanager
 def jvm_session(settings: Mapping[str, str], log: Path, exit_deadline_s: float) -> Iterator[SparkSession]:
-    """Open a session in a new JVM, which ends with the block. Raises EvidenceError if Spark can't be started."""
+    """Open a Spark session in a new JVM for a ``with`` block. Raises EvidenceError if Spark can't be started."""
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(settings.items()))
     with log.open("ab") as output:
@@ -173,10 +175,10 @@ _CACHED_NAMES = {
 
 
 def _start_jvm(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
-    """Start a JVM and return its gateway.
+    """Start a JVM for Spark and return its Py4J gateway.
 
-    A thread starts the JVM, so that a Ctrl-C meanwhile can't lose track of the process. SPARK_REMOTE is hidden from the
-    JVM, which would take the address for a second master, and refuse to start.
+    A thread starts the JVM, so that Ctrl-C in the meantime can't lose track of the process. SPARK_REMOTE is hidden from
+    the JVM, which would take the address for a second master, and refuse to start.
     """
     remote = os.environ.pop("SPARK_REMOTE", None)
     try:
@@ -197,7 +199,7 @@ def _start_jvm(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
 
 
 def _end_jvm(gateway: Any, deadline_s: float) -> None:
-    """End the JVM and make PySpark forget it."""
+    """End Spark's JVM and remove PySpark's references to it."""
     SparkContext._active_spark_context = None  # noqa: SLF001 - PySpark has no public way to drop a gateway
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
@@ -214,7 +216,7 @@ def _end_jvm(gateway: Any, deadline_s: float) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return the error of a call into the JVM in a line. The session must be open: Py4J asks the JVM for the text."""
+    """Return an error from Spark's JVM as a line. The session must be open, because Py4J asks the JVM for the text."""
     try:
         lines = str(error).splitlines()
     except JVM_LOST:
@@ -225,7 +227,7 @@ def reason(error: Exception) -> str:
 
 @contextmanager
 def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
-    """Open a session at ``url`` (``sc://host:port``). The traceback of an error in the block is written to ``log``."""
+    """Open a Spark Connect session at ``url``. The traceback of an error in the ``with`` block goes to ``log``."""
     mode = "SPARK_CONNECT_MODE_ENABLED"  # tells PySpark's functions to build for Connect
     before = os.environ.get(mode)
     os.environ[mode] = "1"
@@ -255,19 +257,19 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
 
 
 def options_here() -> tuple[str, ...]:
-    """Return Java's option for the archive, empty if there is no archive yet."""
+    """Return the Java option for the class-data archive, empty if there is no archive yet."""
     archive = archive_here()
     return (_quoted("-XX:SharedArchiveFile", archive),) if archive and archive.is_file() else ()
 
 
 def _quoted(option: str, path: Path) -> str:
-    """Return an option with a path, quoted for Spark's launcher."""
+    """Return a Java option that contains a path, quoted for Spark's launcher."""
     return f'"{option}={path}"' if " " in str(path) else f"{option}={path}"
 
 
 @cache
 def archive_here() -> Path | None:
-    """Return the path of the archive of this Java and PySpark; None without Java or without a cache folder."""
+    """Return the path of the class-data archive of this Java and PySpark; None without Java or a cache folder."""
     java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
     jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
     try:
@@ -282,14 +284,15 @@ def archive_here() -> Path | None:
 
 
 def refusal_of(archive: Path) -> Path:
-    """Return the file that marks a Java which creates no archive, so that it is tried only once."""
+    """Return the file that marks a Java as unable to create a class-data archive, so that it is tried only once."""
     return archive.with_suffix(".refused")
 
 
 def ensure_archive(log: Callable[[str], None]) -> None:
-    """Create the archive of this Java and PySpark if missing. Raises EvidenceError if Spark can't start.
+    """Create the class-data archive of this Java and PySpark if missing. Raises EvidenceError if Spark can't start.
 
-    If another process is creating the archive, do nothing. The archive appears only when it is complete.
+    If another process is creating the class-data archive, do nothing. The archive's file appears only when the archive
+    is complete.
     """
     archive = archive_here()
     if archive is None or archive.exists() or refusal_of(archive).exists():
@@ -306,7 +309,7 @@ def ensure_archive(log: Callable[[str], None]) -> None:
 
 
 def create_archive(archive: Path) -> None:
-    """Run typical queries of the judge in a JVM that dumps its loaded classes at exit."""
+    """Run typical queries of the judge in a JVM that writes its loaded classes to the class-data archive at exit."""
     draft, log = archive.with_suffix(".draft"), archive.with_suffix(".log")
     draft.unlink(missing_ok=True)
     log.unlink(missing_ok=True)

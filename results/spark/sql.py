@@ -1,9 +1,9 @@
-"""``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history.
+"""``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history of many runs.
 
-Evidence is never changed. Spark executes a command as soon as it parses the text, so commands must be detected before
-that: by the first word of the statement. A statement that starts with WITH may be an INSERT, so its EXPLAIN plan
-decides. The tables of runs are temporary views: their evidence, the results of judging, and the documents. Every view
-begins with ``run``, the run's id; a table that a run lacks has no rows.
+ Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
+ first word of the statement. A statement that starts with WITH may be an INSERT, so its EXPLAIN plan decides. The
+ tables of a query on runs are temporary views of the evidence, the results of judging, and the documents. Every view
+ begins with the column ``run``, the run's id; a table that a run lacks has no rows for that run.
 
 A history has the results of many runs in folders whose names are columns, so a query of last month opens no other
 files: ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
@@ -42,7 +42,7 @@ _IGNORED = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 
 
 def run_query(spark: SparkSession, text: str) -> DataFrame:
-    """Return the rows of the query ``text``. Raises AftershockError if it is no query or Spark refuses it."""
+    """Return the rows of the SQL query ``text``. Raises AftershockError if the text is no query or Spark refuses it."""
     text = text.strip().removesuffix(";")
     try:
         if first_word(text) == "WITH":
@@ -57,7 +57,7 @@ def run_query(spark: SparkSession, text: str) -> DataFrame:
 
 
 def first_word(text: str) -> str:
-    """Return the first word after spaces, comments and brackets. Raises AftershockError if no query begins with it."""
+    """Return a query's first word after comments and brackets. Raises AftershockError if the word begins no query."""
     ignored = _IGNORED.match(text)
     word = re.compile(r"\w*").match(text, ignored.end() if ignored else 0)
     first = word[0].upper() if word else ""
@@ -67,7 +67,7 @@ def first_word(text: str) -> str:
 
 
 def query_error(error: Exception) -> AftershockError:
-    """Return Spark's error about a query. The session must be open."""
+    """Return Spark's error about a SQL query as one for the user. The Spark session must be open."""
     return AftershockError(f"Spark refuses the query: {reason(error)}")
 
 
@@ -84,7 +84,7 @@ EVENTS = "run string, t_us bigint, arm string, workload string, event string, de
 
 
 def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
-    """Create every view of these runs."""
+    """Create the SQL views of all tables of these runs."""
     ids = [str(run.run["run_id"]) for run in runs]
     numbers = F.broadcast(small(spark, list(enumerate(ids)), "run int, id string"))
     for name, rows in vars(tables(spark, runs)).items():
@@ -122,7 +122,7 @@ def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
 
 
 def views_without_results(runs: Sequence[Evidence], text: str) -> list[str]:
-    """Return the views in a query that a run lacks because it was not judged: ``checks of 20261121-…``."""
+    """Return the views in a query that a run lacks because the run was not judged: ``checks of 20261121-…``."""
     named = [(name, file) for name, (file, _) in JUDGED.items() if name in text]
     return [f"{name} of {run.home.name}" for name, file in named for run in runs if not (run.home / file).exists()]
 
@@ -132,7 +132,7 @@ CELL_MAX = 80
 
 
 def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield the lines of a table with its head; numbers are aligned right, null is empty."""
+    """Yield the lines of a text table with a header; numbers are aligned right, null is empty."""
     shown = list(islice(iter(rows), TABLE_ROWS_MAX + 1))
     cells = []
     for row in shown[:TABLE_ROWS_MAX]:
@@ -150,7 +150,7 @@ def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[st
 
 
 def as_json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield the lines of a JSON array, an object per row."""
+    """Yield the lines of a JSON array with an object per row."""
     before = "["
     for row in rows:
         yield before + json.dumps(dict(zip(names, map(_plain, row), strict=True)), default=str)
@@ -159,7 +159,7 @@ def as_json(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str
 
 
 def as_csv(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
-    """Yield the lines of CSV with a head; null is an empty field, an array is JSON."""
+    """Yield the lines of CSV with a header; null is an empty field, an array is JSON."""
     yield _csv_line(names)
     for row in rows:
         yield _csv_line([_cell_text(value) for value in row])
@@ -197,7 +197,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{}[]^ ") | {chr(code) for code in range(32
 
 
 def archive(run_dir: Path, to: Path) -> list[Path]:
-    """Copy a run's results into the history at ``to``; return the files. Raises EvidenceError if it was not judged."""
+    """Copy a run's results into a history; return the files. Raises EvidenceError if the run was not judged."""
     run = read_object(run_dir / "run.json")
     try:
         night = datetime.fromisoformat(run["started_at"]).date()
@@ -229,12 +229,12 @@ def archive(run_dir: Path, to: Path) -> list[Path]:
 
 
 def _escaped(value: str) -> str:
-    """Escape a value in a folder's name as Hive does, and as Spark reads it."""
+    """Escape a value in a folder's name as Hive does, so that Spark can read it."""
     return "".join(f"%{ord(letter):02X}" if letter in _ESCAPED else letter for letter in value)
 
 
 def create_history_views(spark: SparkSession, history: Path) -> None:
-    """Create the views ``checks`` and ``latency_hist`` of a history, with ``run_date``, ``plan`` and ``run``."""
+    """Create the SQL views ``checks`` and ``latency_hist`` of a history, with ``run_date``, ``plan`` and ``run``."""
     for name, (_, schema) in JUDGED.items():
         folder = history / _FOLDERS[name]
         if not folder.is_dir():
@@ -251,7 +251,7 @@ Show = Callable[[DataFrame], None]
 
 @dataclass(frozen=True)
 class Question:
-    """A query on run directories, on evidence at a URI, or on a history. ``out``: folder for results."""
+    """A SQL query on run directories, on evidence at a URI, or on a history. ``out`` is the folder for results."""
 
     text: str
     runs: Sequence[Path]
@@ -261,7 +261,7 @@ class Question:
 
 
 def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
-    """Run the query and show its rows. Raises AftershockError for bad evidence, or if Spark refuses the query."""
+    """Run a SQL query and show its rows. Raises AftershockError for bad evidence, or if Spark refuses the query."""
     first_word(question.text)  # refuse a command before a JVM is started for it
     runs = [read(run, columns()) for run in question.runs]
     require_distinct_ids(runs)

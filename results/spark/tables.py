@@ -1,11 +1,12 @@
 """The evidence tables of runs judged together, as DataFrames with the declared schemas; and small tables for joins.
 
-One read covers all files of a table, no matter how many runs. Each row begins with ``run``, the number of its run in
-the given order: an int is a shorter key than a run's id.
+Spark reads all files of an evidence table at once, no matter how many runs. Each row begins with ``run``, the position
+of its run in the list of runs: an int is a shorter key than a run's id.
 
-Small tables (``small``) hold what differs between runs, which is therefore in no expression. Spark keeps them as local
-relations: a join with one needs no job, and an empty one removes everything that depends on it. Wrap them in
-``F.broadcast``. Hadoop's paths are patterns and are not percent-encoded; ``literal`` and ``uris`` handle that.
+Values that differ between runs are in small tables (``small``) rather than in expressions. Spark keeps small tables as
+local relations: a join with a local relation needs no job, and an empty one removes everything that depends on it.
+Small tables should be wrapped in ``F.broadcast``. Hadoop's paths are patterns and are not percent-encoded; ``literal``
+and ``uris`` handle that.
 """
 
 import re
@@ -27,7 +28,7 @@ _PATTERN = re.compile(r"[\\{}\[\]*?]")
 
 
 def literal(path: str) -> str:
-    """Escape ``path`` so that Hadoop takes no character of it for a pattern."""
+    """Escape ``path`` so that Hadoop treats no character as a wildcard."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
@@ -41,7 +42,7 @@ _TYPES = {
 
 
 def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """Return ``rows`` as a table of ``schema`` (``run int, window string, start_us bigint``)."""
+    """Return ``rows`` as a small Spark table with ``schema`` (``run int, window string, start_us bigint``)."""
     named = [(name.strip("`"), *_TYPES[kind]) for name, kind in map(str.split, schema.split(", "))]
     columns = list(zip(*rows, strict=True)) or [()] * len(named)
     arrays = [pa.array(column, kind) for column, (_, _, kind) in zip(columns, named, strict=True)]
@@ -56,7 +57,7 @@ _UNESCAPED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123
 
 @dataclass(frozen=True)
 class Tables:
-    """The evidence tables; a table that no run has is empty."""
+    """The evidence tables of several runs; a table that no run has is empty."""
 
     outcomes: DataFrame
     log: DataFrame
@@ -66,12 +67,12 @@ class Tables:
 
 
 def columns() -> dict[str, dict[str, str]]:
-    """Return each table's columns with their Spark types, for the check of files."""
+    """Return each evidence table's columns with their Spark types, for the check of Parquet files."""
     return {table: {field.name: field.dataType.simpleString() for field in schema} for table, schema in TABLES.items()}
 
 
 def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
-    """Return the tables of ``runs``, with the columns of the schema after ``run``."""
+    """Return the evidence tables of ``runs``, with the columns of the schema after ``run``."""
     frames = {}
     for name, schema in TABLES.items():
         parts = {
@@ -97,7 +98,7 @@ def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
 
 
 def uris(path: str) -> list[str]:
-    """Return a file's possible names in ``_metadata.file_path``: URIs such as ``file:///tmp/a%20run/part-0.parquet``."""
+    """Return a file's names as in ``_metadata.file_path``: URIs such as ``file:///tmp/a%20run/part-0.parquet``."""
     if not path.startswith("/"):
         return [path]
     quoted = ""

@@ -1,8 +1,9 @@
-"""Claims of a KIP as a trial states them, the statements that follow from the evidence, and the trial's verdict.
+"""Claims about a KIP, their statements (claims with measured results), and the verdict of the trial.
 
-A claim names the parts (judged runs) that it needs. A part that was not run, did not finish, or whose harness can't be
-trusted makes each claim on it inconclusive, with the reason, so a claim's ``judge`` function only gets trustworthy
-parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``faults`` of ``on_part``).
+A claim names the parts of its trial that it needs; a part is one judged run of a plan. A part that was not run, did not
+finish, or has failed harness checks makes each claim on it inconclusive, so the ``judge`` function of a claim only gets
+trustworthy parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``faults`` of
+``on_part``).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,7 +19,7 @@ Parts: TypeAlias = Mapping[str, Part]
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim to be judged from evidence. ``needs``: the parts that ``judge`` reads; other fields as in ``Statement``."""
+    """A claim before it is judged; ``needs`` names the parts of the trial that ``judge`` reads."""
 
     id: str
     claim: str
@@ -30,14 +31,14 @@ class Claim:
 
 
 class Judge(NamedTuple):
-    """Parts that a claim needs, and the function that judges the claim from these parts."""
+    """Names of the trial's parts that a claim needs, and the function that judges the claim from these parts."""
 
     needs: tuple[str, ...]
     judge: Callable[[Parts], Judged]
 
 
 def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults: Sequence[str] = ()) -> Judge:
-    """Return a judge of one part: ``judge(part, *arguments)`` if each fault was injected, witnessed and exposed."""
+    """Return a judge of one part of a trial, inconclusive if a fault was not injected, witnessed and exposed."""
 
     def judge_if_proven(parts: Parts) -> Judged:
         unproven = parts[name].run.unproven() if faults else {}
@@ -52,7 +53,7 @@ def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults:
 
 
 def on_parts(names: Sequence[str], judge: Callable[..., Judged], *arguments: object) -> Judge:
-    """Return a judge of several parts: ``judge([part, ...], *arguments)``, with the parts in the order of ``names``."""
+    """Return a judge that gets several parts of a trial as a list, in the order of ``names``."""
     return Judge((*names,), lambda parts: judge([parts[name] for name in names], *arguments))
 
 
@@ -69,7 +70,7 @@ def report_only(claim_id: str, text: str, judge: Judge, published: str = "-", bo
 
 
 def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Return a statement per claim, in order. ``left_out`` maps each part that was not run to the reason."""
+    """Return one statement per claim; ``left_out`` maps each part of the trial that was not run to the reason."""
     statements = []
     for claim in claims:
         missing = [name for name in claim.needs if name not in parts]
@@ -84,7 +85,7 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
 
 
 def integrity(part: Part, rules: Collection[str]) -> Judged:
-    """Judge integrity checks: contradicted if a check failed, inconclusive if one is undecided or none exists."""
+    """Judge integrity checks: contradicted if a check failed, inconclusive if a check is undecided or none exists."""
     checks = [check for check in part.run.verdict.checks if check.id.removeprefix("integrity/") in rules]
     failed = [check for check in checks if check.status is Status.FAIL]
     decided = bool(checks) and all(check.status is Status.PASS for check in checks)
@@ -100,14 +101,11 @@ class Verdict:
 
 
 def verdict(statements: Sequence[Statement]) -> Verdict:
-    """Return the verdict by the first rule that applies; the reason names the deciding statement.
+    """Return the verdict of a trial, with a reason that names the deciding statement.
 
-    1. contradicted, if a claim is contradicted;
-    2. inconclusive, if a control is not confirmed: the measure shows an effect where none exists, so it can't be
-       trusted;
-    3. inconclusive, if a claim is inconclusive, or there are no claims;
-    4. not seen, if a claim is not seen;
-    5. confirmed.
+    The verdict is contradicted if a claim is contradicted; else inconclusive if a control is not confirmed (the measure
+    then shows an effect where none exists), a claim is inconclusive, or there are no claims; else not seen if a claim
+    is not seen; else confirmed.
 
     Statements of role ``report`` never decide.
     """
@@ -129,6 +127,6 @@ EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "not seen": 2,
 
 
 def exit_code(words: Sequence[Word]) -> int:
-    """Return the exit code of several trials: 1 if one is contradicted, else 2 unless all are confirmed."""
+    """Return the exit code for several trials: 1 if a trial is contradicted, 0 if all trials are confirmed, else 2."""
     codes = {EXIT_CODES[word] for word in words}
     return 1 if 1 in codes else max(codes, default=2)

@@ -1,18 +1,20 @@
 """Claims of KIP-1224: the adaptive append linger of the group coordinator.
 
-Published: since 4.0 a coordinator waits 5 ms for more commits to write, so a lone commit takes those 5 ms; with the
-adaptive linger it takes less than 1 ms, and no more than before under load.
+Published in KIP-1224: since Kafka 4.0 a group coordinator waits 5 ms for more commits to write, so a lone commit takes
+those 5 ms; with the adaptive linger a lone commit takes less than 1 ms, and a commit under load no longer than before.
 
-Three runs form a Latin square: each broker has each linger once, so the mean over the runs at the same slice or round
-is free of differences between brokers. **Idle:** n counts slices. **Busy:** a closed loop over many groups, at the
-coordinators of one linger after the other; n counts rounds. Without batching (two commits per flush or fewer) the
-linger has no effect, and the claims are inconclusive. The KIP claims *no worse*, so each claim has only one bound.
+Each broker has each linger setting in one of three runs (a Latin square), so the mean over the runs is free of
+differences between brokers. **Idle:** lone commits; n is the number of slices of time. **Busy:** a closed loop commits
+for many groups, at the coordinators of one linger setting after the other; n is the number of rounds. With two or fewer
+commits per flush the linger has no effect, and the claims are inconclusive. KIP-1224 claims that latency gets *no
+worse*, so each claim has only an upper bound.
 
-**Full batches.** A batch is full when the metadata of one more commit would not fit. The coordinator gives up a write
-that is never flushed after ``offsets.commit.timeout.ms``, 5 s: a commit answered within half of that was flushed.
+**Full batches.** A batch of commits is full when the metadata of one more commit would not fit. A coordinator gives up
+a write that was not flushed within ``offsets.commit.timeout.ms`` (5 s), so a commit answered within half of that time
+was flushed.
 
-**Killed coordinators.** The run's integrity checks of commits compare the commits that a killed coordinator
-acknowledged with those its successor knows. n counts kills that were witnessed and exposed.
+**Killed coordinators.** The run's integrity checks compare the commits that a killed coordinator acknowledged with the
+commits that its successor knows. n is the number of kills that were witnessed and exposed.
 """
 
 import math
@@ -50,13 +52,13 @@ def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confide
 
 
 def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
-    """Return the geometric mean over the runs, for the rounds that all runs have."""
+    """Return, for each round that all runs have, the geometric mean of the round's value over the runs."""
     of_runs = [[getattr(bout, figure) for bout in bouts(run).get(setting, ())] for run in runs]
     return np.array([math.exp(math.fsum(map(math.log, values)) / len(runs)) for values in zip(*of_runs, strict=False)])
 
 
 def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge a figure under load, adaptive relative to fixed; inconclusive if a coordinator did not batch commits."""
+    """Judge a figure under load, adaptive linger relative to fixed; inconclusive if coordinators did not batch."""
     judged = judge(by_fixed(runs, figure))
     sizes = map(kip1224_commits.commits_per_flush, runs)
     fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))
@@ -67,18 +69,17 @@ def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged])
 
 
 def without_linger(runs: Sequence[Part]) -> Judged:
-    """Report the throughput without linger, for comparison with the throughput that lingering gains."""
+    """Report the commit throughput without linger, for comparison with the throughput that the linger gains."""
     return report(by_fixed(runs, "per_s", NONE), "no linger relative to the fixed linger, at equal load")
 
 
 def capacity(runs: Sequence[Part]) -> Judged:
-    """Report the throughput of this host, which runs everything."""
     figure = mean(list(_of_rounds(runs, "per_s", ADAPTIVE)), "commits/s")
     return report(figure, "adaptive linger; clients, proxies and three brokers share this host's cores")
 
 
 def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
-    """Report a latency of the open loop (the last run), and the plan's rate as a share of the measured capacity."""
+    """Report a latency of the last run (open loop), and the plan's rate as a share of the measured capacity."""
     *closed_loop, open_loop = runs
     estimate = by_fixed([open_loop], figure)
     rounds = [_of_rounds(group, "per_s", FIXED) for group in ([open_loop], closed_loop)]
@@ -90,7 +91,7 @@ def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
 
 
 def flushed(part: Part) -> Judged:
-    """Judge that each commit was answered in time while batches were full."""
+    """Judge that each commit was answered before the coordinator's timeout while batches were full."""
     (arm,) = part.run.timeline["workloads"][0]["arms"].values()
     batch_bytes = int(part.run.timeline["cluster"]["config"]["message.max.bytes"])
     commits_max = batch_bytes // int(arm["settings"]["commit.metadata.bytes"])
@@ -109,7 +110,7 @@ def flushed(part: Part) -> Judged:
 
 
 def survived(part: Part, rule: str) -> Judged:
-    """Judge the check ``lost`` (acknowledged commits are in the log) or ``backward`` (no offset decreased)."""
+    """Judge by the check ``lost`` (acknowledged commits are in the log) or ``backward`` (no offset decreased)."""
     checks = [
         check
         for check in part.run.verdict.checks
@@ -128,9 +129,9 @@ def survived(part: Part, rule: str) -> Judged:
 
 
 def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confidence: float = 0.95) -> Estimate:
-    """Return how much later the median commit was answered: the mean over slices of the mean over runs.
+    """Return the difference between median commit latencies: the mean over slices of the mean over runs.
 
-    There is no figure if a slice or run has no answered commit.
+    The difference is unknown if a slice of any run has no answered commit.
     """
     differences = []
     for run in runs:
@@ -144,12 +145,12 @@ def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confid
 
 
 def saved(runs: Sequence[Part], client: str) -> Judged:
-    """Judge how much faster the adaptive linger answers commits (or acknowledgements of a share consumer)."""
+    """Judge how much faster commits (or acknowledgements of a share consumer) are with the adaptive linger."""
     return above(later_ms(runs, client, FIXED, ADAPTIVE), SAVED_MS)
 
 
 def alike(runs: Sequence[Part], client: str, slower: str, faster: str, margin_ms: float) -> Judged:
-    """Judge that a commit takes equally long with both settings, within a margin."""
+    """Judge that a commit takes equally long with two linger settings, within a margin."""
     return within(later_ms(runs, client, slower, faster, 0.9), -margin_ms, margin_ms)
 
 
@@ -158,7 +159,7 @@ def one_run(runs: Sequence[Part], slower: str, faster: str) -> Judged:
 
 
 def idle_ms(runs: Sequence[Part]) -> Judged:
-    """Report the latency of a lone commit, including everything between client and coordinator."""
+    """Report the latency of a lone commit, including client, network and coordinator."""
     by_run = [kip1224_commits.medians_ms(run, PLAIN, steady_slices(run))[ADAPTIVE] for run in runs]
     figure = mean([math.fsum(of_slice) / len(runs) for of_slice in zip(*by_run, strict=False)], "ms")
     return report(figure, "from the intended time, through a Python client and a proxy: the broker's part is smaller")
@@ -289,7 +290,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
 
 
 def _pooled(runs: Sequence[Part], client: str) -> dict[str, Floats]:
-    """Return all latencies of all runs in ms by setting, in order."""
+    """Return the commit latencies of all runs in ms, sorted, by linger setting."""
     runs_ms = [kip1224_commits.latencies_ms(run, client, steady_slices(run)) for run in runs]
     return {
         name: np.sort(np.concatenate([values for by_setting in runs_ms for values in by_setting.get(name, ())]))

@@ -1,8 +1,8 @@
-"""Commits by the linger of their coordinator, the measurements behind KIP-1224's claims.
+"""Latency and batching of commits, by the linger of the coordinator that wrote them, for KIP-1224's claims.
 
-A group's coordinator is the leader of the partition of ``__consumer_offsets`` to which its commits were written
-(``offsets/``). A commit belongs to the slice of its intended time, and a failed commit is slower than any. A broker's
-linger is read from the plan.
+The coordinator of a consumer group is the leader of the ``__consumer_offsets`` partition to which the group's commits
+were written (table ``offsets``). A commit belongs to the slice of time that contains its intended time, and the latency
+of a failed commit is infinite. The linger of each broker is read from the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ COLUMNS = ("group", "intended_us", "done_us", "status")
 
 
 def lingers(part: Part) -> dict[int, str]:
-    """Return each broker's linger by the plan (for groups or share groups), ``default`` if it sets none."""
+    """Return the linger of each broker by the plan (for groups or share groups), ``default`` if the plan sets none."""
     cluster: Mapping[str, Any] = part.run.timeline["cluster"]
     by_broker = {}
     for broker in range(1, sum(cluster["racks"].values()) + 1):
@@ -33,7 +33,7 @@ def lingers(part: Part) -> dict[int, str]:
 
 
 def offsets_log(part: Part) -> pa.Table | None:
-    """Return the coordinators' log in order of each partition, None if it could not be read."""
+    """Return the rows of ``__consumer_offsets`` in log order per partition, or None if the topic could not be read."""
     path = part.home / "offsets" / "part-0.parquet"
     if not path.exists():
         return None
@@ -41,26 +41,26 @@ def offsets_log(part: Part) -> pa.Table | None:
 
 
 def coordinators(part: Part) -> dict[str, int]:
-    """Map group to the broker that leads its partition at the end of the run."""
+    """Map each consumer group to the broker that leads the group's ``__consumer_offsets`` partition at the end."""
     table = offsets_log(part)
     return {} if table is None else dict(zip(table["group"].to_pylist(), table["broker_id"].to_pylist(), strict=True))
 
 
 def lingers_of_rows(part: Part, rows: pa.Table) -> NDArray[np.str_]:
-    """Return the coordinator's linger for each commit, an empty text if it is unknown."""
+    """Return the linger of the coordinator of each commit, an empty text if the coordinator is unknown."""
     brokers, by_broker = coordinators(part), lingers(part)
     return np.array([by_broker.get(brokers.get(group, 0), "") for group in rows["group"].to_pylist()])
 
 
 def latency_ms(rows: pa.Table) -> Floats:
-    """Return the time from intended to done of each commit, infinite for a failed commit."""
+    """Return the time from intended to completed of each commit in ms, infinite for a failed commit."""
     ok = pc.equal(rows["status"], "ok").to_numpy(zero_copy_only=False)
     latency_us = rows["done_us"].fill_null(0).to_numpy() - rows["intended_us"].to_numpy()
     return np.where(ok, latency_us, np.inf) / 1000
 
 
 def latencies_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, list[Floats]]:
-    """Return latencies by the coordinator's linger, slice by slice."""
+    """Return commit latencies in ms by the coordinator's linger, one array per slice of time."""
     rows = part.outcomes("commit", COLUMNS, client)
     settings, latencies, intended = lingers_of_rows(part, rows), latency_ms(rows), rows["intended_us"].to_numpy()
     masks = [(intended >= span.start_us) & (intended < span.end_us) for span in spans]
@@ -69,13 +69,13 @@ def latencies_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, l
 
 
 def medians_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, list[float]]:
-    """Return the p50 of each slice by linger, NaN for a slice without commits."""
+    """Return the median commit latency of each slice by the coordinator's linger, NaN for a slice without commits."""
     latencies = latencies_ms(part, client, spans)
     return {name: [quantile(values, 0.5) for values in by_slice] for name, by_slice in latencies.items()}
 
 
 def commits_per_flush(part: Part) -> dict[str, float]:
-    """Return the plain (not transactional) commits per batch by the coordinator's linger."""
+    """Return the number of commits per batch by the coordinator's linger, without transactional commits."""
     table, by_broker = offsets_log(part), lingers(part)
     if table is None:
         return {}
@@ -91,7 +91,7 @@ def commits_per_flush(part: Part) -> dict[str, float]:
 
 
 def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Judged:
-    """Report plain commits per flush at one linger relative to another, and the values of each run."""
+    """Report commits per flush at one linger setting relative to another, with the values of each run."""
     sizes = [commits_per_flush(run) for run in runs]
     ratios = [by_linger[ours] / by_linger[theirs] for by_linger in sizes if {ours, theirs} <= by_linger.keys()]
     texts = [" ".join(f"{name}: {by_linger[name]:.{digits}f}" for name in sorted(by_linger)) for by_linger in sizes]
@@ -100,7 +100,7 @@ def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Judge
 
 
 class Bout(NamedTuple):
-    """The uninterrupted sequence of one round's commits to one coordinator, so a single coordinator is busy."""
+    """Bout: consecutive commits of one round to one coordinator, while no other coordinator gets commits."""
 
     per_s: float
     p50_ms: float
@@ -108,10 +108,10 @@ class Bout(NamedTuple):
 
 
 def bouts(part: Part) -> dict[str, list[Bout]]:
-    """Return the bouts by the coordinator's linger, round by round.
+    """Return the bouts (uninterrupted commits to one coordinator) of each round, by the coordinator's linger.
 
-    Only rounds that lie wholly in the steady phase count. The first and the last commits of a bout, as many as a closed
-    loop has in flight, share the host with the coordinator before or after and are left out.
+    Only rounds that lie entirely in the steady phase are included. At both ends of a bout, as many commits as a closed
+    loop has in flight are left out: two coordinators share the host.
     """
     commit, spans = part.run.timeline["workloads"][0]["commit"], steady_slices(part)
     groups, edge = commit["groups"], commit.get("in_flight", 0)

@@ -1,18 +1,20 @@
-"""Claims of KIP-227 (incremental fetch requests): a fetch costs what changed, not all partitions in its session.
+"""Claims of KIP-227 (incremental fetch requests): the cost of a fetch depends on the partitions that changed.
 
-The KIP publishes no figures. A partition that is named in full costs about 70 bytes of a request and its response
-(Fetch 15 and later: 33 and 37). In each slice of time, a line through four sizes gives the cost of one more partition.
+ Each partition listed in a fetch costs about 70 bytes of request and response (Fetch 15 and later: 33 and 37). In each
+ slice of time, a straight line fitted to sessions of four sizes gives the cost of one more partition.
 
-**Cost of a fetch:** its request and its response without the records, as the reference consumers count them. Counters
-are sampled each second and only grow; a slice's value is the growth from the last sample before its start to the last
-sample before its end.
+**Cost of a fetch:** the bytes of a fetch request and its response without the records, as the reference consumers count
+them. The consumers' byte counters are sampled every second; the value of a slice is the growth from the last sample
+before its start to the last sample before its end.
 
-**Cost at the brokers:** CPU and network use of each broker's container in the steady phase, as the kernel counts it,
-with all clients, so only one arm runs at a time. A session cache without slots switches followers' sessions off.
+**Cost at the brokers:** CPU and network use of each broker's container in the steady phase, as counted by the kernel
+for all clients together, so only one arm runs at a time. A session cache of size 0
+(``max.incremental.fetch.session.cache.slots``) disables the fetch sessions of followers.
 
-**Lost sessions:** a session that its broker no longer knows is *lost*. It is *regained* when the next event of this
-client and this broker is the response to a full fetch, with a session or without (the cache may be full). That response
-may wait for records like any other, ``fetch.max.wait.ms``. n counts losses, restarts and sessions, never fetches.
+**Lost sessions:** a fetch session is *lost* when its broker no longer knows the session. A lost session is *regained*
+when the client's next event with this broker is the response to a full fetch, with or without a new session (the
+session cache may be full). The response to a full fetch may wait for records up to ``fetch.max.wait.ms``. n is the
+number of losses, restarts or sessions, never of fetches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -51,7 +53,7 @@ def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> lis
 
 
 def bytes_per_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
-    """Return bytes per fetch of each slice, NaN for a slice without such fetches. ``client`` is ``workload/arm``."""
+    """Return bytes per fetch in each slice of time, NaN for a slice without fetches. ``client`` is ``workload/arm``."""
     fetches = growth(part, f"fetches_{kind}", client, spans)
     sent, received, records = (
         growth(part, f"fetch_{name}_bytes_{kind}", client, spans) for name in ("request", "response", "record")
@@ -63,7 +65,7 @@ def bytes_per_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) 
 
 
 def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
-    """Return the steady phase and each broker's usage in it, by the names of ``node.Used``; empty if unknown."""
+    """Return the steady phase and each broker's resource use in it, by field of ``node.Used``; empty if unknown."""
     samples = part.events("broker_used")
     if len(samples) < 2:  # noqa: PLR2004 - a sample at each end
         return [], {}
@@ -78,7 +80,7 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
 
 
 def cpu(parts: Sequence[Part]) -> Judged:
-    """Report a broker's CPU per fetch of a thousand partitions: the part with sessions relative to the part without."""
+    """Report a broker's CPU per fetch of a thousand partitions, with fetch sessions relative to without."""
     figures = []
     for part, kind in zip(parts, (INCREMENTAL, FULL), strict=True):
         span, brokers = broker_usage(part)
@@ -92,7 +94,7 @@ def cpu(parts: Sequence[Part]) -> Judged:
 
 
 def followers_bytes(parts: Sequence[Part]) -> Judged:
-    """Judge the bytes that brokers send to followers, with sessions relative to without; n counts brokers."""
+    """Judge the bytes that brokers send to followers, with fetch sessions relative to without; n counts brokers."""
     if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     judged = below(ratio(*usage), 1.0, least=3)
@@ -102,7 +104,7 @@ def followers_bytes(parts: Sequence[Part]) -> Judged:
 
 
 def followers_cpu(parts: Sequence[Part]) -> Judged:
-    """Report the brokers' CPU, with followers' sessions relative to without."""
+    """Report the CPU use of brokers, with followers' fetch sessions relative to without."""
     if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in usage)
@@ -111,7 +113,7 @@ def followers_cpu(parts: Sequence[Part]) -> Judged:
 
 
 def _follower_usage_per_s(parts: Sequence[Part], name: str) -> tuple[Floats, Floats] | None:
-    """Return the usage per second of each broker in both parts; None if a run didn't record all brokers."""
+    """Return the usage per second of each broker in two parts of the trial; None if a broker has no figures."""
     sides: list[Floats] = []
     for part in parts:
         spans, brokers = broker_usage(part)
@@ -125,10 +127,10 @@ Event = Mapping[str, Any]
 
 
 def regained(part: Part, fault: str) -> Judged:
-    """Judge the longest time from a loss to the response of the full fetch.
+    """Judge the longest time from the loss of a fetch session to the response of the next full fetch.
 
-    Only losses after the start of the first fault count. None stands for a loss after which another event of the same
-    client and broker came first, or no event at all.
+    Only fetch sessions lost after the start of the first fault are included. A loss has the time None if the client's
+    next event with the same broker was not a full fetch, or no event followed.
     """
     since_us = min((window["start_us"] for window in _proven(part, fault)), default=float("inf"))
     events, waits = _session_events(part), list[float | None]()
@@ -147,7 +149,7 @@ def regained(part: Part, fault: str) -> Judged:
 
 
 def reopened(part: Part, fault: str) -> Judged:
-    """Judge that each restart cost one full fetch with a response, and that no session was lost."""
+    """Judge that each broker restart cost one full fetch, and that no fetch session was lost."""
     windows = _proven(part, fault)
     starts_us = [window["start_us"] for name in (STRANGER, fault) for window in part.phases(name)]
     events, most = _session_events(part), 0
@@ -162,7 +164,7 @@ def reopened(part: Part, fault: str) -> Judged:
 
 
 def sessions_left(part: Part) -> Judged:
-    """Judge that brokers know none of the clients' sessions after the clients have closed."""
+    """Judge that brokers have no fetch sessions of the clients after the clients have closed."""
     event = next(iter(part.events("fetch_sessions_left")), None)
     if event is None or event["left"] is None:
         return fact(
@@ -176,7 +178,7 @@ def sessions_left(part: Part) -> Judged:
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
-    """Return the fault's windows in which it was witnessed and exposed."""
+    """Return the windows of a fault in which the fault was witnessed and exposed."""
     unproven = part.run.unproven()
     return [window for window in part.phases(fault) if window["fault"] not in unproven]
 
@@ -188,13 +190,13 @@ def _session_events(part: Part) -> list[Event]:
 
 
 def costs(part: Part, kind: str) -> dict[int, list[float]]:
-    """Map number of partitions to bytes per fetch, slice by slice."""
+    """Map number of partitions in a fetch session to bytes per fetch in each slice of time."""
     spans = steady_slices(part)
     return {size: bytes_per_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
 
 
 def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
-    """Return the bytes that one more partition adds: the mean slope of a line through the sizes in each slice."""
+    """Return the bytes that one more partition adds to a fetch: the mean slope over slices of time."""
     sizes, rows = np.array(SIZES, float), np.array([costs_by_size[size] for size in SIZES], float)
     offsets = sizes - sizes.mean()
     return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], "B", confidence)
@@ -205,18 +207,18 @@ def full_slope(part: Part) -> Judged:
 
 
 def incremental_slope(part: Part) -> Judged:
-    """Judge the bytes per additional partition with sessions; contradicted if they are as many as without."""
+    """Judge the bytes that one more partition adds to a fetch; contradicted if as many as without fetch sessions."""
     return below(slope(costs(part, INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
 
 
 def share(part: Part) -> Judged:
-    """Judge the cost of an incremental fetch of a thousand partitions relative to a full fetch."""
+    """Judge the bytes of an incremental fetch of a thousand partitions relative to a full fetch."""
     ours, theirs = (costs(part, kind)[SIZES[-1]] for kind in (INCREMENTAL, FULL))
     return below(_ratio(ours, theirs, 0.95), SHARE)
 
 
 def no_gain(part: Part) -> Judged:
-    """Judge the control: with records for each partition, a session has nothing to leave out."""
+    """Judge the control, in which every partition has new records, so that a fetch session saves nothing."""
     spans = steady_slices(part)
     ours, theirs = (bytes_per_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
     return within(_ratio(ours, theirs, 0.9), 1 / GAIN, GAIN)
@@ -232,7 +234,6 @@ def _ratio(ours: list[float], theirs: list[float], confidence: float) -> Estimat
 
 
 def _mean(values: list[float], unit: str, confidence: float) -> Estimate:
-    """Return the mean over slices, no figure if a slice had no fetch."""
     if not np.isfinite(values).all():
         return Estimate(None, None, None, len(values), unit, confidence)
     return mean(values, unit, confidence)

@@ -1,12 +1,11 @@
-"""Claims of KIP-392 (reads from the closest replica), also while that replica lags or is dead, or the leader is dead.
+"""Claims of KIP-392 (reads from the closest replica), also while a replica lags or is dead, or the leader is dead.
 
-All leaders are in rack a, all consumers in rack b. The bytes that cross racks are counted by each client on its
-connections to each broker, in slices of 10 s from when each partition had its three replicas; the first slice, in which
-the leaders name the replicas, is left out.
+In the trial of KIP-392 all partition leaders are in rack a and all consumers in rack b. Each client counts the bytes on
+its connections to each broker, in slices of 10 s after each partition has three replicas; the first slice is left out,
+because leaders announce the replicas in it.
 
-A gap is the longest time without a delivery while a broker was dead. Consumers that read from the leader also have a
-gap, which no choice of replica can avoid, so the gaps of both consumers are compared. Promises of the KIP's text that
-Kafka did not ship are in the table as well.
+A gap is a consumer's longest time without a delivery while a broker was dead. Consumers that read from the leader also
+have a gap, which no choice of replica can avoid, so the gaps of both kinds of consumers are compared.
 """
 
 from collections.abc import Sequence
@@ -45,7 +44,7 @@ CHANGES_MAX, WITHIN_US = 2, 10_000_000
 
 @dataclass(frozen=True)
 class Received:
-    """Records delivered to a consumer, in order of delivery; ``broker_id`` is -1 if it is unknown."""
+    """Records delivered to a consumer, in order of delivery; ``broker_id`` is -1 if the broker is unknown."""
 
     partition: NDArray[np.int64]
     broker_id: NDArray[np.int64]
@@ -53,7 +52,7 @@ class Received:
     done_us: NDArray[np.int64]
 
     def quantile_us(self, q: float, span: Slice) -> float:
-        """Return a quantile of the time from intended to delivered, for the records intended in this time."""
+        """Return a quantile of the time from intended to delivered, for records intended in a span of time."""
         in_span = (self.intended_us >= span.start_us) & (self.intended_us < span.end_us)
         return quantile((self.done_us - self.intended_us)[in_span].astype(float), q)
 
@@ -62,14 +61,14 @@ class Received:
 
 
 def received(part: Part, client: str) -> Received:
-    """Return the records delivered to a consumer, ``workload/arm``."""
+    """Return the records delivered to the consumer of an arm, named ``workload/arm``."""
     columns = ("partition", "broker_id", "intended_us", "done_us")
     rows = part.outcomes("consume", columns, client).sort_by("done_us")
     return Received(*(pc.fill_null(rows[name], -1).to_numpy().astype(np.int64) for name in columns))
 
 
 def spans(part: Part) -> tuple[Slice, ...]:
-    """Return the slices from when each partition had its replicas to the end of the load, without the first."""
+    """Return the slices of time in which each partition has its replicas, without the first slice."""
     (replicas,) = part.phases("replicas")
     return slices(replicas["end_us"], max(row["end_us"] for row in part.windows()))[1:]
 
@@ -79,7 +78,7 @@ def bytes_by_broker(part: Part, arm: str, within: Sequence[Slice]) -> dict[int, 
 
 
 def _shares(part: Part, arm: str, rack: str) -> tuple[Floats, str]:
-    """Return the percentage of bytes that came from a rack's brokers, slice by slice, and all bytes in words."""
+    """Return the percentage of a consumer's bytes that came from a rack, by slice, and the bytes by broker as text."""
     by_broker = bytes_by_broker(part, arm, spans(part))
     in_rack = [int(broker["id"]) for broker in part.run.run["brokers"] if broker["rack"] == rack]
     from_rack: Floats = np.sum([by_broker[broker] for broker in in_rack], axis=0)
@@ -89,7 +88,7 @@ def _shares(part: Part, arm: str, rack: str) -> tuple[Floats, str]:
 
 
 def crossing(part: Part, arm: str) -> Judged:
-    """Judge the share of bytes that came from other racks."""
+    """Judge the share of a consumer's bytes that came from other racks."""
     shares, text = _shares(part, arm, RACK)
     return add_reason(below(mean(list(100 - shares), "%"), CROSSING_MAX, no_effect=ALL_CROSSING), text)
 
@@ -101,13 +100,13 @@ def all_crossing(part: Part, arm: str) -> Judged:
 
 
 def selected(part: Part) -> Judged:
-    """Judge the share of bytes from the follower with the highest id, which the custom selector prefers."""
+    """Judge the share of bytes from the follower with the highest broker id, which a custom selector prefers."""
     shares, text = _shares(part, "closest", "c")
     return add_reason(above(mean(list(shares), "%"), ALL_CROSSING), text)
 
 
 def staleness(part: Part) -> Judged:
-    """Report the median from intended to delivered, closest minus leader, slice by slice."""
+    """Report the median delay from intended to delivered: arm ``closest`` minus arm ``leader``, by slice."""
     medians: list[Floats] = []
     for arm in ("closest", "leader"):
         records = received(part, f"reads/{arm}")
@@ -118,7 +117,7 @@ def staleness(part: Part) -> Judged:
 
 
 def lease(part: Part) -> Judged:
-    """Judge the longest time from the start of the lag until the consumer read a partition from another broker."""
+    """Judge the longest time from the start of a replica's lag until a consumer read from another broker."""
     (lag,) = part.phases("lag")
     records = received(part, "reads/closest")
     later = records.where((records.done_us >= lag["start_us"]) & (records.broker_id != NEAR))
@@ -135,7 +134,7 @@ def lease(part: Part) -> Judged:
 
 
 def lag_latency(part: Part) -> Judged:
-    """Report the p99 latency while the replica lagged, and the p99 of the consumer that reads from the leader."""
+    """Report the p99 latency while a replica lagged, and the p99 of the consumer that reads from the leader."""
     (lag,) = part.phases("lag")
     span = Slice(lag["start_us"], lag["end_us"])
     ours, theirs = (received(part, f"reads/{arm}").quantile_us(0.99, span) / 1e6 for arm in ("closest", "leader"))
@@ -144,7 +143,7 @@ def lag_latency(part: Part) -> Judged:
 
 
 def survived(part: Part, fault: str) -> Judged:
-    """Judge the longest time without a record of arm ``closest`` minus the longest time of arm ``leader``."""
+    """Judge the longest time without a record in arm ``closest`` minus the longest such time in arm ``leader``."""
     gaps_s = {}
     for row in part.run.analysis["gaps"]:
         if (row["metric"], row["window"]) == ("consume.gap", f"fault/{fault}") and row["n"]:
@@ -164,7 +163,7 @@ def survived(part: Part, fault: str) -> Judged:
 
 
 def oscillation(part: Part) -> Judged:
-    """Judge the highest number of broker changes of one partition within ten seconds."""
+    """Judge the highest number of times that a consumer changed the broker of one partition within ten seconds."""
     records = received(part, "reads/closest")
     changes = []
     for number in np.unique(records.partition):
@@ -178,10 +177,11 @@ def oscillation(part: Part) -> Judged:
 
 
 def grants(part: Part) -> Judged:
-    """Report the highest number of grants for one partition within ten seconds, used or not.
+    """Report how often leaders named a preferred read replica for one partition, at most, within ten seconds.
 
-    A leader names a returning replica as soon as it is in sync. Until the client's metadata contains it, the client
-    drops each grant immediately, and the next fetch brings another (as Kafka's client, ``KafkaConsumer`` 4.3.1).
+    A leader names a returning replica as preferred read replica as soon as the replica is in sync. A client drops a
+    preferred read replica that its metadata lacks, and the next fetch response names the replica again (as with Kafka's
+    ``KafkaConsumer`` 4.3.1).
     """
     granted = _events(part, "replica_switched")
     ordered = sorted(granted, key=lambda event: (event["partition"], event["t_us"]))

@@ -1,17 +1,17 @@
-"""Claims of KIP-794 (strictly uniform sticky partitioner, adaptive draws) and of KIP-1123 (draws within the rack).
+"""Claims of KIP-794 (strictly uniform sticky partitioner, adaptive choice) and of KIP-1123 (choice in the rack).
 
-Published (KIP-794, its performance numbers): one broker of three is slow and 1 MB/s is offered: 0.84 MB/s and a p99 of
-10 992 ms with the old sticky partitioner, against 214, 154 and 150 ms with uniform, adaptive and availability. With the
-sticky partitioner, 46.8 of 65 MB went to the slow broker; with uniform, adaptive and availability 22.2, 19.2 and 17.4
-of 66 MB. With 2 MB/s uniform saturates (1.85 MB/s, p99 2408 ms) and adaptive does not (167 ms; 14.9 MB of 65.7 to the
-slow broker).
+Published in KIP-794 for 1 MB/s with one slow broker of three: the old sticky partitioner reaches 0.84 MB/s with a p99
+of 10 992 ms; uniform, adaptive and availability have a p99 of 214, 154 and 150 ms. With the sticky partitioner, 46.8 of
+65 MB went to the slow broker; with uniform, adaptive and availability 22.2, 19.2 and 17.4 of 66 MB. At 2 MB/s the
+uniform partitioner saturates (1.85 MB/s, p99 2408 ms) and the adaptive partitioner does not (p99 167 ms; 14.9 MB of
+65.7 to the slow broker).
 
-Series 1 offers a rate that the cluster can bear if no queue runs away, series 2 a rate that it can't. A record that
-found no room in the buffer within ``max.block.ms`` failed before it had a partition.
+Series 1 offers a rate that the cluster can sustain if no queue grows without limit, series 2 a higher rate. A record
+that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen.
 
-Shares of equal brokers count as even if they differ by at most 10 points: a draw decides about nine records, so
-measuring a third to within 1.5 points would take some 2,700 draws, eight minutes at this rate. A record's key follows
-from its number alone, so arms are compared record by record.
+Shares of equal brokers count as even if they differ by at most 10 points: the partitioner chooses a partition once per
+nine records or so, and measuring a third to within 1.5 points would take some 2,700 choices, eight minutes at this
+rate. A record's key depends only on the record's number, so the same record can be compared across arms.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,17 +66,17 @@ def of(part: Part, arm: str) -> Placed:
 
 
 def _slow_shares(part: Part, arm: str, fault: str) -> list[float]:
-    """Return the slow broker's share of an arm's bytes, slice by slice."""
+    """Return the percentage of an arm's bytes that went to the slow broker, by slice of time."""
     return shares(of(part, arm), settled(part, fault), SLOW)
 
 
 def runaway(part: Part) -> Judged:
-    """Judge the old partitioner's share on the slow broker."""
+    """Judge the share of the old sticky partitioner's bytes that went to the slow broker."""
     return above(mean(_slow_shares(part, "sticky", SERIES1), "%"), HALF, no_effect=THIRD)
 
 
 def rising(part: Part) -> Judged:
-    """Judge that the median latency of the slow broker's records grows, slice by slice."""
+    """Judge that the median latency of records sent to the slow broker grows from slice to slice."""
     medians_ms = [
         quantile(records.latency_us[records.partition == SLOW], 0.5) / 1e3
         for records in map(of(part, "sticky").within, spans(part, SERIES1))
@@ -85,7 +85,7 @@ def rising(part: Part) -> Judged:
 
 
 def after_heal(part: Part) -> Judged:
-    """Judge the slow broker's share of the bytes acknowledged in the slice after the heal."""
+    """Judge the slow broker's share of the bytes acknowledged in the slice of time after the fault was healed."""
     records = of(part, "sticky")
     (window,) = part.phases(SERIES1)
     after = Slice(window["end_us"], window["end_us"] + SLICE_US)
@@ -96,7 +96,7 @@ def after_heal(part: Part) -> Judged:
 
 
 def even(part: Part) -> Judged:
-    """Judge how far the shares of arm ``uniform`` are from a third; arm ``sticky`` gives the value of no effect."""
+    """Judge how far arm ``uniform`` is from equal shares of brokers; arm ``sticky`` gives the value of no effect."""
     records, slices = of(part, "uniform"), settled(part, SERIES1)
     deviation, before = (_deviation(farthest(rows, slices, 0.9)) for rows in (records, of(part, "sticky")))
     judged = below(deviation, EVEN_POINTS, no_effect=before.value or 0.0)
@@ -112,7 +112,7 @@ def _deviation(share: Estimate) -> Estimate:
 
 
 def turns(records: Placed) -> str:
-    """Describe the length of turns, which explains why bytes are distributed differently from draws."""
+    """Describe how many consecutive records go to one partition."""
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():
@@ -122,9 +122,9 @@ def turns(records: Placed) -> str:
 
 
 def ordered(part: Part, fault: str) -> Judged:
-    """Judge the slow broker's share minus the other brokers' mean share for arm ``adaptive``.
+    """Judge the slow broker's share of bytes minus the mean share of the other brokers, for arm ``adaptive``.
 
-    The same difference of arm ``uniform`` is the line of no effect.
+    The same difference for arm ``uniform`` is the value of no effect.
     """
     adaptive, uniform = (
         mean([share - (100 - share) / 2 for share in _slow_shares(part, arm, fault)], "points")
@@ -136,7 +136,7 @@ def ordered(part: Part, fault: str) -> Judged:
 
 
 def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
-    """Judge the slow broker's share in arm ``ours`` minus its share in arm ``theirs``."""
+    """Judge the slow broker's share of bytes in arm ``ours`` minus its share in arm ``theirs``."""
     pairs = zip(*(_slow_shares(part, arm, fault) for arm in (ours, theirs)), strict=True)
     judged = below(mean([left - right for left, right in pairs], "points"), 0, no_effect=0)
     count = part.counters(f"orders/{ours}", "produce").get("partitions_left_out", 0)
@@ -155,7 +155,7 @@ def p99_ratio(part: Part, ours: str) -> Judged:
 
 
 def p99(part: Part, fault: str, arm: str) -> Judged:
-    """Report an arm's p99 and the share of its bytes that each broker got."""
+    """Report the p99 latency of an arm and the share of the arm's bytes that each broker got."""
 
     def figure_ms(clients: Sequence[Floats]) -> float | None:
         p99_us = quantile(clients[0], P99)
@@ -173,7 +173,7 @@ def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
 
 
 def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
-    """Judge whether an arm ran out of buffer in series 2, as expected or not."""
+    """Judge whether the producer of an arm ran out of buffer memory in series 2, as expected or not."""
     # Percentage of records that failed because the buffer was full, slice by slice.
     refused = [
         100 * float((~records.ok & (records.partition == NOWHERE)).mean())
@@ -189,19 +189,19 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
 
 
 def equal_bytes(part: Part, arm: str) -> Judged:
-    """Judge the broker share that deviates most from a third."""
+    """Judge the broker whose share of bytes deviates most from a third."""
     share = farthest(of(part, arm), settled(part, EQUAL), 0.9)
     return within(share, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
 
 
 def unstable_bytes(part: Part) -> Judged:
-    """Report the broker share farthest from a third for the old partitioner, which may overload any of the brokers."""
+    """Report the share of bytes farthest from a third for the old partitioner, which may overload any broker."""
     why = "the share farthest from a third; sticky draws brokers evenly, but batches for a slow broker are larger"
     return report(farthest(of(part, "sticky"), settled(part, EQUAL), 0.9), why)
 
 
 def draws(part: Part, arm: str, fault: str) -> Judged:
-    """Judge whether an arm draws all partitions equally often."""
+    """Judge whether the partitioner of an arm chooses all partitions equally often."""
     return fair(of(part, arm), settled(part, fault))
 
 
@@ -234,7 +234,7 @@ def keyed(part: Part) -> Judged:
 
 
 def near(part: Part) -> Judged:
-    """Judge the records sent while the rack's broker led: before it was killed, and after it leads again."""
+    """Judge the records sent before the kill of the broker in the producer's rack, and after it leads again."""
     topic = next(topic for topic in part.run.run["topics"] if topic["name"] == "orders")
     # The partition whose preferred leader is the rack's broker.
     home = next(int(number) for number, replicas in topic["assignment"].items() if replicas[0] == 1)
@@ -255,7 +255,7 @@ def near(part: Part) -> Judged:
 
 
 def away(part: Part) -> Judged:
-    """Judge the records sent from five seconds after the kill, when another broker leads, until the restart."""
+    """Judge the records sent from five seconds after the kill of the rack's broker until its restart."""
     (gone,) = part.phases("gone")
     lines = read_lines(part.home / "journal.jsonl")
     healing_us = next(int(line["t_us"]) for line in lines if (line["fault"], line["state"]) == ("gone", "healing"))
@@ -309,7 +309,7 @@ def _plot(part: Part, name: str) -> Plot:
 
 
 def _slow(judge: Callable[..., Judged], fault: str, *arguments: object) -> Judge:
-    """Return a judge of the part with the slow broker, if ``fault`` took effect."""
+    """Return a judge of the trial's part with the slow broker, for claims that hold only if ``fault`` took effect."""
     return on_part(PART, judge, *arguments, faults=[fault])
 
 

@@ -1,10 +1,11 @@
-"""Placement of a producer's records over three brokers that lead a partition each, behind KIP-794's claims.
+"""Distribution of a producer's records over three brokers that lead one partition each, for KIP-794's claims.
 
-A record belongs to the slice of its intended time. A share is the percentage of the acknowledged bytes; a
-latency is infinite if the record failed. A *turn* is a sequence of records, in the order they were sent, that went to
-one partition: the effect of one draw, except that a draw of the same partition again is not visible. After a turn the
-next one goes to another partition, and with uniform draws both other partitions are equally likely. Partition 0 is on
-the slow broker if there is one. The first slice of a fault, in which the queues fill, is excluded from all means.
+A record belongs to the slice of time that contains its intended time. A broker's share is its percentage of the
+acknowledged bytes; the latency of a failed record is infinite. A *turn* is a sequence of records, in the order they
+were sent, that went to one partition before the partitioner chose another; choosing the same partition again is not
+visible. After a turn, both other partitions are equally likely if the choice is uniform. Partition 0 is on the slow
+broker if the plan has a slow broker. The first slice of time of a fault, in which the queues fill, is excluded from all
+means.
 """
 
 from collections import Counter
@@ -26,7 +27,7 @@ NOWHERE = -1
 
 @dataclass(frozen=True)
 class Placed:
-    """Records of one producer in the order they were sent. ``partition`` may be ``NOWHERE``."""
+    """Records of one producer in send order; ``partition`` is ``NOWHERE`` if no partition was chosen."""
 
     seq: NDArray[np.int64]
     partition: NDArray[np.int64]
@@ -42,12 +43,12 @@ class Placed:
         return self._between(self.intended_us + self.latency_us, span)
 
     def share(self, partition: int) -> float:
-        """Return the percentage of the acknowledged bytes that went to this partition, NaN without any."""
+        """Return the percentage of acknowledged bytes that went to a partition, NaN without acknowledged bytes."""
         total = float(self.size_bytes[self.ok].sum())
         return 100 * float(self.size_bytes[self.ok & (self.partition == partition)].sum()) / total if total else np.nan
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return partition and length of each turn, without the first and the last one, which may be cut."""
+        """Return partition and length of each turn, without the first and the last turn, which may be cut."""
         partitions = self.partition[self.partition != NOWHERE]
         ends = np.flatnonzero(np.diff(partitions)) + 1
         return partitions[ends[:-1]], np.diff(ends)
@@ -89,7 +90,7 @@ def settled(part: Part, fault: str) -> tuple[Slice, ...]:
 
 
 def farthest(records: Placed, within: Sequence[Slice], confidence: float) -> Estimate:
-    """Return the mean share (of three) that deviates most from a third."""
+    """Return the mean share (of three brokers' bytes) that deviates most from a third."""
     means = [mean(shares(records, within, partition), "%", confidence) for partition in PARTITIONS]
     return max(means, key=lambda share: abs((share.value or 0.0) - THIRD))
 

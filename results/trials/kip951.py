@@ -1,22 +1,25 @@
-"""Claims of KIP-951 (leader discovery): new leaders in produce and fetch responses save the wait for metadata.
+"""Claims of KIP-951 (leader discovery): new leaders in produce and fetch responses save clients the wait for metadata.
 
-**Statistic.** The worst latency among the records of one move's window, one number per move and arm, paired by move: at
-a low rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that
-waited. The window opens when the move is requested and closes a second after leaders have changed. Restarts are
-measured with the records that were due from SIGTERM to exit. The claims on restarts have no bound: the KIP's tables of
-restarts are from 70 minutes on fifteen machines, with 108 and 9000 partitions.
+**Statistic.** The worst latency among the records of one leader move, one number per move and arm, paired by move: at a
+low rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that
+waited. The window of a leader move opens when the move is requested and closes a second after leaders have changed.
+Broker restarts are measured with the records that were due between SIGTERM and the broker's exit. The claims on
+restarts have no bound, because the KIP's tables of restarts are from 70 minutes on fifteen machines, with 108 and 9000
+partitions.
 
-**Arms.** ``both`` is the KIP (leader hints, and an immediate retry), ``neither`` the client before it, ``retry`` the
-alternative that the KIP rejected, ``hints`` the other half. Published, the KIP's micro-benchmark: p99.9 of produce 1675
-ms without and 215 ms with it; 1781, 1934 and 5352 ms for an immediate retry without hints.
+**Arms.** ``both`` is the client of KIP-951 (leader hints, and an immediate retry), ``neither`` the client before the
+KIP, ``retry`` the alternative that the KIP rejected (immediate retry only), ``hints`` a client with leader hints only.
+Published micro-benchmark of KIP-951: p99.9 of produce 1675 ms without and 215 ms with leader hints; 1781, 1934 and 5352
+ms for an immediate retry without hints.
 
-**Late metadata.** In parts with late Metadata responses, all arms use a separate connection for Metadata. On the shared
-connection that Kafka's clients use, a late response delays the records behind it, so the KIP's arm is as slow as the
-response is late (part ``shared``; also clients of other projects). A new leader shows records to consumers only when
-its followers have the records, which may take 300 ms, so a part with consumers delays the response by 1 s.
+**Late metadata.** In runs with delayed Metadata responses, the clients of all arms use a separate connection for
+Metadata. On the shared connection that Kafka's clients use, a late Metadata response delays the records behind it, so
+the KIP's client is as slow as the response is late (part ``shared`` of the trial; true also of other projects'
+clients). A new leader shows records to consumers only when its followers have the records, which may take 300 ms, so
+the run with consumers delays Metadata responses by 1 s.
 
-**Control.** Hints are compared with no hints under the same retry rule: Kafka retries immediately after *any* news of a
-leader, also from Metadata (``docs/KIPS.md``), so that half of the KIP may help after a kill.
+**Control.** Clients with and without leader hints are compared under the same retry rule: Kafka retries immediately
+after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so the immediate retry alone may help after a kill.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,12 +48,11 @@ Blocks: TypeAlias = Mapping[int, Block]
 
 
 def worst(name: str) -> str:
-    """Return the worst latency of each move of a part, the statistic of this trial."""
+    """Return the worst produce latency of each leader move, the statistic of the KIP-951 trial."""
     return WORST_ALONE if DELAYS_MS.get(name) == 0 else WORST
 
 
 def medians(*sides: Blocks) -> str:
-    """Return the medians of the blocks of each side, in milliseconds."""
     texts = []
     for blocks in sides:
         values = sorted(block.value_us for block in blocks.values() if block.value_us is not None)
@@ -59,7 +61,7 @@ def medians(*sides: Blocks) -> str:
 
 
 def _compared(part: Part, ours: str, theirs: str, measure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge the ratio of two clients, 95 % interval, and add the medians to the reason."""
+    """Judge the ratio of two clients by its 95 % interval, and add both medians to the reason."""
     result = judge(part.ratio(ours, theirs, measure))
     return add_reason(result, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
 
@@ -73,13 +75,13 @@ def reported(part: Part, ours: str, theirs: str, measure: str | None = None) -> 
 
 
 def hints_after_kill(part: Part) -> Judged:
-    """Judge that hints make no difference when a leader is killed."""
+    """Judge that leader hints make no difference when a leader is killed."""
     result = within(part.ratio(BOTH, RETRY, WORST_KILL, confidence=TOST), 1 / MARGIN, MARGIN)
     return add_reason(result, medians(part.blocks(BOTH, WORST_KILL), part.blocks(RETRY, WORST_KILL)))
 
 
 def classic(part: Part) -> Judged:
-    """Report p99.9 of all records under the moves, ours / theirs: a single number, so it has no interval."""
+    """Report p99.9 of all records sent during leader moves, ours / theirs: a single number without an interval."""
     window = "fault" if DELAYS_MS[part.name] == 0 else "fault/move"
     sides = [part.quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
@@ -93,7 +95,7 @@ def classic(part: Part) -> Judged:
 
 
 def unknown_endpoints(part: Part) -> Judged:
-    """Judge hints with endpoints of unknown brokers, if the client that ignores endpoints counted such hints."""
+    """Judge leader hints with endpoints of unknown brokers, if the client that ignores such endpoints counted any."""
     result = is_below(part, "moves/merged", "moves/ignored", measure=ELECTED)
     refused = part.counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
     word = result.word if refused else "inconclusive"
@@ -250,9 +252,9 @@ ARMS = {BOTH: "both: the KIP", HINTS: "hints alone", RETRY: "retry alone: reject
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return one chart with a panel per delay; none if no part with moves was run.
+    """Return one chart with a panel per delay of Metadata responses; none if no run with leader moves exists.
 
-    Each arm is a cloud of points, the moves from left to right, without moves that have no value.
+    Each arm is drawn as a cloud of points, one per leader move from left to right, without moves that have no value.
     """
     moved = {name: parts[name] for name in DELAYS_MS if name in parts}
     if not moved:

@@ -1,11 +1,12 @@
-"""Parts of a trial: one judged run of one of the KIP's plans, and the figures from which statements are made.
+"""Part of a trial: one judged run of one of the KIP's plans, and the figures that claims are judged by.
 
-Figures come from stored evidence only, so judging the run again gives the same ones. A block whose fault was not
-witnessed or not exposed is left out on both sides. Rows are read by pyarrow, with the needed columns only.
+Figures come from stored evidence only, so judging the run again gives the same figures. A block whose fault was not
+witnessed or not exposed is left out for both compared clients.
 
-A run without blocks is cut into slices of time of equal length, and each slice gives one figure. Intervals are
-Student's, over slices. Neighbouring slices are correlated where a queue grows, so a mean over slices describes the time
-of this run, and the interval of a quantile comes from resampling whole slices (a block bootstrap), never records.
+A run without blocks is cut into slices of time of equal length, and each slice gives one value of a figure. Confidence
+intervals of means are Student's, over slices of time. Neighbouring slices are correlated where a queue grows, so a mean
+over slices describes only the time of this run, and the interval of a quantile comes from resampling whole slices (a
+block bootstrap), never records.
 """
 
 import math
@@ -34,20 +35,20 @@ Floats = NDArray[np.float64]
 
 
 class Slice(NamedTuple):
-    """Slice of time: start inclusive, end exclusive, in microseconds of the run."""
+    """Slice of time in microseconds of the run, start inclusive, end exclusive."""
 
     start_us: int
     end_us: int
 
 
 def slices(start_us: int, end_us: int, every_us: int = SLICE_US) -> tuple[Slice, ...]:
-    """Return the whole slices of a span; a remainder at its end is left out."""
+    """Return the whole slices that fit into a span of time; a remainder at its end is left out."""
     starts = range(start_us, end_us - every_us + 1, every_us)
     return tuple(Slice(start, start + every_us) for start in starts)
 
 
 def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estimate:
-    """Return the mean over slices, with Student's interval if there are two slices or more."""
+    """Return the mean over slices of time, with Student's interval if there are two slices or more."""
     count = len(values)
     if count < 2:  # noqa: PLR2004
         return Estimate(values[0] if values else None, None, None, count, unit, confidence)
@@ -57,14 +58,14 @@ def mean(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estima
 
 
 def ratio(ours: Floats, theirs: Floats, confidence: float = 0.95) -> Estimate:
-    """Return the geometric mean of ours / theirs, paired by slice. All values must be above 0."""
+    """Return the geometric mean of the ratios ours / theirs, which must be above 0, paired by slice of time."""
     log = mean(list(np.log(ours) - np.log(theirs)), "times", confidence)
     value, low, high = (None if number is None else math.exp(number) for number in (log.value, log.low, log.high))
     return Estimate(value, low, high, log.n, "times", confidence)
 
 
 def slope(values: Sequence[float], unit: str, confidence: float = 0.95) -> Estimate:
-    """Return the growth of a figure per slice, by least squares; None with fewer than three slices."""
+    """Return the growth of a figure per slice of time, by least squares; None with fewer than three slices."""
     count = len(values)
     if count < 3:  # noqa: PLR2004
         return Estimate(None, None, None, count, unit, confidence)
@@ -88,9 +89,9 @@ def bootstrap(
     seed: str,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Return a figure of several clients' records with a bootstrap interval: whole slices are resampled.
+    """Return a figure of several clients' records with a bootstrap interval (resampled are whole slices of time).
 
-    ``groups``: per client the records of each slice, the same slices for all; ``figure`` takes each client's records.
+    ``groups`` has each client's records by slice, the same slices for all; ``figure`` gets the records of each client.
     """
     count = min(map(len, groups), default=0)
     value = figure([np.concatenate(group) for group in groups]) if count else None
@@ -108,7 +109,7 @@ def bootstrap(
 
 
 def quantile(values: Floats, q: float) -> float:
-    """Return the nearest-rank quantile: infinity if it is censored, NaN without values."""
+    """Return the nearest-rank quantile: infinity if the quantile is censored, NaN without values."""
     if not len(values):
         return math.nan
     return float(np.sort(values)[max(0, math.ceil(q * len(values)) - 1)])
@@ -116,7 +117,7 @@ def quantile(values: Floats, q: float) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """Judged run. Clients are named ``workload/arm``, measures as in ``aftershock compare --metric``."""
+    """Judged run. Clients are named ``workload/arm``; measures have the syntax of ``aftershock compare --metric``."""
 
     name: str
     run: JudgedRun
@@ -129,22 +130,22 @@ class Part:
         return self.run.doubt()
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
-        """Return one number per block, for the blocks whose faults all took effect."""
+        """Return the value of a measure for each block in which all faults took effect."""
         return proven_blocks(self.run, parse(measure), client)
 
     def ratio(self, ours: str, theirs: str, measure: str, confidence: float = 0.95) -> Estimate:
-        """Return the geometric mean of ours / theirs, paired by block, with Student's interval and a sign-flip p."""
+        """Return the geometric mean of ours / theirs over paired blocks, with Student's interval and a sign-flip p."""
         return ratio_of_blocks(self.blocks(ours, measure), self.blocks(theirs, measure), confidence, self.run.run_id)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
-        """Return a quantile of the window's records (None: censored or not measured) and the number of records."""
+        """Return a quantile of the latencies in a window (None: censored or not measured) and the number of records."""
         for row in self.run.analysis["distributions"]:
             if (row["metric"], row["client"], row["window"]) == (metric, client, window):
                 return row["at"].get(repr(q)), row["n"]
         return None, 0
 
     def counters(self, client: str, op: str) -> Mapping[str, int]:
-        """Return the counters that the client keeps of its decisions, summed over restarts."""
+        """Return the counters of a client's decisions (such as hints accepted), summed over restarts of the client."""
         total: dict[str, int] = {}
         for line in self.events("counters"):
             if f"{line.get('workload')}/{line.get('arm')}" == client and line.get("op") == op:
@@ -162,7 +163,7 @@ class Part:
         return [row for row in self.windows() if row.get("entry") == entry]
 
     def outcomes(self, op: str, columns: Sequence[str], client: str | None = None) -> pa.Table:
-        """Return the outcome rows of one operation (design 5.3), of all clients or of ``workload/arm``."""
+        """Return the outcome rows of one operation, of all clients or of the client ``workload/arm``."""
         condition = ds.field("op") == op
         if client is not None:
             workload, arm = client.split("/")
@@ -171,7 +172,7 @@ class Part:
         return rows.to_table(columns=list(columns), filter=condition)
 
     def samples(self, name: str) -> pa.Table:
-        """Return a metric's samples: ``t_us broker_id value``, in order of time."""
+        """Return the samples of a metric as columns ``t_us broker_id value``, in order of time."""
         rows = ds.dataset(self.home / "metrics", format="parquet")
         columns = ["t_us", "broker_id", "value"]
         return rows.to_table(columns=columns, filter=ds.field("name") == name).sort_by("t_us")
@@ -179,9 +180,9 @@ class Part:
     def bytes_by_broker(
         self, direction: Literal["sent", "received"], rack: str, worker: str, spans: Sequence[Slice]
     ) -> dict[int, Floats]:
-        """Return the bytes per slice, by broker, that a worker process (``workload-arm-op``) in ``rack`` counted.
+        """Return the bytes per slice and broker that a worker process (``workload-arm-op``) in ``rack`` counted.
 
-        The counters are sampled once a second; between two samples bytes are assumed to flow evenly.
+        The byte counters are sampled once a second; between two samples bytes are assumed to flow evenly.
         """
         ends = np.array(spans, float).reshape(-1, 2)
         by_id: dict[int, Floats] = {}
@@ -194,9 +195,9 @@ class Part:
 
 
 def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], confidence: float, seed: str) -> Estimate:
-    """Return the ratio as `Part.ratio` does, for the given blocks.
+    """Return the ratio of two clients from paired blocks, as `Part.ratio` does for all blocks of a run.
 
-    ``seed`` seeds the sign-flip test, which samples random signs if there are too many combinations to enumerate.
+    ``seed`` seeds the sign-flip test, which samples random signs if there are too many combinations to try all.
     """
     pairs = sorted(ours.keys() & theirs.keys())
     if len(pairs) < 2:  # noqa: PLR2004
@@ -206,7 +207,7 @@ def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], conf
 
 
 def steady_slices(part: Part) -> tuple[Slice, ...]:
-    """Return the whole slices of the steady phase, none if the run has no steady phase."""
+    """Return the whole slices of time in the steady phase, none if the run has no steady phase."""
     spans = [row for row in part.windows() if row["name"] == "steady"]
     return slices(spans[0]["start_us"], spans[0]["end_us"], STEADY_SLICE_US) if spans else ()
 
@@ -216,9 +217,9 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 def onsets(part: Part, entry: str) -> Spans:
-    """Return, by block, the span from 50 ms before the inject began until the fault was in force.
+    """Return, by block, the span from 50 ms before injection began until the fault was in force.
 
-    For the fault ``stop`` the span is the time from SIGTERM to exit. Only blocks whose faults all took effect are
+    For the fault ``stop`` the span is the time from SIGTERM to exit. Only blocks in which all faults took effect are
     included.
     """
     times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
@@ -232,10 +233,10 @@ def onsets(part: Part, entry: str) -> Spans:
 
 
 def worst_latencies(part: Part, client: str, spans: Spans) -> dict[int, Block]:
-    """Return the worst produce latency of each span, which need not be a window of ``phases.json``.
+    """Return the worst produce latency among the records of each span of time.
 
-    A record belongs to the span of its intended time, and a failed record is slower than any. A span in which no record
-    was due is left out.
+    A record belongs to the span of time that contains its intended time, and the latency of a failed record is
+    infinite. A span of time in which no record was due is left out.
     """
     if not spans:
         return {}

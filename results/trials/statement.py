@@ -1,4 +1,4 @@
-"""Statements of a trial: each a line of the result table, with a figure, its interval, and a word for the result.
+"""Statements of a trial: rows of the result table, each with a figure, its interval, and a result word.
 
 The word is confirmed, not seen, contradicted or inconclusive, depending on where the whole interval lies::
 
@@ -6,7 +6,7 @@ The word is confirmed, not seen, contradicted or inconclusive, depending on wher
     ──────────┬───────────────────┬──────────▶            ──────┬────────────┬──────▶
     confirmed │     not seen      │ contradicted    contradicted│  confirmed │contradicted
 
-An interval that straddles a line is inconclusive, and so is one from fewer than ``least`` observations (six blocks,
+A result is inconclusive if its interval straddles a bound, or comes from fewer than ``least`` observations (six blocks,
 because five signs can't be more significant than 1 in 16). *Not seen* is an effect that is too small for the bound but
 not contrary to it; such an interval may include the line of no effect.
 """
@@ -24,10 +24,11 @@ Role: TypeAlias = Literal["claim", "control", "report"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Figure with its interval. ``n`` counts blocks, moves or nodes, never records; None is unknown.
+    """A measured figure with its confidence interval.
 
-    ``confidence``: confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided tests
-    (TOST) at 0.05. ``p``: p-value of an exact test that flips the signs of the blocks, if such a test applies.
+    ``n`` is the number of blocks, leader moves or nodes, never of records; None if unknown. ``confidence`` is the
+    confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided tests (TOST) at 0.05.
+    ``p`` is the p-value of an exact sign-flip test over blocks, if such a test applies.
     """
 
     value: float | None
@@ -45,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judged:
-    """Result for one claim: the measured figure, the result word, and the reason in a sentence."""
+    """Result of one claim: the measured figure, the result word (such as confirmed), and the reason in a sentence."""
 
     ours: Estimate
     word: Word
@@ -54,9 +55,9 @@ class Judged:
 
 @dataclass(frozen=True)
 class Statement:
-    """Claim with its measured result. A statement of role ``report`` is shown but has no effect on the verdict.
+    """A claim with its measured result. A statement of role ``report`` is shown but has no effect on the verdict.
 
-    ``published``: the figure in the KIP's text; ``bound``: the condition for *confirmed*, in words.
+    ``published`` is the figure in the KIP's text; ``bound`` is the condition for *confirmed*, in words.
     """
 
     id: str
@@ -70,19 +71,18 @@ class Statement:
 
 
 def ratio_of(tested: Tested, n: int, confidence: float = 0.95) -> Estimate:
-    """Return the ratio of paired blocks, without an interval if a block has no value."""
+    """Return the ratio of two clients from paired blocks, without an interval if a block has no value."""
     if (interval := tested.interval) is None:
         return Estimate(None, None, None, n, "times", confidence, tested.p)
     return Estimate(interval.ratio, interval.low, interval.high, n, "times", confidence, tested.p_flip)
 
 
 def unknown(unit: str = "") -> Estimate:
-    """Return an estimate without a value, because nothing was measured."""
     return Estimate(None, None, None, 0, unit)
 
 
 def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLOCKS_MIN) -> Judged:
-    """Confirm that the whole interval is below ``bound``; contradicted if it is all above ``no_effect`` >= bound."""
+    """Return confirmed if the whole interval is below ``bound``, contradicted if above ``no_effect`` >= bound."""
     if undecided := _undecided(ours, least):
         return undecided
     low, high = ours.interval or (0.0, 0.0)
@@ -96,7 +96,7 @@ def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLO
 
 
 def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLOCKS_MIN) -> Judged:
-    """Confirm that the whole interval is above ``bound``; contradicted if it is all below ``no_effect`` <= bound."""
+    """Return confirmed if the whole interval is above ``bound``, contradicted if below ``no_effect`` <= bound."""
     if undecided := _undecided(ours, least):
         return undecided
     low, high = ours.interval or (0.0, 0.0)
@@ -110,7 +110,7 @@ def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLO
 
 
 def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> Judged:
-    """Confirm that the whole interval is within a margin: with a 90 % interval this is TOST at 0.05."""
+    """Return confirmed if the whole interval is within a margin: with a 90 % interval this is TOST at 0.05."""
     if undecided := _undecided(ours, least):
         return undecided
     ours_low, ours_high = ours.interval or (0.0, 0.0)
@@ -122,14 +122,14 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
 
 
 def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
-    """Judge a yes-or-no fact; inconclusive if ``holds`` is None or nothing was observed."""
+    """Judge a yes-or-no fact: inconclusive if ``holds`` is None or there are no observations."""
     if holds is None or of.n < 1:
         return Judged(of, "inconclusive", why)
     return Judged(of, "confirmed" if holds else "contradicted", why)
 
 
 def report(ours: Estimate, why: str) -> Judged:
-    """Report a figure without a bound; it has no effect on the verdict."""
+    """Return a statement of a figure without a bound, which has no effect on the verdict."""
     return Judged(ours, "inconclusive", why)
 
 
@@ -148,7 +148,7 @@ def _undecided(ours: Estimate, least: int) -> Judged | None:
 
 
 def figure(ours: Estimate) -> str:
-    """Return ``0.21 times, 0.17 .. 0.26 (95 %), n = 40, p = 0.0005``."""
+    """Return an estimate as text: ``0.21 times, 0.17 .. 0.26 (95 %), n = 40, p = 0.0005``."""
     if ours.value is None:
         return f"no figure, n = {ours.n}"
     unit = f" {ours.unit}" if ours.unit else ""
@@ -162,7 +162,7 @@ def figure(ours: Estimate) -> str:
 
 
 def _number(value: float) -> str:
-    """Format with three significant digits, or with all digits of the integer part: ``0.0118``, ``28,800``."""
+    """Format a number with three significant digits, or with all digits of the integer part: ``0.0118``, ``28,800``."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004
 
 
@@ -172,7 +172,7 @@ def word(statement: Statement) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """Chart of a trial's page; the name under which ``svg`` was rendered is unique in the page."""
+    """Chart of a trial's page; the ``name`` under which ``svg`` was rendered is unique in the page."""
 
     title: str
     svg: Markup
