@@ -178,7 +178,7 @@ class Fault(BaseModel, ABC):
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return the type of target whose traffic meets the fault: ``exposure_target``, or as the parameters ask."""
+        """Return the type of target whose traffic is exposed to the fault, by default ``exposure_target``."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:

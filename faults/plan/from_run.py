@@ -1,11 +1,11 @@
 """Conversion of manual injections (``aftershock inject``) into a plan that can run.
 
-Rules of the conversion: a fault keeps the target as its ``inject`` command gave it, so a role stays a role. ``at``
-counts from the first injection and ``for`` is the actual duration of a fault (both to 0.1 s). Injections that were
-never in force are omitted. Idle time between faults is limited to ``IDLE_MS_MAX``, because load without faults tests
-nothing. The converted plan has no blocks, because a manual injection happened once. All other parts of the converted
-plan come from the run's plan, or, without a plan, from the run's cluster, the topics that the faults name, one workload
-and basic SLOs.
+Rules of the conversion: a fault keeps the target as its ``inject`` command gave it, so a role stays a role. In the
+converted plan, ``at`` counts from the first injection and ``for`` is the actual duration of a fault (both to 0.1 s).
+Manual injections that were never in force are left out of the plan. Idle time between faults is limited to
+``IDLE_MS_MAX``, because load without faults tests nothing. The converted plan has no blocks, because a manual injection
+happened once. All other parts of the converted plan come from the run's plan, or, without a plan, from the run's
+cluster, the topics that the faults name, one workload and basic SLOs.
 """
 
 import re
@@ -66,8 +66,8 @@ def plan_from_run(
     """Return a plan that repeats the manual injections of a run.
 
     ``run_plan``: the run's ``plan.yaml``, a whole plan or a cluster and its topics. ``marks``: start and end of the
-    load, if the run had load. ``seed`` determines the draws of the plan's own faults. Raises EvidenceError if no manual
-    injection of the run was in force.
+    run's load, if it had load. ``seed`` determines the draws of the plan's own faults. Raises EvidenceError if no
+    manual injection of the run was in force.
     """
     manual = [event for event in events if event.get("event") == EVENT]
     lines = list(journal)

@@ -121,7 +121,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass
 class PartReader:
-    """Validates parts of a plan's data and collects the problems."""
+    """Validates parts of a plan's data and collects their problems."""
 
     data: Mapping[str, Any]
     problems: list[Problem] = field(default_factory=list)
@@ -314,9 +314,9 @@ def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
 class Draft:
     """Valid parts of a plan; mappings are keyed by the index of a part in the plan.
 
-    ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: the end of the message about an undeclared
-    topic. ``attach``: the running cluster of the plan, which then has no ``cluster``, because racks and brokers are
-    unknown.
+    ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: where topics are declared, for error
+    messages. ``attach``: the running cluster that the plan attaches to; its racks and brokers are unknown, so
+    ``cluster`` is None.
     """
 
     cluster: Cluster | None

@@ -48,7 +48,7 @@ def parse_duration_ms(value: object) -> int:
 
 
 def parse_rate_per_s(value: object) -> float:
-    """Parse a rate, ``"60/s"`` -> 60.0; raise ValueError with the valid forms. ``plan check`` refuses 0/s."""
+    """Parse a rate, ``"60/s"`` -> 60.0; raise ValueError with the valid forms."""
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{value} is not a rate: give a number per second: 60/s or 0.5/s")

@@ -1,8 +1,8 @@
 """Verification of an undo: check in the cluster that everything that an undo restores is as before the fault.
 
-Every heal of a fault ends with this verification. The executor calls ``verify_undo`` after each undo, of any verb, and
-``aftershock heal`` calls it for the faults of a dead injector, from their journal entries. The ``confirm_healed`` of an
-injection checks further effects of the heal (links answer, a node is back in every ISR).
+Every heal of a fault ends with the verification of its undo. The executor calls ``verify_undo`` after each undo, of any
+verb, and ``aftershock heal`` calls it for the faults of a dead injector, from their journal entries. The
+``confirm_healed`` of an injection checks further effects of the heal (links answer, a node is back in every ISR).
 """
 
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Cloc
     """Poll ``condition`` until it returns None instead of a text about what is missing.
 
     If a poll raises AftershockError, polling continues, because Kafka refuses requests in the middle of a failover.
-    Raises FaultError with the last text after ``deadline_ms``.
+    After ``deadline_ms``, FaultError is raised with the last text about what is missing.
     """
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:

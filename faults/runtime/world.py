@@ -63,7 +63,7 @@ class Probe(Protocol):
 
 
 class Linked(Protocol):
-    """Toxics of Toxiproxy on links, and closed links."""
+    """Control of network links: Toxiproxy's toxics on links, and closing of links."""
 
     def links(self) -> Sequence[Link]:
         """Return all links that faults may use; the admin links of the harness are excluded."""
@@ -307,4 +307,4 @@ class World(
     Observed,
     Protocol,
 ):
-    """A cluster that offers all operations."""
+    """A cluster that implements all protocols, so that every fault kind can be injected into it."""

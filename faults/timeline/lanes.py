@@ -8,9 +8,9 @@
     kill-1..2                            ======----  ===---
                    seconds from the end of steady
 
-The picture has the planned lengths of all phases; ``-`` is the time reserved for injecting and healing a fault. Faults
-share a lane if they are not in force at the same time and their ids differ only in the last number, or if they are
-rounds or blocks of one fault of the plan. The lane of phases also shows the plan's blocks.
+The picture of a timeline shows the planned lengths of phases; ``-`` is the time reserved for injecting and healing a
+fault. Faults share a lane if they are not in force at the same time and their ids differ only in the last number, or if
+they are rounds or blocks of one fault of the plan. The first lane, ``phase``, also shows the plan's blocks.
 """
 
 import math

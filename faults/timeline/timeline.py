@@ -79,7 +79,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are plain data of the plan, with defaults.
+    """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are data of the plan, with defaults filled in.
 
     ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: conditions that end the load early;
     ``blocks_ms``: the start of each block, empty if the plan has no blocks.

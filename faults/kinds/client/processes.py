@@ -8,17 +8,17 @@ partitions, and the heal waits for that.
 
 ``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. The
 schedule of a paused producer continues: after the resume the producer sends all overdue records at once. A consumer
-paused for longer than its session is a ``zombie``.
+that is paused for longer than its session timeout is a ``zombie``.
 
-``zombie`` pauses consumers for longer than their sessions, so that they are expelled from their group when they resume.
-A resumed zombie may process records of partitions that now belong to another member, and the group coordinator must
-refuse its commits (KIP-62: heartbeats apart from polls; KIP-848: the broker assigns partitions).
+``zombie`` pauses consumers for longer than their session timeouts, so that their group has expelled them when they
+resume. A resumed zombie may process records of partitions that now belong to another member, and the group coordinator
+must refuse its commits (KIP-62: heartbeats apart from polls; KIP-848: the broker assigns partitions).
 
 ``disconnect_client`` closes every TCP connection of the clients once, and no other connections. The harness duplicates
-each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. To the client the
-broker seems to have gone away, and the broker sees a closed connection. The kernel lets only root duplicate sockets of
-another user's process, such as a Java client's container; for other users ``disconnect_client`` fails. The plan's SLOs
-judge whether the client reconnects.
+each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. Client and broker
+both see a connection that the other end has closed. The kernel lets only root duplicate sockets of another user's
+process, such as a Java client's container; for other users ``disconnect_client`` fails. The plan's SLOs judge whether
+the client reconnects.
 """
 
 from collections.abc import Iterator, Mapping

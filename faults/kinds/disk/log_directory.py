@@ -6,8 +6,8 @@ writes a checkpoint into each log directory every five seconds at the latest
 replicas of the offline directory; otherwise the broker halts. A log directory stays offline until the broker restarts,
 so the heal makes the directory usable and restarts the broker.
 
-``disk_full`` fills one bounded log directory to the last byte, until the heal removes the filler. The filled directory
-must have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
+``disk_full`` fills one bounded log directory to the last byte, until the heal removes the file that fills it. The
+filled directory must have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
 
 ``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in the unwritable directory
 gets another owner and loses its write bits. Brokers run without the capability to write everywhere

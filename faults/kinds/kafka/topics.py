@@ -4,9 +4,10 @@
 next metadata refresh, after five minutes by default; afterwards record keys map to other partitions.
 
 ``delete_records`` raises the log start of a topic's partitions (KIP-107), as retention does. Consumers whose position
-is below the new log start are out of range and reset according to ``auto.offset.reset``. ``share: 0.5`` deletes the
-older half of each partition, ``before: N`` all records below offset N. Neither ``share`` nor ``before`` can delete all
-records up to the high watermark. The checks don't count records that ``delete_records`` deleted as lost.
+is below the new log start are out of range and reset according to ``auto.offset.reset``. ``delete_records`` with
+``share: 0.5`` deletes the older half of each partition, ``before: N`` all records below offset N. Neither ``share`` nor
+``before`` can delete all records up to the high watermark. The checks don't count records that ``delete_records``
+deleted as lost.
 
 ``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: the old records
 are lost, and the topic id changes. Clients that use topic ids (KIP-516) must learn the new id; clients that use topic

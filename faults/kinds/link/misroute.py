@@ -71,7 +71,7 @@ class MisrouteInjection(LinkInjection):
         return Witness(what, count, count - len(wrong), "proxies", count, not wrong)
 
     async def confirm_healed(self) -> None:
-        """Wait until each link leads to its own broker again, if that broker runs."""
+        """Wait until each swapped link leads to its own broker again, if that broker runs."""
 
         async def swapped() -> str | None:
             for link in await links_to_running_brokers(self.expected, self.context):

@@ -27,7 +27,7 @@ FOREVER_MS = 24 * 3_600_000
 
 
 class StallInjection(ToxicInjection):
-    """``connections``: by link, opened before the fault; ``requests``: sent over these connections during the fault."""
+    """Connections over each link from before the fault (``connections``), and the requests sent over them."""
 
     measuring_us = SILENCE_US
 

@@ -6,8 +6,8 @@ lose a broker at the same time, and the two effects can't be distinguished.
 ``kill_controller`` kills the active controller with SIGKILL. The quorum must elect another controller, and the killed
 node stays dead until the heal. ``move_controller`` takes the active controller away until another controller is
 elected, and then brings its node back. With ``by: restart`` the controller resigns at its shutdown and the election is
-quick; with ``pause`` and ``kill`` the quorum must detect the loss first. The newly elected controller stays active
-after the heal, because any voter may be the controller.
+quick; with ``pause`` and ``kill`` the quorum must detect the loss first. After the heal of ``move_controller``, the
+newly elected controller stays active, because any voter may be the controller.
 """
 
 from abc import abstractmethod

@@ -97,7 +97,7 @@ class LimitFault(NodeFault):
 
 
 class CpuQuotaInjection(LimitInjection):
-    """``throttled``: the kernel's counts of throttled CPU periods, first and last."""
+    """``throttled``: the kernel's counts of throttled CPU periods, from the first and the last sample."""
 
     throttled: tuple[int, int] | None = None
 

@@ -1,8 +1,8 @@
 """``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
 
 The next node is stopped when the previous node is in service again, that is in the ISR of all its partitions. If a node
-doesn't return, the remaining nodes are left alone. The active controller comes last, so that the quorum elects only
-once. The observations on each node are reported as witnesses at the end.
+doesn't return into service, the fault ends. The active controller comes last, so that the quorum elects only once. What
+was observed while each node restarted is reported as witnesses at the end.
 
 ``rolling_restart`` stops and starts every broker. ``rolling_restart`` has no ``for``; its undo, if it is interrupted,
 starts every broker.

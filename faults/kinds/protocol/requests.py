@@ -20,8 +20,9 @@ either closed, as by a peer that died, or silent until the heal closes it.
 request, but a proxy, a replay or a client that retries too early does. The effect of a duplicated request occurs twice,
 unless it is idempotent.
 
-``close_mid_frame``: half of a message arrives, then the connection is closed. With half of a response, the broker has
-served the request, and the client can't decode the response. With half of a request, the broker discards the request.
+``close_mid_frame``: only half of a request or response arrives, then the connection is closed. With half of a response,
+the broker has served the request, and the client can't decode the response. With half of a request, the broker discards
+the request.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -37,7 +38,7 @@ SHARE = 0.8  # of the requested delay that a probe must show
 
 
 class DelayingFault(TamperFault):
-    """Requests or responses of an API are late by ``delay``."""
+    """Base of the faults that delay requests or responses of an API by ``delay``."""
 
     proof = "A matching probe is slower by the requested delay. The proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is as fast as before."
@@ -62,7 +63,7 @@ class DelayingFault(TamperFault):
 
 
 class LosingFault(TamperFault):
-    """Requests or responses of an API are lost."""
+    """Base of the faults that lose requests or responses of an API."""
 
     proof = (
         "A matching probe gets no answer, and its connection is closed or silent as requested. "

@@ -10,10 +10,9 @@ partitions.
 versions once for each connection, so inject and heal close the connections of the affected clients. Brokers don't offer
 an API whose lowest version is above its cap, or whose cap is ``none``.
 
-``falsify_hints``: responses name the wrong leader, address, session or replica. The wrong broker, given in the plan, is
-named as leader in the current epoch, or its address replaces the right leader's, or a fetch response without records
-names it as preferred replica, as brokers do. The wrong session has an id, drawn by the compiler, that no broker gave
-out.
+``falsify_hints``: responses name the wrong leader, address, session or replica. The plan gives the wrong broker: it is
+named as leader in the current epoch, or its address replaces that of the named leader, or a fetch response without
+records names it as preferred replica. The wrong session has an id, drawn by the compiler, that no broker gave out.
 
 ``strip_hints``: responses lack the hints about leader, address, session or replica. A client must then request
 metadata, or fetch without a session.
@@ -47,7 +46,7 @@ from aftershock.faults.wire_proxy.rules import Hint
 
 
 class HintFault(TamperFault):
-    """Hints in brokers' responses are changed."""
+    """Base of the faults that change hints in brokers' responses."""
 
     api: Api | None = None
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
