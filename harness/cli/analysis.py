@@ -1,7 +1,7 @@
 """Commands that read judged runs: ``report``, ``explain``, ``compare``, ``trend``, ``sql`` and ``runs archive``.
 
-``report`` and ``explain`` read stored results and start no Spark. Exit codes of ``compare`` and ``trend``: 0 improved,
-equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
+The commands ``report`` and ``explain`` read stored results and don't start Spark. Exit codes of ``compare`` and
+``trend``: 0 improved, equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
 """
 
 import json

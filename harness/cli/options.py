@@ -42,7 +42,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 def budget_s(text: str) -> float:
-    """Return a ``--budget`` such as ``30m`` in seconds. Raises AftershockError if it is not a duration."""
+    """Convert a ``--budget`` such as ``30m`` to seconds; raise AftershockError if it is not a duration."""
     try:
         return parse_duration_ms(text) / 1000
     except ValueError as error:

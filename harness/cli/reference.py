@@ -1,6 +1,7 @@
-"""Markdown reference of all commands: ``python -m aftershock.harness.cli.reference``.
+"""Markdown reference of all ``aftershock`` commands: ``python -m aftershock.harness.cli.reference``.
 
-The text comes from the command line's own help. ``make docs`` writes it to ``docs/CLI.md``; a test compares the two.
+The text of the reference comes from the commands' own ``--help``. ``make docs`` writes the reference to
+``docs/CLI.md``, and a test checks that the file is up to date.
 """
 
 import sys
@@ -25,7 +26,7 @@ PLAN is a path, or the name of a shipped plan such as `demo`. RUN is a run direc
 
 
 def page() -> str:
-    """Return the reference as Markdown: a section per command, in the order of their full names."""
+    """Return the Markdown page with one section for each command, sorted by the commands' full names."""
     sections = sorted(_sections(get_command(app), "aftershock"))
     return "\n".join([_HEAD, *(text for _, text in sections)])
 

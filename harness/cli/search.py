@@ -1,8 +1,9 @@
 """Commands that run many plans: ``explore``, ``minimise`` and ``kip``.
 
-Exit codes of ``explore``: 0 no failure, 1 a run failed, 2 no run passed or failed; of ``minimise``: 0 a smaller failing
-plan was written, 2 the failure is intermittent, or the budget ended first; of ``kip``: 0 confirmed, 1 contradicted, 2
-not seen or inconclusive. 3 is an error, also if the run that ``minimise`` gets did not fail.
+Exit codes of ``explore``: 0 no failure, 1 a run failed, 2 no run passed or failed. Exit codes of ``minimise``: 0 a
+smaller failing plan was written, 2 the failure is intermittent, or the time budget ended first. Exit codes of ``kip``:
+0 claims confirmed, 1 a claim contradicted, 2 not seen or inconclusive. Exit code 3 is an error of any of these
+commands, for example a run given to ``minimise`` that did not fail.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
-The harness has no access to the cluster's nodes, networks and disks. All clients are in one location; brokers are in
-the racks that they report (``broker.rack``), under the plan's names. The run uses existing topics, or creates and
-deletes the topics under ``attach.create``. Link names are those of launched clusters (``client_a-k1``).
+The harness has no access to the cluster's nodes, networks and disks. All clients are in one rack; a broker is in the
+rack that its ``broker.rack`` reports, under the plan's name for it. A run on an attached cluster uses existing topics,
+and creates and deletes the topics under ``attach.create``. Links have the same names as on clusters that the harness
+launches, for example ``client_a-k1``.
 """
 
 import base64
@@ -48,10 +49,10 @@ _DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, 
 
 @dataclass(frozen=True)
 class AttachmentDescriptor:
-    """Content of ``attached.json``: what a run may change, so that another process can heal the cluster after a crash.
+    """Content of ``attached.json``: objects that a run may change on an attached cluster, for healing after a crash.
 
-    The file is written before the first change, and again for each topic that the run creates. It holds absolute paths,
-    and no secrets, only the names of their environment variables.
+    ``attached.json`` is written before the run's first change, and again for each topic that the run creates.
+    ``attached.json`` has absolute paths, and names the environment variables of secrets instead of the secrets.
 
     Attributes:
         clients: names of the run's clients, which are their client ids.
@@ -85,12 +86,12 @@ class AttachmentDescriptor:
 
 
 def is_attached(home: Path) -> bool:
-    """True if the run of this directory uses an attached cluster."""
+    """True if this run directory belongs to a run on an attached cluster."""
     return (home / DESCRIPTOR_FILE).is_file()
 
 
 def read_descriptor(home: Path) -> AttachmentDescriptor:
-    """Read ``attached.json``. Raises EvidenceError if the file can't be read."""
+    """Read ``attached.json``. Raises EvidenceError if ``attached.json`` can't be read."""
     document = read_object(home / DESCRIPTOR_FILE)
     try:
         attach = Attach.model_validate(document["attach"])
@@ -106,7 +107,7 @@ def read_descriptor(home: Path) -> AttachmentDescriptor:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker with its address on one listener; ``rack`` is its ``broker.rack``."""
+    """A broker of an attached cluster, with its address on one listener; ``rack`` is the value of ``broker.rack``."""
 
     id: BrokerId
     address: Address
@@ -145,7 +146,7 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
 
 
 class NamedProxies:
-    """The plan's proxies, with the methods of `Toxiproxy`; ``user_names``: the user's names of proxies by link name.
+    """The user's own Toxiproxy proxies that the plan names; ``user_names`` maps link names to names of proxies.
 
     Raises FaultError for a proxy that the plan does not name.
     """
@@ -158,7 +159,7 @@ class NamedProxies:
 
     @classmethod
     def of(cls, attach: Attach) -> "NamedProxies | None":
-        """Return the plan's proxies; None if the plan names no Toxiproxy."""
+        """Return the Toxiproxy proxies that the plan names under ``attach``; None if the plan names no Toxiproxy."""
         if attach.toxiproxy is None:
             return None
         host, _, port = attach.toxiproxy.removeprefix("http://").rstrip("/").rpartition(":")
@@ -166,7 +167,7 @@ class NamedProxies:
         return cls(Toxiproxy(host, int(port)), user_names)
 
     def check(self) -> None:
-        """Raise ClusterError if a named proxy is missing or disabled."""
+        """Raise ClusterError if a Toxiproxy proxy that the plan names is missing or disabled."""
         try:
             existing, disabled = self.server.upstreams(), self.server.disabled()
         except FaultError as error:
@@ -203,7 +204,6 @@ class NamedProxies:
         return self._by_link(self.server.upstreams())
 
     def _by_link(self, values: Mapping[str, T]) -> dict[str, T]:
-        """Return the values of the plan's proxies, by link name instead of the user's name."""
         return {self._link_names[name]: value for name, value in values.items() if name in self._link_names}
 
     def _name(self, proxy: str) -> str:
@@ -218,9 +218,11 @@ def link_name(attach: Attach, broker: int) -> str:
 
 
 class AttachedCluster:
-    """Attached cluster of a run. Connects on first use, so that its proxies can be healed without a reachable broker.
+    """Attached cluster of a run.
 
-    Raises ClusterError if a secret is missing, no broker answers, or an object that the plan names is missing.
+    The connection to Kafka is opened on first use, so that proxies can be healed while no broker is reachable.
+
+    Raises ClusterError if a secret is missing, no broker answers, or a topic, broker or proxy of the plan is missing.
     """
 
     voters: Sequence[int] = ()
@@ -234,7 +236,7 @@ class AttachedCluster:
 
     @cached_property
     def secured(self) -> Security:
-        """Connection settings, including secrets."""
+        """Settings for connections to the attached cluster, including passwords and keys."""
         security = self.security
         try:
             secured = security.resolved()
@@ -248,7 +250,7 @@ class AttachedCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Administration, through ``attach.admin`` if the plan has one."""
+        """Administration client of the attached cluster, by the address ``attach.admin`` if given."""
         admin = self.descriptor.attach.admin
         description = self._description if admin is None else describe_cluster(admin, self.secured)
         return Admin({broker.id: broker.address for broker in description.brokers}, self.secured)
@@ -259,17 +261,17 @@ class AttachedCluster:
 
     @cached_property
     def client_addresses(self) -> Mapping[BrokerId, Address]:
-        """Address of each broker for clients, which is the address of its proxy if the broker has a proxy."""
+        """Address of each broker for clients: the address of the broker's proxy if there is a proxy."""
         return {broker.id: broker.address for broker in self._description.brokers}
 
     @cached_property
     def racks(self) -> Mapping[BrokerId, str]:
-        """Rack of each broker, under the plan's names."""
+        """Map each broker of the attached cluster to its rack, under the plan's name of the rack."""
         names = {kafka_rack: rack for rack, kafka_rack in self.descriptor.attach.racks.items()}
         return {broker.id: names.get(broker.rack or "", broker.rack or NO_RACK) for broker in self._description.brokers}
 
     def check(self) -> None:
-        """Raise ClusterError if an object that the plan names is missing or denies access."""
+        """Raise ClusterError if a topic, broker or proxy that the plan names is missing or denies access."""
         attach = self.descriptor.attach
         for broker in (*attach.proxies.values(), *attach.brokers):
             if broker not in self.client_addresses:
@@ -304,7 +306,7 @@ class AttachedCluster:
         return {}  # the cluster's machines are not accessible
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Compare existing topics with the plan, create the topics under ``attach.create``, and wait for full ISRs."""
+        """Compare existing topics with the plan, create the topics under ``attach.create``, and await full ISRs."""
         existing, names = set(self.admin.topics()), [planned["name"] for planned in topics]
         for planned in topics:
             name, config = planned["name"], planned["config"]
@@ -353,7 +355,7 @@ class AttachedCluster:
         self.descriptor.write(self._home)
 
     def clear(self) -> Sequence[str]:
-        """Remove the run's group members and the topics that it created; return the names of the topics."""
+        """Remove the run's group members, and delete the topics that the run created; return the topics' names."""
         for group in self.descriptor.groups:
             # killed clients would stay members for up to 45 s and delay the next run
             coordinator = self.admin.coordinator(group)

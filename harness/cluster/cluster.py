@@ -1,6 +1,6 @@
-"""Running cluster, launched by this or another process: its nodes, its proxies, its administration.
+"""A running Kafka cluster that this or another process launched: nodes, proxies and administration.
 
-`attach` needs only the cluster's home and the engine, so any process can heal what another process broke.
+`attach` needs only the cluster's folder and the Docker engine, so any process can heal faults of another process.
 """
 
 import json
@@ -49,7 +49,7 @@ DESCRIPTOR_FILE = "cluster.json"
 
 
 class Cluster:
-    """A launched cluster. ``admin`` uses listeners that no fault touches; every link passes ``toxiproxy``."""
+    """A launched cluster; ``admin`` uses listeners that faults never touch."""
 
     security = PLAINTEXT_SETTINGS
 
@@ -83,7 +83,7 @@ class Cluster:
         return rack  # launched brokers have the plan's names of racks
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Create the timeline's topics, whose logs begin empty, and wait until the topics are in sync."""
+        """Create the topics of the timeline, with empty logs, and wait until every replica is in sync."""
         new_topics = {}
         for topic in topics:
             name, partitions = topic["name"], topic["partitions"]
@@ -93,7 +93,7 @@ class Cluster:
         return new_topics, {}
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Return bytes that Toxiproxy received on closed connections, by proxy, node and stream."""
+        """Return the bytes that Toxiproxy received on connections that are closed now, by proxy, node and stream."""
         counters = self.toxiproxy.received_bytes().items()
         return {(proxy, BrokerId(node_of(proxy)), stream): count for (proxy, stream), count in counters}
 
@@ -108,7 +108,7 @@ class Cluster:
         return self._proxy_layer.host_address(inside_port)
 
     def voter_addresses(self) -> Mapping[BrokerId, Address]:
-        """Return each quorum voter's address for the harness's own requests, through a proxy that no fault touches."""
+        """Return the address of each quorum voter for the harness's own requests: a proxy that faults never touch."""
         voters = [BrokerId(node.id) for node in self.spec.topology.controllers]
         return {voter: self._proxy_layer.host_address(QUORUM_PROXY_PORT + voter) for voter in voters}
 
@@ -130,7 +130,7 @@ class Cluster:
         }
 
     def await_ready(self, deadline_s: float) -> None:
-        """Wait until all brokers are unfenced, the internal topic for consumers exists, and every ISR is full.
+        """Wait until all brokers are unfenced, ``__consumer_offsets`` exists, and every ISR is full.
 
         Raises ClusterError if a node died or the deadline passed.
         """
@@ -139,7 +139,7 @@ class Cluster:
         self.await_in_sync(deadline_s)
 
     def await_in_sync(self, deadline_s: float, topics: Sequence[str] | None = None) -> None:
-        """Wait until all brokers are unfenced and every ISR is full: of ``topics``, or of all topics.
+        """Wait until all brokers are unfenced and the ISRs of ``topics`` (default: all topics) are full.
 
         Raises ClusterError if a node died or the deadline passed.
         """
@@ -152,7 +152,6 @@ class Cluster:
         self._await("in sync", not_in_sync, deadline_s)
 
     def _not_ready(self) -> str:
-        """Return a sentence about brokers that are unregistered or fenced; "" if all are ready."""
         ready = {member.id for member in self.admin.members() if not member.fenced}
         missing = sorted(set(self._brokers()) - ready)
         return f"not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
@@ -161,8 +160,6 @@ class Cluster:
         return [BrokerId(node.id) for node in self.spec.topology.brokers]
 
     def _await(self, state: str, missing_state: Callable[[], str], deadline_s: float) -> None:
-        """Wait until ``missing_state`` returns ""; a dead node raises an error with its last log lines."""
-
         def checked_state() -> str:
             try:
                 missing = missing_state()
@@ -201,7 +198,7 @@ class ProxyLayer:
         return Address(LOOPBACK, self._ports[inside_port])
 
     def advertised(self, rack: str, broker: int) -> Address:
-        """Return the address of ``broker`` for clients in ``rack``, on the wire proxy if the cluster has one."""
+        """Return the address, on the wire proxy or else on Toxiproxy, of ``broker`` for clients in ``rack``."""
         if self.wire_proxy is not None:
             return self.wire_proxy.addresses[client_proxy(rack, broker)]
         return self.host_address(self._topology.client_proxy_port(rack, broker))
@@ -223,7 +220,7 @@ def prefix_of(run_id: str) -> str:
 
 
 def attach(client: docker.DockerClient, home: Path) -> Cluster:
-    """Return the cluster that was launched from ``home``. Raises ClusterError if parts of the cluster are missing."""
+    """Return the cluster described in ``home``; raise ClusterError if its containers are missing."""
     try:
         document = json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8"))
         run_id, spec = document["run_id"], ClusterSpec.from_json(document["spec"])
@@ -252,7 +249,7 @@ def write_descriptor(home: Path, run_id: str, spec: ClusterSpec) -> None:
 
 
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
-    """Write every node's output, from ``since`` on, to ``folder``/k<id>.log; skip nodes without a container.
+    """Write the output of each node's container, from ``since`` on, to ``folder``/k<id>.log; skip removed containers.
 
     The output of a replaced container comes before that of its replacement.
     """
@@ -267,7 +264,7 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
 
 
 def out_of_sync(partitions: Sequence[PartitionState]) -> str:
-    """Return a sentence about partitions without a leader or without a full ISR; "" if there are no such partitions."""
+    """Return a sentence that lists partitions without a leader or without a full ISR; "" if all are in sync."""
     incomplete = [p for p in partitions if p.leader is None or set(p.isr) != set(p.replicas)]
     if not incomplete:
         return ""
@@ -284,6 +281,5 @@ def out_of_sync(partitions: Sequence[PartitionState]) -> str:
 
 
 def _labelled_containers(client: docker.DockerClient, *labels: str) -> list[Container]:
-    """Return the containers with all of these labels, without those removed during the listing."""
     containers: list[Container] = client.containers.list(all=True, filters={"label": [*labels]}, ignore_removed=True)
     return containers

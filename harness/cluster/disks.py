@@ -1,8 +1,9 @@
-"""Volumes of a cluster's nodes: one for each log directory, and short-lived containers that change a volume's content.
+"""Docker volumes for the log directories of a cluster's nodes, and short-lived containers that change their content.
 
-``LOG_DIR`` is a volume on the engine's own disk. Disks of a limited size are volumes in memory (tmpfs). The kernel
-drops such a volume when no container mounts it, so Toxiproxy, which never restarts, mounts all disks too, and a disk
-outlives its broker. Changes that need root or a stopped broker are made in a separate container of the broker's image.
+The volume of ``LOG_DIR`` is on the Docker engine's own disk. A log directory of limited size is a volume in memory
+(tmpfs). The kernel drops a tmpfs volume when no container mounts the volume, so the Toxiproxy container, which never
+restarts, mounts all of them, and a broker's records survive its restart. Changes to a volume that need root or a
+stopped broker are made in a separate container of the broker's image.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, Node
 
 
 def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
-    """Map the names of a node's volumes to their mount paths."""
+    """Map the name of each Docker volume of a node to the volume's mount path."""
     disks = {f"{container}-{path.rpartition('/')[2]}": path for path in spec.log_dirs(node) if path != LOG_DIR}
     return {container: LOG_DIR, **disks}
 
@@ -25,7 +26,7 @@ def volumes_of(spec: ClusterSpec, node: Node, container: str) -> dict[str, str]:
 def create_volumes(
     client: docker.DockerClient, spec: ClusterSpec, containers: Mapping[Node, str], labels: Mapping[str, str]
 ) -> None:
-    """Create all volumes of a cluster. Raises EngineError if the engine refuses."""
+    """Create the Docker volumes of all nodes. Raises EngineError if the Docker engine refuses to create a volume."""
     for node, container in containers.items():
         for name, path in volumes_of(spec, node, container).items():
             options = {}
@@ -38,9 +39,10 @@ def create_volumes(
 
 
 def run_on_volume(container: Container, path: str, script: str, *, root: bool) -> str:
-    """Run a shell script in a new container with the volume that a node has at ``path``; return the output.
+    """Run a shell script in a new container that mounts the node's volume at ``path``; return the script's output.
 
-    The script runs as root, or with the user and privileges of the node. Raises ClusterError if the script failed.
+    The script runs as root, or as the user of the node's container. Raises ClusterError if the script's exit status is
+    not 0.
     """
     mounts = {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
     if path not in mounts:

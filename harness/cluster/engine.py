@@ -1,8 +1,8 @@
-"""Docker engine access and the images that runs need: on the engine already, else pulled, else built.
+"""Access to the Docker engine, and the images that runs need: local if present, else pulled, else built.
 
-The engine is chosen as testcontainers chooses it: ``DOCKER_HOST``, else the docker client's current context, else the
-local socket. The time of a pull is limited. A host that reaches no registry builds interchangeable images instead; see
-``images/build.py``.
+The Docker engine is chosen as in testcontainers: ``DOCKER_HOST``, else the docker client's current context, else the
+local socket. Each pull of an image has a time limit. A host that reaches no image registry builds equivalent images
+instead; see ``images/build.py``.
 """
 
 import os
@@ -36,7 +36,7 @@ OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
 
 @dataclass(frozen=True)
 class Image:
-    """An image on the engine. ``digest``: the registry's digest, or the image id of an image that we built."""
+    """A Docker image; ``digest`` is the registry's digest, or the image id if Aftershock built the image."""
 
     name: str
     digest: str
@@ -45,7 +45,7 @@ class Image:
 
 @dataclass(frozen=True)
 class ImageHere:
-    """A row of ``aftershock images``."""
+    """An image in the table that ``aftershock images`` prints."""
 
     name: str
     digest: str
@@ -53,7 +53,7 @@ class ImageHere:
 
 
 def connect() -> docker.DockerClient:
-    """Return a client of the engine. Raises EngineError if no engine answers, or if the engine denies access."""
+    """Return a client of the Docker engine; raise EngineError if no engine answers or access is denied."""
     host = os.environ.get("DOCKER_HOST", "")
     try:
         context = None if host else ContextAPI.get_current_context()
@@ -80,10 +80,10 @@ def connect() -> docker.DockerClient:
 
 
 def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka ``version`` (``4.3.1``): the official image, or an equivalent image that we build.
+    """Return an image of Kafka ``version`` (``4.3.1``): the official image, or an equivalent that is built.
 
-    ``log`` receives a line before each slow action. Raises ImageError if the image can be neither pulled nor built, and
-    EngineError if the engine refused a request.
+    ``log`` is called with a line of text before each pull or build. Raises ImageError if the image can be neither
+    pulled nor built, and EngineError if the Docker engine refused a request.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ImageError(f"{version!r} is not a Kafka version; use a released version, such as {DEFAULT_KAFKA}")
@@ -91,15 +91,12 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
 
 
 def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
-    """Return an image of Toxiproxy. Arguments and errors are those of `kafka_image`."""
+    """Return an image of Toxiproxy, with the arguments and errors of `kafka_image`."""
     return _ensure(client, f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}", build.toxiproxy(), log)
 
 
 def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka's own Java client, built on the Kafka image of that version.
-
-    Arguments and errors are those of `kafka_image`.
-    """
+    """Return an image of Kafka's Java client, with the arguments and errors of `kafka_image`."""
     recipe = build.java_client(kafka_image(client, version, log).name)
     with _engine_errors():
         present = has_image(client, recipe.name)
@@ -108,7 +105,7 @@ def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Im
 
 
 def images_here(client: docker.DockerClient) -> list[ImageHere]:
-    """Return all images on the engine that a run could use, sorted by name."""
+    """Return all images on the Docker engine that a run could use, sorted by name."""
     ours = (f"{build.REPOSITORY}/{name}" for name in ("kafka", "toxiproxy", "java-client"))
     prefixes = tuple(f"{repository}:" for repository in (OFFICIAL_KAFKA, OFFICIAL_TOXIPROXY, *ours))
     with _engine_errors():
@@ -118,7 +115,6 @@ def images_here(client: docker.DockerClient) -> list[ImageHere]:
 
 
 def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log) -> Image:
-    """Return the official or our own image if the engine has one; else pull the official image, or build our own."""
     with _engine_errors():
         for name in (official, recipe.name):
             if has_image(client, name):
@@ -134,11 +130,11 @@ def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log
 
 
 class PullError(Exception):
-    """The image can't be pulled now, for the reason in the text."""
+    """Error of an image pull, with the reason as its text."""
 
 
 def pull(client: docker.DockerClient, name: str) -> None:
-    """Pull ``name``. Raises PullError if the registry is unreachable, refuses, or is too slow."""
+    """Pull ``name``. Raises PullError if the image registry is unreachable, refuses the pull, or is too slow."""
     events = queue.SimpleQueue[dict[str, Any] | None]()
 
     def read() -> None:

@@ -1,9 +1,11 @@
-"""Launch of a cluster with Testcontainers, under our own names and labels.
+"""Launch of a Kafka cluster with Testcontainers, under Aftershock's own names and labels.
 
-Order: watchdog, networks, Toxiproxy, its proxies, the optional wire proxy, all nodes at once, readiness, descriptor.
-The state is queried over Kafka's protocol, never read from a log. All created objects carry our labels: after a failure
-`ownership.remove_run` removes them, and the watchdog removes them if this process dies. Testcontainers' own reaper is
-switched off, because its image can't always be pulled, and because it would remove kept clusters.
+A launch starts, in order, the watchdog, the networks, Toxiproxy with its proxies, the optional wire proxy, and all
+nodes at once; then it waits until the cluster is ready, and writes the cluster's descriptor. Readiness is queried over
+Kafka's protocol, never read from a broker's log. All Docker objects of a cluster carry Aftershock's labels:
+`ownership.remove_run` removes them after a failure, and the watchdog removes them if the launching process dies.
+Testcontainers' own reaper is switched off, because its image can't always be pulled, and because it would remove
+clusters that should stay.
 """
 
 import os
@@ -44,14 +46,14 @@ _TOXIPROXY_S = 10.0
 
 
 class RackNetwork(Network):
-    """Network of a rack, with our name and labels."""
+    """Docker network of a rack, with Aftershock's name and labels."""
 
     def __init__(self, name: str, labels: Mapping[str, str]) -> None:
         super().__init__(docker_network_kw={"driver": "bridge", "labels": dict(labels)})
         self.name = name
 
     def create(self) -> "RackNetwork":
-        """Create the network. Raises EngineError if the engine refuses, for example without a free address range."""
+        """Create the network; raise EngineError if Docker refuses, for example for lack of addresses."""
         try:
             super().create()
         except APIError as error:
@@ -60,13 +62,13 @@ class RackNetwork(Network):
 
 
 class Container(DockerContainer):
-    """A container with our name and labels."""
+    """A Docker container with Aftershock's name and labels."""
 
     def __init__(self, image: str, name: str, labels: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(image, name=name, labels=dict(labels), **kwargs)
 
     def start(self) -> "Container":
-        """Create and start the container. Raises EngineError if the engine refuses."""
+        """Create and start the container; raise EngineError if the Docker engine refuses."""
         try:
             super().start()
         except APIError as error:
@@ -81,7 +83,7 @@ class Images:
 
 
 def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Images:
-    """Find, pull or build a cluster's images. Raises ImageError if an image is not available."""
+    """Find, pull or build the Docker images for a cluster. Raises ImageError if an image is not available."""
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log))
 
@@ -109,8 +111,9 @@ def launch(
 ) -> Cluster:
     """Launch a cluster that belongs to ``owner`` (default: this process), and wait until the cluster is ready.
 
-    After an error the created objects stay until the caller removes them (`ownership.remove_run`). Raises EngineError
-    if the engine refused, ClusterError if a node died at boot or the cluster was not ready in time.
+    If a launch fails, the created Docker objects stay until the caller removes them (`ownership.remove_run`). Raises
+    EngineError if the Docker engine refused a request, ClusterError if a node died at boot or the cluster was not ready
+    in time.
     """
     topology = spec.topology
     log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
@@ -162,7 +165,6 @@ def launch(
 def _start_toxiproxy(
     spec: ClusterSpec, prefix: str, container: Container, networks: Mapping[str, RackNetwork]
 ) -> ProxyLayer:
-    """Start Toxiproxy on all racks' networks, with its ports published on loopback, and create its proxies."""
     topology = spec.topology
     first, *further = topology.racks
     container.with_command(["-host=0.0.0.0", "-proxy-metrics"])

@@ -1,8 +1,8 @@
 """Container of a Kafka node: its state, the operations on its process, and its replacement by another image.
 
-A replacement has the same name, disk, addresses, labels, environment and limits; the new image's own environment and
-command apply. The old container is stopped, renamed to ``<name>-was-<n>``, and stays until the cluster is removed: its
-output is evidence, and the old container represents the node until the new container exists.
+A node's replacement container has the old container's name, disk, addresses, labels, environment and limits, and the
+new image's command and default environment. The replaced container is stopped, renamed to ``<name>-was-<n>``, and stays
+until the cluster is removed, because its output is evidence.
 """
 
 import re
@@ -26,14 +26,14 @@ _KILLED = 128 + 9  # the exit code that SIGKILL leaves
 
 
 class ContainerUsage(NamedTuple):
-    """A container's usage since its start: CPU time by the kernel's accounting (cgroups), and bytes sent."""
+    """Resource usage of a container since its start: CPU time as the kernel counts it (cgroups), and bytes sent."""
 
     cpu_us: int
     sent_bytes: int
 
 
 class KafkaNode:
-    """A Kafka node; ``container`` is the engine's handle."""
+    """A Kafka node of a launched cluster; ``container`` is the Docker SDK's object for the node's container."""
 
     def __init__(self, node: Node, container: Container) -> None:
         self.node = node
@@ -41,7 +41,7 @@ class KafkaNode:
         self._name = node_name(container)
 
     def state(self) -> BrokerState:
-        """Return the state of the node's process. Raises ClusterError if the container was removed."""
+        """Return the state of the node's process; raise ClusterError if the node's container was removed."""
         try:
             self._refresh()
         except NotFound as error:
@@ -51,7 +51,7 @@ class KafkaNode:
         return "running" if self.container.status == "running" else "exited"
 
     def version(self) -> str:
-        """Return the Kafka version in the image's tag. Raises ClusterError if the tag has none."""
+        """Return the Kafka version in the tag of the node's image; raise ClusterError if there is none."""
         image = str(self.container.attrs["Config"]["Image"])
         match = _VERSION.search(image)
         if match is None:
@@ -59,7 +59,7 @@ class KafkaNode:
         return match[1]
 
     def usage(self) -> ContainerUsage | None:
-        """Return the CPU time and the sent bytes of the container; None if the engine does not measure them."""
+        """Return the CPU time and sent bytes of the node's container; None if Docker does not measure them."""
         try:
             stats = self.container.stats(stream=False, one_shot=True)
         except APIError:
@@ -69,11 +69,11 @@ class KafkaNode:
         return ContainerUsage(used_ns // 1000, sent_bytes) if used_ns else None
 
     def kill(self) -> None:
-        """Send SIGKILL. The page cache survives, so this does not test the disk's durability."""
+        """Send SIGKILL, which does not test flushes to disk, because the page cache survives."""
         self._act("kill")
 
     def shut_down(self) -> None:
-        """Send SIGTERM and wait for the end of the process. Raises ClusterError if it ended by SIGKILL."""
+        """Send SIGTERM and wait for the process to end; raise ClusterError if SIGKILL ended the process."""
         self._act("stop", timeout=SHUT_DOWN_S)
         self.container.reload()
         if self.container.attrs["State"]["ExitCode"] == _KILLED:
@@ -82,19 +82,19 @@ class KafkaNode:
             )
 
     def restart(self) -> None:
-        """Start the stopped container again; no effect on a running container."""
+        """Start the node's stopped container again; no effect on a running container."""
         self._act("start")
 
     def pause(self) -> None:
         self._act("pause")
 
     def resume(self) -> None:
-        """Thaw the process; no effect on a process that is not frozen."""
+        """Let the node's frozen process continue; no effect on a process that is not frozen."""
         if self.state() == "paused":
             self._act("unpause")
 
     def _refresh(self) -> None:
-        """Reload the container's state; switch to its replacement if another process replaced it."""
+        """Reload the container's state; switch to the replacement if another process replaced the container."""
         self.container.reload()
         if self.container.name != self._name:
             with suppress(NotFound):  # interrupted replacement: the old container represents the node
@@ -109,12 +109,12 @@ class KafkaNode:
 
 
 def node_name(container: Container) -> str:
-    """Return the name of the node's container, without the suffix of a replaced container."""
+    """Return the name of a node's container, without the suffix ``-was-<n>`` of a replaced container."""
     return str(container.name).partition(WAS)[0]
 
 
 def output(container: Container, since: datetime | None = None) -> str:
-    """Return a container's output, across restarts, from ``since`` on; "" if the container was removed."""
+    """Return a container's output since ``since``, including earlier starts; "" if the container was removed."""
     try:
         return str(container.logs(since=since).decode(errors="replace"))
     except NotFound:
@@ -122,13 +122,13 @@ def output(container: Container, since: datetime | None = None) -> str:
 
 
 def last_log_lines(container: Container) -> str:
-    """Return the last 15 lines of output, without Java's stack frames, because the error is above the frames."""
+    """Return the last 15 lines of a node's output without Java stack frames, which follow the error message."""
     lines = [line for line in output(container).splitlines() if not line.startswith("\tat ")]
     return "\n".join(lines[-15:])
 
 
 def host_ports(container: Container) -> dict[int, int]:
-    """Map the container's published ports to the host's ports; empty while the container does not run."""
+    """Map each published port of a container to its port on the host; empty while the container does not run."""
     container.reload()
     bindings = container.attrs["NetworkSettings"]["Ports"] or {}
     return {int(port.partition("/")[0]): int(b[0]["HostPort"]) for port, b in bindings.items() if b}
@@ -143,9 +143,9 @@ _COPIED = ("Hostname", "Labels", "User", "WorkingDir", "StopSignal", "ExposedPor
 
 
 def replace(node: KafkaNode, image: str) -> None:
-    """Stop the node's container and start a container of ``image`` in its place; ``node`` then has the new container.
+    """Stop the node's container and start a container of ``image`` in its place.
 
-    Raises ClusterError if the engine refused; ``node`` then has the old or the new container, which may be stopped.
+    Raises ClusterError if the Docker engine refused; the old or the new container may then be stopped.
     """
     try:
         if node.state() == "paused":
@@ -182,6 +182,6 @@ def replace(node: KafkaNode, image: str) -> None:
 
 
 def current_container(containers: Mapping[str, Container], name: str) -> Container | None:
-    """Return the container called ``name``, else the last replaced container of that node; None if there is neither."""
+    """Return the container called ``name``, else the node's last replaced container; None if there is neither."""
     replaced = {int(old.rpartition(WAS)[2]): old for old in containers if old.startswith(f"{name}{WAS}")}
     return containers.get(name) or containers.get(replaced.get(max(replaced, default=0), ""))

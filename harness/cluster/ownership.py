@@ -1,7 +1,7 @@
-"""Ownership of Docker objects: labels of a run's containers, their owner process, and the removal of one run's objects.
+"""Ownership of Docker objects: labels of a run's containers, the process that owns the run, and their removal.
 
-An owner is a process id with its start time, because the kernel reuses process ids, and a host, because a process id
-identifies no process of another host (or container). Objects without the run label of Aftershock are never touched.
+The owner of a run is a process, identified by its id, by its start time (because the kernel reuses process ids), and by
+its host. Docker objects without Aftershock's run label are never changed or removed.
 """
 
 import os
@@ -31,7 +31,7 @@ KEPT = "keep"
 
 @dataclass(frozen=True)
 class LabelledCluster:
-    """A cluster, or its remains, as described by labels. ``is_local``: its owner is a process of this host."""
+    """A cluster, or its remains, found by Docker labels; ``is_local``: owned by a process of this host."""
 
     run_id: str
     owner: str
@@ -41,7 +41,7 @@ class LabelledCluster:
 
     @property
     def owned(self) -> bool:
-        """True if the owner is alive, or is a process of another host, which can't be checked."""
+        """True if the cluster's owner is alive, or is a process of another host, which can't be checked."""
         return not self.is_local or is_alive(self.owner)
 
 
@@ -52,19 +52,19 @@ def labels_of(run_id: str, home: Path, *, keep: bool, owned_by: str | None = Non
 
 
 def owner(pid: int | None = None) -> str:
-    """Return a process (default: this process) as ``<pid>:<start time>``."""
+    """Return the owner label for a process (default: this process): ``<pid>:<start time>``."""
     pid = pid or os.getpid()
     return f"{pid}:{_started(pid)}"
 
 
 def is_alive(owner_label: str) -> bool:
-    """True if the process named by an owner label still runs under that id."""
+    """True if the process in the owner label ``<pid>:<start time>`` still runs."""
     pid, _, started = owner_label.partition(":")
     return pid.isdigit() and bool(started) and _started(int(pid)) == started
 
 
 def list_clusters(client: "docker.DockerClient") -> list[LabelledCluster]:
-    """Return the labelled clusters on this engine, sorted by run id."""
+    """Return Aftershock's clusters on this Docker engine, found by their labels and sorted by run id."""
     objects = [item for kind in _docker_objects(client, {"label": RUN}) for item in kind]
     by_run: dict[str, Mapping[str, str]] = {}
     for item in objects:
@@ -81,7 +81,7 @@ def list_clusters(client: "docker.DockerClient") -> list[LabelledCluster]:
 
 
 def remove_run(client: "docker.DockerClient", run_id: str) -> list[str]:
-    """Remove all containers, networks and volumes of a run; return their names."""
+    """Remove all Docker containers, networks and volumes of a run; return their names."""
     containers, networks, volumes = _docker_objects(client, {"label": f"{RUN}={run_id}"})
     _remove(containers, force=True, v=True)
     _remove(networks)
@@ -96,7 +96,7 @@ def _host() -> str:
 def _started(pid: int) -> str:
     """Return a process's start time in clock ticks since boot, "" without such a process (proc(5), stat, field 22).
 
-    A zombie (state Z) counts as ended.
+    A zombie process (state Z) counts as ended.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
@@ -114,7 +114,7 @@ def _docker_objects(
 
 
 def _remove(objects: Iterable[Any], **how: Any) -> None:
-    """Remove the objects concurrently, because removing a container takes half a second; skip missing objects."""
+    """Remove Docker objects concurrently, because a removal takes half a second; skip missing objects."""
     from docker.errors import APIError, NotFound  # noqa: PLC0415 - takes 0.17 s, which most commands can save
 
     def attempt(item: Any) -> None:

@@ -1,15 +1,18 @@
 """Pool of warm clusters, leased across tests and processes by cluster specification.
 
-A lease begins and ends with a cluster that is proven to be as new. A cluster that can't be restored is destroyed. A
-process that dies leaves its slot's lock free and its state unclean: the next lease heals or destroys the cluster.
+A cluster is proven to be in its launched state at the start and the end of each lease. A cluster that can't be restored
+to its launched state is destroyed. If a process dies during its lease, the kernel frees the slot's lock, and the next
+lease of the slot heals or destroys the cluster.
 
-Slots are chosen under the pool's lock, which is held only briefly; clusters are launched and restored under the lock of
-their slot. All clusters belong to the pool's owner (with xdist, the controller), also if another process launched them.
+A process holds the pool's lock briefly to choose a slot, and the slot's own lock to launch or restore the cluster. The
+pool's owner (with xdist, the controller) owns all clusters of the pool, including clusters that other processes
+launched.
 
-``pool.json`` names the pool and its owner. A slot's folder holds ``lease.lock``, which the kernel releases when the
-lessee dies, ``lease.json``, the cluster in the slot (no file: the slot is empty), and that cluster's home. A state
-(launching, used, clean) is on disk before the action that it announces. A free lock with ``launching`` means a
-half-launched cluster; with ``used``, that the last lessee was killed, or did not restore the cluster on purpose.
+``pool.json`` names the pool of clusters and the process that owns the pool. A slot's folder holds ``lease.lock``, which
+the kernel releases when the process with the lease dies, ``lease.json``, which describes the cluster in the slot
+(missing if the slot is empty), and the cluster's folder. The state of a slot (launching, used, clean) is written to
+disk before the launch, use or release begins. A slot without a lock holder contains a half-launched cluster if its
+state is ``launching``, and an unrestored cluster if its state is ``used``.
 """
 
 import asyncio
@@ -46,7 +49,7 @@ _DESCRIPTOR_FILE = "pool.json"
 
 @dataclass(frozen=True)
 class PoolDescriptor:
-    """Content of ``pool.json``. Run ids of its clusters begin with ``pool-<id>-``; a closed pool grants no leases."""
+    """Content of ``pool.json``; the run ids of the pool's clusters begin with ``pool-<id>-``."""
 
     id: str
     owner: str
@@ -55,13 +58,13 @@ class PoolDescriptor:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``lease.json``: the cluster in a slot.
+    """Content of ``lease.json``: the cluster in a slot of the pool.
 
     Attributes:
         cluster: the cluster's run id.
         spec: the cluster's specification, as `ClusterSpec.to_json` returns it.
-        owner: the process of the last lessee, as `ownership.owner` returns it.
-        run: the last lessee's run directory; None before the first run.
+        owner: the process that leased the cluster last, as `ownership.owner` returns it.
+        run: the run directory of the last run on the cluster; None before the first run.
     """
 
     state: Literal["launching", "used", "clean"]
@@ -72,7 +75,7 @@ class Record:
 
 
 class Slot:
-    """Folder of a slot. Only the process that holds ``lock`` may write there."""
+    """Folder of a slot of the pool; only the process that holds ``lock`` may write to the folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,7 @@ class Slot:
         self._file = folder / "lease.json"
 
     def record(self) -> Record | None:
-        """Return the slot's cluster; None for an empty slot. Raises LeaseError if ``lease.json`` can't be read."""
+        """Return the cluster in a slot, or None; raise LeaseError if ``lease.json`` can't be read."""
         return _read_document(self._file, Record)
 
     def write(self, record: Record) -> None:
@@ -106,7 +109,6 @@ Document = TypeVar("Document", PoolDescriptor, Record)
 
 
 def _read_document(file: Path, kind: type[Document]) -> Document | None:
-    """Read ``pool.json`` or ``lease.json``; None if the file is missing. Raises LeaseError if it can't be read."""
     try:
         return kind(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -122,7 +124,7 @@ def _write_document(file: Path, document: PoolDescriptor | Record) -> None:
 
 
 class Upkeep:
-    """Operations on a pool's clusters, which tests of the pool replace. Connects to the Docker engine on first use."""
+    """Operations on a pool's clusters through the Docker engine, which tests of the pool replace."""
 
     @cached_property
     def _client(self) -> docker.DockerClient:
@@ -138,7 +140,7 @@ class Upkeep:
         return attach(self._client, home)
 
     def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
-        """Undo the faults of a dead run that are in force according to its journal, and end its clients."""
+        """Undo the faults that a dead run's journal shows as in force, and end the run's clients."""
         if run.is_dir():
             origin_ns = RunDir.open(run).facts.get("origin_ns", 0)
             asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, log, accepts_owner=lambda _: True))
@@ -151,17 +153,17 @@ class Upkeep:
         ownership.remove_run(self._client, run_id)
 
     def list_clusters(self, owner: str) -> list[str]:
-        """Return the run ids of the owner's clusters, except kept clusters."""
+        """Return the run ids of the clusters that the owner process owns, except clusters that should stay."""
         clusters = ownership.list_clusters(self._client)
         return [cluster.run_id for cluster in clusters if cluster.owner == owner and not cluster.keep]
 
 
 @dataclass(frozen=True)
 class ClusterLease:
-    """A cluster for the duration of a lease.
+    """A cluster of the pool that one process uses for the duration of a lease.
 
     Attributes:
-        since: start of the lease; earlier lines in the broker logs belong to earlier leases.
+        since: start time of the lease; lines of the broker logs before that time belong to earlier leases.
         run: function to call with the run directory before the first fault of the run.
     """
 
@@ -172,13 +174,13 @@ class ClusterLease:
 
 
 class Pool:
-    """The pool in ``folder``. Any process that knows the pool's owner may open it.
+    """Pool of clusters in ``folder``, for any process that knows the pool's owner.
 
     Args:
-        folder: holds the slots; created if missing.
+        folder: the folder with the slots; created if missing.
         owner: the process that the clusters belong to, as `ownership.owner` returns it.
-        clusters_max: limit of clusters at the same time; by default one for each core.
-        keep_dirty: don't restore the cluster at the end of a lease, but at the start of the next.
+        clusters_max: limit of clusters at the same time; by default the number of CPU cores.
+        keep_dirty: restore a cluster not at the end of a lease, but at the start of the next lease.
         upkeep: operations on clusters; replaced by tests.
 
     Raises LeaseError if the folder is the pool of another live owner.
@@ -215,10 +217,11 @@ class Pool:
 
     @contextmanager
     def lease(self, spec: ClusterSpec, holder: str, log: Log) -> Iterator[ClusterLease]:
-        """Lease a cluster of this specification, as new, for the duration of the block; wait for a free slot.
+        """Wait for a free slot and lease a cluster in its launched state for the duration of the ``with`` block.
 
-        Waiting processes show ``holder``, for example a test's node id. Raises EngineError if the engine does not
-        answer or an image is not available, ClusterError if a launch failed, LeaseError if the pool is closed.
+        While other processes wait for a lease, they show ``holder``, for example a test's node id, to their users.
+        Raises EngineError if Docker does not answer or an image is not available, ClusterError if a launch failed,
+        LeaseError if the pool is closed.
         """
         slot = self._wait_for_slot(spec, holder, log)
         try:
@@ -242,9 +245,10 @@ class Pool:
             slot.lock.release()
 
     def keep(self, run: Path) -> Cluster | None:
-        """Keep the cluster of a run, unrestored, beyond the pool's end. Return None if a later run used it.
+        """Keep the cluster of a run, unrestored, after the pool is closed; return None if a later run used the cluster.
 
-        The cluster can then be used like one of ``aftershock cluster up``. Raises ClusterError if it is gone.
+        A kept cluster can be used like a cluster of ``aftershock cluster up``. Raises ClusterError if the run's cluster
+        was removed.
         """
         with hold(self._lock, "choosing"):
             for slot in self._slots:
@@ -264,7 +268,7 @@ class Pool:
         return None
 
     def close(self, log: Log) -> None:
-        """Remove the pool's clusters, including half-launched ones; kept clusters stay. No lease is possible after."""
+        """Close the pool to leases, and remove its clusters, launched or half-launched, except kept clusters."""
         with hold(self._lock, "choosing"):
             _write_document(self._folder / _DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
         occupied = [(slot, record.cluster) for slot in self._slots if (record := slot.record())]
@@ -277,7 +281,7 @@ class Pool:
             slot.clear(cluster)
 
     def _wait_for_slot(self, spec: ClusterSpec, holder: str, log: Log) -> Slot:
-        """Return the idle slot that is cheapest to prepare, with its lock held; logs once if it has to wait."""
+        """Lock and return the free slot that is cheapest to prepare; log a line if all slots are in use."""
 
         def choose() -> Slot | None:
             with hold(self._lock, "choosing"):
@@ -302,7 +306,7 @@ class Pool:
         return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
-        """Rank a slot: clean, used, half-launched (a disturbance until its removal), empty, another specification."""
+        """Rank a slot by its cluster: clean, used, half-launched, none, or of another specification."""
         if record is None:
             return 3
         if self._can_serve(record, spec):
@@ -310,11 +314,9 @@ class Pool:
         return 2 if record.state == "launching" else 4
 
     def _can_serve(self, record: Record, spec: ClusterSpec) -> bool:
-        """True if the slot's cluster can be restored to this specification without a launch."""
         return self._owns(record.cluster) and record.state != "launching" and record.spec == spec.to_json()
 
     def _owns(self, run_id: str) -> bool:
-        """True for a cluster of this pool: the owner may have other clusters, and the folder may hold older ones."""
         return run_id.startswith(self._prefix)
 
     def _prepare(self, slot: Slot, spec: ClusterSpec, images: Images, log: Log) -> Cluster:
@@ -341,7 +343,6 @@ class Pool:
         return cluster
 
     def _reuse(self, slot: Slot, record: Record, log: Log) -> Cluster | None:
-        """Heal and restore the slot's cluster; None if that failed and the cluster was destroyed."""
         with ExitStack() as on_failure:
             try:
                 cluster = self._upkeep.attach(slot.home(record.cluster))
@@ -357,13 +358,13 @@ class Pool:
             return cluster
 
     def _restore(self, record: Record, cluster: Cluster, log: Log) -> None:
-        """Restore the cluster. Raises ClusterError if its last run had an effect that can't be undone."""
+        """Restore the cluster; raise ClusterError if its last run had an effect that can't be undone."""
         if record.run and (effect := irreversible_effect(Path(record.run))):
             raise ClusterError(effect)
         self._upkeep.restore(cluster, log)
 
     def _discard(self, slot: Slot, cluster: str, why: Exception, log: Log) -> None:
-        """Destroy a cluster that is not as new; if the removal fails too, `close` or the watchdog removes it later."""
+        """Destroy a cluster that can't be restored; if that fails, `close` or the watchdog removes the cluster."""
         log(f"{cluster} can't be proven healthy and is destroyed: {why or repr(why)}")
         try:
             self._upkeep.destroy(cluster)
@@ -374,10 +375,10 @@ class Pool:
 
 
 def irreversible_effect(run: Path) -> str:
-    """Return a sentence about the run's first fault with a lasting effect on the cluster; "" without such a fault.
+    """Return a sentence about the run's first fault whose effect on the cluster can't be undone; "" if none.
 
-    No undo exists for a ``permanent_effect``. An effect on the run's own topics ends with their removal; an effect on
-    Kafka's internal topics stays.
+    A fault with a ``permanent_effect``, for example an upgrade of a broker, has no undo. An effect on the run's own
+    topics ends when the topics are deleted; an effect on Kafka's internal topics stays.
     """
     for line in read_journal(run / "journal.jsonl"):
         kind = KINDS.get(line["kind"])

@@ -1,8 +1,8 @@
-"""Proxies in front of a cluster: clients for the Toxiproxy API and for the wire proxy process.
+"""Proxies in front of a Kafka cluster: clients for Toxiproxy's API and for the wire proxy process.
 
 Toxics never use ``toxicity`` or ``jitter``, because Toxiproxy's randomness can't be seeded; the plan compiler draws all
-random values. The wire proxy is a separate process that understands Kafka's protocol. Like the cluster, it may outlive
-the process that started it; it ends when the cluster's Toxiproxy is gone.
+random values. The wire proxy is a separate process that understands Kafka's protocol. The wire proxy may outlive the
+process that started the cluster, and ends when the cluster's Toxiproxy is gone.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class Toxiproxy:
-    """Client of a Toxiproxy server. Raises FaultError if the server refused a request or did not answer in time."""
+    """Client of a Toxiproxy server; raises FaultError if the server refuses a request or times out."""
 
     def __init__(self, host: str, port: int) -> None:
         self.url = f"http://{host}:{port}"
@@ -45,7 +45,7 @@ class Toxiproxy:
         return str(self._request("get", "/version").json()["version"])
 
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
-        """Create all proxies in one request; ``address_in``: the server's own address on each rack's network."""
+        """Create all proxies in one request; ``address_in``: Toxiproxy's address on each rack's network."""
         wildcard = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
         definitions = []
         for proxy in proxies:
@@ -66,7 +66,7 @@ class Toxiproxy:
         }
 
     def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Add a toxic; its name must be new on this proxy."""
+        """Add a toxic, whose name must be new on the proxy."""
         body = {
             "name": toxic.name,
             "type": toxic.type,
@@ -77,7 +77,7 @@ class Toxiproxy:
         self._request("post", f"/proxies/{proxy}/toxics", json=body)
 
     def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Change a toxic's attributes. Toxiproxy then forwards a chunk early that the toxic was delaying."""
+        """Change a toxic's attributes; Toxiproxy then forwards early any data chunk that the toxic was delaying."""
         self._request("post", f"/proxies/{proxy}/toxics/{toxic.name}", json={"attributes": dict(toxic.attributes)})
 
     def remove_toxic(self, proxy: str, name: str) -> None:
@@ -93,18 +93,18 @@ class Toxiproxy:
         return frozenset(name for name, proxy in proxies.items() if not proxy["enabled"])
 
     def upstreams(self) -> dict[str, str]:
-        """Return each proxy's upstream, ``host:port`` as the server dials it."""
+        """Return each Toxiproxy proxy's upstream, the address ``host:port`` to which the proxy connects."""
         return {name: proxy["upstream"] for name, proxy in self._request("get", "/proxies").json().items()}
 
     def redirect(self, proxy: str, upstream: str) -> None:
-        """Change a proxy's upstream and close its connections; toxics stay. No effect if the upstream is the same."""
+        """Change a proxy's upstream, unless the same already, and close its connections; toxics stay."""
         self._request("post", f"/proxies/{proxy}", json={"upstream": upstream})
 
     def reset(self) -> None:
         self._request("post", "/reset")
 
     def received_bytes(self) -> dict[tuple[str, str], int]:
-        """Return the bytes received so far, by proxy and "upstream" or "downstream", from the Prometheus metrics."""
+        """Return the bytes that Toxiproxy's metrics show as received, by proxy and "upstream" or "downstream"."""
         counters = {}
         for labels, value in _BYTES.findall(self._request("get", "/metrics").text):
             named = dict(_LABEL.findall(labels))
@@ -132,7 +132,7 @@ _LINE_BYTES_MAX = 1 << 20
 
 
 class WireProxy:
-    """Client of a wire proxy. ``process``: as `ownership.owner` returns it; ``ports``: by the names of the routes."""
+    """Client of a wire proxy; ``ports`` maps the name of each route to its port."""
 
     def __init__(self, process: str, control: int, ports: Mapping[str, int]) -> None:
         self._process = process
@@ -169,7 +169,7 @@ class WireProxy:
 
     @classmethod
     def open(cls, home: Path) -> Self:
-        """Return the wire proxy of the cluster in this home. Raises ClusterError if its descriptor can't be read."""
+        """Return the wire proxy of the cluster; raise ClusterError if its descriptor can't be read."""
         try:
             return cls(**json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
@@ -199,16 +199,16 @@ class WireProxy:
             os.close(pidfd)
 
     def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule in force. Raises FaultError if the wire proxy refuses the rule or has ended."""
+        """Put a rule in force; raise FaultError if the wire proxy refuses the rule or has ended."""
         self._request(do="add", rule=rule)
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule; no error if the rule is missing or the wire proxy has ended."""
+        """Remove a rule of the wire proxy; no error if the rule is missing or the wire proxy has ended."""
         if self.is_alive:
             self._request(do="remove", name=name)
 
     def rules(self) -> dict[str, dict[str, int]]:
-        """Return the counters of each rule in force. Raises FaultError if the wire proxy has ended."""
+        """Return the counters of each rule in force; raise FaultError if the wire proxy has ended."""
         counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 

@@ -1,8 +1,9 @@
 """Restore of a used cluster to its launched state, with a proof that the restore succeeded.
 
-Each step checks, repairs, and returns a sentence about its repair. The steps repeat until a complete round finds
-nothing to repair. A state that can't be repaired is an error at once; a state that needs time is checked until the
-deadline. Every broker answers for itself, because a broker that was frozen has old metadata.
+Each step of a restore checks one aspect of the cluster, repairs the aspect, and returns a sentence about the repair.
+All steps of a restore repeat until a complete round finds nothing to repair. A state that can't be repaired raises an
+error at once; a state that repairs itself is polled until the deadline. Each broker is asked for its own metadata,
+because a broker that was frozen has old metadata.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +21,10 @@ Log = Callable[[str], None]
 
 
 def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
-    """Heal a cluster without clients, delete all topics and groups, and wait until the launched state is restored.
+    """Heal a cluster without clients, delete its topics and groups, and wait until it is as it was after its launch.
 
-    ``log`` receives a line for each fault in force. Raises ClusterError if the deadline passed, a container is missing,
-    or a state can't be repaired; FaultError if Toxiproxy does not answer.
+    ``log`` is called with a line of text for each fault that is undone. Raises ClusterError if the deadline passed, a
+    container is missing, or a state can't be repaired; FaultError if Toxiproxy does not answer.
     """
 
     def first_finding() -> str:
@@ -43,7 +44,6 @@ def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
 
 
 def _versions(cluster: Cluster) -> str:
-    """Require that every node has the version that the cluster was launched with."""
     versions = {node.node.name: node.version() for node in cluster.nodes.values()}
     if changed := sorted(name for name, version in versions.items() if version != cluster.spec.kafka):
         listing = ", ".join(f"{name} runs {versions[name]}" for name in changed)
@@ -52,8 +52,6 @@ def _versions(cluster: Cluster) -> str:
 
 
 def _nodes(cluster: Cluster) -> str:
-    """Start every node's process."""
-
     def revive(node: KafkaNode) -> str:
         if (state := node.state()) == "running":
             return ""
@@ -65,7 +63,7 @@ def _nodes(cluster: Cluster) -> str:
 
 
 def _links(cluster: Cluster) -> str:
-    """Require the topology's proxies in Toxiproxy; enable all and remove all toxics."""
+    """Raise ClusterError if Toxiproxy lacks a proxy or has another; enable all proxies and remove all toxics."""
     toxiproxy = cluster.toxiproxy
     differing = toxiproxy.upstreams().items() ^ {
         (proxy.name, proxy.upstream) for proxy in cluster.spec.topology.proxies()
@@ -82,7 +80,6 @@ def _links(cluster: Cluster) -> str:
 
 
 def _rules(cluster: Cluster) -> str:
-    """Remove all rules of the wire proxy, if the cluster has one."""
     wire_proxy = cluster.wire_proxy
     if wire_proxy is None:
         return ""
@@ -93,7 +90,7 @@ def _rules(cluster: Cluster) -> str:
 
 
 def _settings(cluster: Cluster) -> str:
-    """Remove dynamic broker settings and client quotas. Topic settings disappear with the topics."""
+    """Remove dynamic broker settings and client quotas; topic settings end with the topics."""
     admin, changed_keys = cluster.admin, set[str]()
     for broker in map(str, _broker_ids(cluster)):
         current = settings(admin, "broker", broker)
@@ -107,7 +104,6 @@ def _settings(cluster: Cluster) -> str:
 
 
 def _moves(cluster: Cluster) -> str:
-    """Cancel all partition reassignments."""
     moving = cluster.admin.reassigning()
     if moving:
         cluster.admin.reassign(dict.fromkeys(moving))
@@ -116,14 +112,12 @@ def _moves(cluster: Cluster) -> str:
 
 
 def _brokers(cluster: Cluster) -> str:
-    """Wait until every broker is registered and unfenced."""
     ready = {member.id for member in cluster.admin.members() if not member.fenced}
     missing = [f"k{broker}" for broker in _broker_ids(cluster) if broker not in ready]
     return f"{', '.join(missing)} not registered or fenced" if missing else ""
 
 
 def _topics(cluster: Cluster) -> str:
-    """Delete all topics but Kafka's own."""
     topics = {topic for broker in _broker_ids(cluster) for topic in cluster.admin.topics(broker)}
     if topics:
         cluster.admin.delete_topics(sorted(topics))
@@ -132,20 +126,17 @@ def _topics(cluster: Cluster) -> str:
 
 
 def _groups(cluster: Cluster) -> str:
-    """Delete all groups."""
     existing = [(broker, *group) for broker in _broker_ids(cluster) for group in groups(cluster.admin, broker).items()]
     obstacles = [delete_group(cluster.admin, *group) for group in existing]
     return next(filter(None, obstacles), f"{len(existing)} groups being deleted" if existing else "")
 
 
 def _replicas(cluster: Cluster) -> str:
-    """Wait until every ISR is full."""
     behind = {f"{p.topic}/{p.partition}" for p in _all_views(cluster) if set(p.isr) != set(p.replicas)}
     return f"not all replicas in sync of {', '.join(sorted(behind)[:3])}" if behind else ""
 
 
 def _leaders(cluster: Cluster) -> str:
-    """Elect the first replica of every partition as its leader."""
     badly_led = {(p.topic, p.partition) for p in _all_views(cluster) if p.leader != p.replicas[0]}
     if badly_led:
         cluster.admin.elect_preferred(sorted(badly_led))
@@ -154,7 +145,7 @@ def _leaders(cluster: Cluster) -> str:
 
 
 def _all_views(cluster: Cluster) -> Sequence[PartitionState]:
-    """Return the state of all partitions as each broker's metadata has it."""
+    """Return the state of all partitions according to each broker's own metadata."""
     return [state for broker in _broker_ids(cluster) for state in cluster.admin.partitions(seen_by=broker)]
 
 

@@ -1,4 +1,4 @@
-"""Interface between a run and its cluster, launched or attached."""
+"""Interface between a run and its Kafka cluster, which is launched or attached."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from aftershock.workloads.load.logread import EndOffsets, Topic
 
 
 class Target(Protocol):
-    """Cluster of a run: launched (``cluster.Cluster``) or attached (``attached.AttachedCluster``)."""
+    """Kafka cluster of a run: launched (``cluster.Cluster``) or attached (``attached.AttachedCluster``)."""
 
     run_id: str
     security: SecuritySettings
@@ -20,30 +20,30 @@ class Target(Protocol):
 
     @property
     def admin(self) -> Admin:
-        """Administration, of a launched cluster through listeners that no fault touches."""
+        """Administration client of the cluster; on a launched cluster, through listeners that faults never touch."""
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
-        """Rack of each broker, under the plan's names."""
+        """Map each broker to its rack, under the plan's name of the rack."""
 
     @property
     def voters(self) -> Sequence[int]:
-        """Voters of the metadata quorum; empty for an attached cluster."""
+        """Nodes that vote in the metadata quorum; empty for an attached cluster."""
 
     def bootstrap(self, rack: str | None) -> str:
-        """Return ``bootstrap.servers`` for clients in ``rack``, or for the harness itself if ``rack`` is None."""
+        """Return ``bootstrap.servers`` for clients in ``rack``; None: for the harness itself."""
 
     def kafka_rack(self, rack: str | None) -> str | None:
-        """Return the value of ``broker.rack`` for a rack of the plan."""
+        """Return the value of Kafka's ``broker.rack`` for a rack that the plan names."""
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Provide the timeline's topics, in sync; return the topics, and the end offsets of logs that have records."""
+        """Create or check the timeline's topics; return them, and the end offsets of partitions with records."""
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Return the bytes that Toxiproxy counted so far, by proxy, node and stream; empty without counters."""
+        """Return the bytes that Toxiproxy counted so far, by proxy, node and stream; empty without Toxiproxy."""
 
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
-        """Return each broker's resource usage so far; empty for an attached cluster."""
+        """Return each broker's CPU time and sent bytes so far; empty for an attached cluster."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the cluster's addresses and the state of its nodes, for ``run.json``."""
+        """Return the cluster's addresses and the states of its nodes, to be stored in ``run.json``."""

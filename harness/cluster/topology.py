@@ -1,4 +1,4 @@
-"""Topology and specification of a cluster: racks, nodes, listeners, proxies, and every node's configuration.
+"""Topology and specification of a Kafka cluster: racks, nodes, listeners, proxies, and each node's configuration.
 
 client in rack a ──▶ client_a-k2 ─────────┐
 rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
@@ -33,7 +33,7 @@ QUORUM_PROXY_PORT = 29100  # + the node's id; for the harness's requests to vote
 
 @dataclass(frozen=True)
 class Node:
-    """A Kafka node, its rack and its roles. Controllers of an isolated quorum have ids from 11."""
+    """A Kafka node, its rack and its roles; controllers that are no brokers have ids from 11."""
 
     id: int
     rack: str
@@ -42,15 +42,15 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Host name that other nodes use: it resolves to Toxiproxy in other racks, and to the node in its own rack.
+        """Host name of the node, which resolves to Toxiproxy in other racks, and to the node itself in its own rack.
 
-        So brokers of one rack have no link between them.
+        Brokers of the same rack reach each other directly, so faults can't break a link between them.
         """
         return f"k{self.id}"
 
     @property
     def home_name(self) -> str:
-        """Host name that only Toxiproxy uses, on the network of the node's rack."""
+        """Host name by which Toxiproxy reaches the node, on the network of the node's rack."""
         return f"b{self.id}"
 
 
@@ -58,8 +58,9 @@ class Node:
 class Proxy:
     """A Toxiproxy proxy for one source rack, node and listener.
 
-    Replication and controller proxies listen on Toxiproxy's address in the source rack, which identifies the source.
-    Client and admin proxies, without a ``listen_rack``, listen on all addresses and are published on loopback.
+    A proxy for replication or controller traffic listens only on Toxiproxy's address in the rack where the traffic
+    comes from, so that a fault can break the link from that rack. A proxy for clients or administration has no
+    ``listen_rack``, listens on all addresses, and is published on loopback.
     """
 
     name: str
@@ -85,11 +86,11 @@ class Topology:
         return tuple(node for node in self.nodes if node.controller)
 
     def client_port(self, rack: str) -> int:
-        """Return the brokers' port for clients of ``rack``: Kafka's Metadata lists addresses of one listener."""
+        """Return the brokers' port for clients of ``rack``: every rack has its own listener and port."""
         return _CLIENT_PORT + self._rack_number(rack)
 
     def client_proxy_port(self, rack: str, node: int) -> int:
-        """Return Toxiproxy's port, inside its container, for clients of ``rack`` to ``node``."""
+        """Return the port, inside Toxiproxy's container, by which clients of ``rack`` reach ``node``."""
         return _CLIENT_PROXY_PORT + 100 * self._rack_number(rack) + node
 
     def proxies(self) -> tuple[Proxy, ...]:
@@ -115,11 +116,11 @@ class Topology:
                 yield Proxy(name, channel, rack, node.id, rack, port, upstream)
 
     def foreign_names(self, rack: str) -> list[str]:
-        """Return Toxiproxy's aliases on ``rack``'s network: all nodes of the other racks."""
+        """Return the names of the nodes in other racks, which are Toxiproxy's aliases on ``rack``'s network."""
         return [node.name for node in self.nodes if node.rack != rack]
 
     def published_ports(self) -> list[int]:
-        """Return Toxiproxy's ports that are published on the host's loopback."""
+        """Return the ports of Toxiproxy that its container publishes on the host's loopback interface."""
         return [TOXIPROXY_API_PORT, *(p.listen_port for p in self.proxies() if p.listen_rack is None)]
 
     def _rack_number(self, rack: str) -> int:
@@ -131,15 +132,15 @@ def client_proxy(rack: str, node: int) -> str:
 
 
 def node_of(proxy: str) -> int:
-    """Parse the id of the target node from the name of a proxy."""
+    """Return the id of the node behind a proxy, parsed from the proxy's name."""
     return int(proxy.rpartition("-k")[2])
 
 
 def topology(racks: Mapping[str, int], controllers: int) -> Topology:
-    """Assign ids 1…n to brokers rack by rack; ``controllers``: number of isolated controllers (ids 11…).
+    """Assign ids from 1 to brokers rack by rack, and ids from 11 to ``controllers`` separate controllers.
 
-    Without isolated controllers, up to five brokers vote, spread over the racks: an even or larger quorum is slower and
-    no safer.
+    Without separate controllers, an odd number of up to five brokers, spread over the racks, are also controllers: an
+    even or larger quorum is slower and no safer.
     """
     broker_racks = [rack for rack, count in racks.items() for _ in range(count)]
     if controllers:
@@ -162,7 +163,7 @@ DISK = "/var/lib/kafka/disk"  # + its number, counted from 1
 
 @dataclass(frozen=True)
 class Profile:
-    """Broker timings and JVM flags, stored with every result because a recovery time depends on them."""
+    """Timing settings and JVM flags of brokers, stored with each result because recovery times depend on them."""
 
     name: str
     broker: Mapping[str, str]
@@ -194,12 +195,12 @@ PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """Specification of a cluster, the same for every launch.
+    """Specification of a Kafka cluster, from which equal clusters can be launched.
 
     Attributes:
         racks: number of brokers by rack, in the order of their ids.
         controllers: number of isolated controllers.
-        config: broker properties; an empty value means Kafka's default.
+        config: properties of all brokers; an empty value means Kafka's default.
         brokers: properties of single brokers, which override ``config``.
     """
 
@@ -218,14 +219,14 @@ class ClusterSpec:
 
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
-        """Return the specification of a plan's cluster; ``kafka`` overrides the plan's version."""
+        """Return the specification of a plan's cluster; ``kafka`` overrides the plan's Kafka version."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
         brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
         return cls(version, racks, plan.controllers, profile, config, plan.disks, plan.wire_proxy, brokers)
 
     def as_plan(self) -> ClusterPlan:
-        """Return the specification as the ``cluster`` of a plan."""
+        """Return the cluster's specification in the form of a plan's key ``cluster``."""
         return ClusterPlan(
             kafka=self.kafka,
             racks=dict(self.racks),
@@ -238,7 +239,7 @@ class ClusterSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; equal data mean that a cluster of one specification can serve the other."""
+        """Return the specification as JSON-compatible data; specifications with equal data have equal clusters."""
         brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
         return {
             "kafka": self.kafka,
@@ -253,7 +254,7 @@ class ClusterSpec:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "ClusterSpec":
-        """Parse the output of ``to_json``. Raises KeyError, TypeError or ValueError for an invalid document."""
+        """Parse the output of ``to_json``; raise KeyError, TypeError or ValueError if the document is invalid."""
         racks, profile = dict(document["racks"]), PROFILES[document["profile"]]
         disks = Disks.model_validate(document["disks"]) if "disks" in document else None
         config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
@@ -262,7 +263,7 @@ class ClusterSpec:
 
     @property
     def own_classes(self) -> bool:
-        """True if a broker property names a Java class of Aftershock, which only the Java client's image contains."""
+        """True if a broker property names a Java class of Aftershock, which needs the Java client's image."""
         settings = (self.config, *self.brokers.values())
         return any(value.startswith("aftershock.") for config in settings for value in config.values())
 
@@ -276,8 +277,8 @@ class ClusterSpec:
 
         Args:
             node: the container's node.
-            cluster_id: the same for all nodes of the cluster.
-            advertised: ``host:port`` by listener name, for listeners that clients reach through the host.
+            cluster_id: Kafka's cluster id.
+            advertised: address ``host:port`` by listener name, for the listeners that clients reach through the host.
         """
         racks, brokers = self.topology.racks, self.topology.brokers
         voters = ",".join(f"{v.id}@{v.name}:{_CONTROLLER_PORT + v.id}" for v in self.topology.controllers)

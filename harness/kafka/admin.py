@@ -1,7 +1,8 @@
-"""Administration over Kafka's protocol, through listeners that no fault touches; and waits with a deadline.
+"""Administration of a cluster over Kafka's protocol, through listeners that faults never touch.
 
-Every broker forwards requests for the active controller. So one rule serves all requests: ask the broker that answered
-last, then the remaining brokers, each with a deadline. A dead or paused broker costs that deadline once.
+Every broker forwards requests for the active controller. An administration request therefore goes to the broker that
+answered last, then to the remaining brokers, each with a deadline. A dead or frozen broker delays only the first
+request, by one deadline.
 """
 
 import base64
@@ -57,7 +58,7 @@ _DESCRIBE_CLUSTER = DescribeClusterRequest(include_cluster_authorized_operations
 
 
 def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
-    """Poll ``missing_state`` until it returns "" or the deadline passes; return its last result."""
+    """Call ``missing_state`` repeatedly until it returns "" or the deadline passes; return the last result."""
     give_up_s = time.monotonic() + deadline_s
     while missing := missing_state():
         if time.monotonic() > give_up_s:
@@ -68,7 +69,7 @@ def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A broker, as described by the cluster's metadata."""
+    """A broker's entry in the cluster's metadata."""
 
     id: BrokerId
     rack: str | None
@@ -77,7 +78,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The metadata quorum; its leader is the active controller. ``ends``: end offsets of the voters' metadata logs."""
+    """State of the metadata quorum, whose leader is the active controller; ``ends``: log end offset by voter."""
 
     leader: BrokerId
     epoch: int
@@ -86,7 +87,7 @@ class Quorum:
 
 
 class Admin:
-    """Administration client of a cluster. Thread-safe: one request at a time.
+    """Thread-safe client for the administration of a cluster, which sends one request at a time.
 
     Raises AdminError if Kafka answered with an error, or if no broker answered.
     """
@@ -112,7 +113,7 @@ class Admin:
     ) -> Any:
         """Send a request to the first broker outside ``excluding`` that answers, or to the broker ``only``.
 
-        The caller checks the response for error codes.
+        Error codes in Kafka's response raise no error; the caller checks them.
         """
         with self._lock:
             failures = []
@@ -139,11 +140,11 @@ class Admin:
         return self._connections[broker].ask(request, timeout_s)
 
     def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
-        """Send a request with a long deadline for the controller, and repeat it after transient errors."""
+        """Send a request that the controller executes, with a long deadline; repeat it after transient errors."""
         return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
     def members(self, excluding: Collection[BrokerId] = ()) -> tuple[Member, ...]:
-        """Return all registered brokers, including fenced ones (DescribeCluster v2, KIP-1073)."""
+        """Return all registered brokers, including fenced brokers (DescribeCluster v2, KIP-1073)."""
         brokers = self.ask(_DESCRIBE_CLUSTER, excluding=excluding).brokers
         return tuple(Member(BrokerId(b.broker_id), b.rack, b.is_fenced) for b in brokers)
 
@@ -154,14 +155,14 @@ class Admin:
         return quorum_of(self.ask(quorum_request()))
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
-        """Return all topics except Kafka's internal topics, from the metadata of ``seen_by`` or of any broker."""
+        """Return all topics except internal topics, according to the broker ``seen_by`` (default: any broker)."""
         response = self.ask(metadata_request(), only=seen_by)
         return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
 
     def partitions(
         self, topics: Sequence[str] | None = None, seen_by: BrokerId | None = None
     ) -> tuple[PartitionState, ...]:
-        """Return leaders, epochs, replicas and ISRs of ``topics`` (default: all), sorted by topic and partition.
+        """Return the partitions of ``topics`` (default: all) with leader, leader epoch, replicas and ISR, sorted.
 
         ``seen_by``: the broker to ask, because the metadata of brokers may differ for a moment; None: any broker.
         """
@@ -192,7 +193,7 @@ class Admin:
     ) -> str:
         """Create a topic; return its id as Kafka writes it (22 characters of base64).
 
-        ``replicas`` are the replicas of each partition; then ``partitions`` and ``replication`` are -1.
+        If ``replicas`` lists the replicas of each partition, ``partitions`` and ``replication`` must be -1.
         """
         topic = message(
             create.CreatableTopic,
@@ -221,7 +222,7 @@ class Admin:
         return {key: entry.value for key, entry in self.config_entries(kind, name).items()}
 
     def config_entries(self, kind: Resource, name: str) -> dict[str, Any]:
-        """Return the configuration in force, as entries of Kafka's response with source and ``read_only``."""
+        """Return configuration entries as in Kafka's DescribeConfigs response, with source and ``read_only``."""
         resource = message(
             describe_configs.DescribeConfigsResource, resource_type=kind, resource_name=name, configuration_keys=None
         )
@@ -231,7 +232,7 @@ class Admin:
         return {entry.name: entry for entry in result.configs}
 
     def alter_configs(self, kind: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set dynamic configuration; None removes the override (IncrementalAlterConfigs, KIP-339)."""
+        """Set dynamic configuration values; None removes a value (IncrementalAlterConfigs, KIP-339)."""
         configs = tuple(
             message(alter_configs.AlterableConfig, name=key, config_operation=1 if value is None else 0, value=value)
             for key, value in changes.items()
@@ -270,11 +271,11 @@ class Admin:
         return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
-        """Elect each partition's first replica; no error if that replica leads already (KIP-460)."""
+        """Elect each partition's first replica as leader; no error if that replica leads already (KIP-460)."""
         self._elect(partitions, _PREFERRED)
 
     def elect_unclean(self, partitions: Iterable[Partition]) -> None:
-        """Elect a live replica of each partition, in sync or not; no error if the partition has a leader."""
+        """Elect a live replica of each partition, in sync or not, as leader; no error if there is a leader."""
         self._elect(partitions, _UNCLEAN)
 
     def _elect(self, partitions: Iterable[Partition], election: int) -> None:
@@ -290,7 +291,7 @@ class Admin:
                 raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
 
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
-        """Return the coordinator of ``group``. Kafka creates ``__consumer_offsets`` if the topic is missing."""
+        """Return the coordinator of ``group``; Kafka creates a missing ``__consumer_offsets`` topic."""
         request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
         response = _retry_transient(lambda: self.ask(request).coordinators[0], deadline_s)
         raise_for(response.error_code, f"find the coordinator of {group}")
@@ -298,14 +299,13 @@ class Admin:
 
 
 def quorum_request() -> RequestPayload:
-    """Build a request to describe the quorum of ``__cluster_metadata``, for a broker or a voter."""
     partition = message(quorum.PartitionData, partition_index=0)
     topic = message(quorum.TopicData, topic_name="__cluster_metadata", partitions=(partition,))
     return quorum.DescribeQuorumRequest(topics=(topic,))
 
 
 def quorum_of(response: Any) -> Quorum:
-    """Parse a DescribeQuorum response. Raises AdminError if the responder does not lead the quorum."""
+    """Parse a DescribeQuorum response. Raises AdminError if the node that answered does not lead the quorum."""
     raise_for(response.error_code, "describe the quorum")
     state = response.topics[0].partitions[0]
     raise_for(state.error_code, "describe the quorum")
@@ -314,7 +314,6 @@ def quorum_of(response: Any) -> Quorum:
 
 
 def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
-    """Repeat a request while its error is transient (for example an election); return the last response."""
     responses = []
 
     def transient_error() -> str:
@@ -327,7 +326,7 @@ def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
 
 
 def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
-    """Build a Metadata request for ``topics`` (default: all) that does not create missing topics."""
+    """Build a Metadata request for ``topics`` (default: all topics) that does not create missing topics."""
     named = None
     if topics is not None:
         named = tuple(message(metadata.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
@@ -337,7 +336,7 @@ def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
-    """Return the broker that must get the request: a broker describes only its own configuration."""
+    """Return the only broker that can answer, because a broker describes only its own configuration."""
     return BrokerId(int(name)) if kind == BROKER and name else None
 
 
@@ -347,18 +346,18 @@ def id_as_text(topic_id: uuid.UUID) -> str:
 
 
 def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
-    """Group partitions as ``[(topic, [numbers])]``, sorted."""
+    """Group partitions by topic as the sorted list ``[(topic, [partition numbers])]``."""
     grouped = groupby(sorted(partitions), key=lambda partition: partition[0])
     return [(topic, [number for _, number in members]) for topic, members in grouped]
 
 
 def message(kind: type[T], **fields: Any) -> T:
-    """Build a kio message from plain values, because a conversion to kio's own types costs more than the request."""
+    """Build a Kafka request from plain values, because a conversion to kio's types takes longer than the request."""
     return kind(**fields)
 
 
 def raise_for(code: ErrorCode, action: str, detail: str | None = None) -> None:
-    """Raise AdminError for an error code, except codes that mean that the requested state is in force already."""
+    """Raise AdminError for Kafka's error code, except codes that mean that the requested state already exists."""
     if code is ErrorCode.none or code in _DECLINED:
         return
     name = code.name.upper()

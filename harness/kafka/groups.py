@@ -1,10 +1,10 @@
-"""Administration of groups and fetch sessions: members of a group, their removal, and sessions of consumers.
+"""Administration of consumer groups (list, delete, remove members) and of consumers' fetch sessions.
 
-Only the coordinator of a group knows the group. A group with members can't be deleted, and a killed client stays a
-member until its session times out (45 s by default), so members are removed first. Fetch sessions (KIP-227) can be
-queried and closed by their ids, because Kafka's ``FetchManager`` checks no ownership: a *full* request with a session
-id closes that session; an *incremental* request with a wrong epoch has no effect except an error, which shows whether
-the session exists.
+Requests about a group go to its coordinator, because other brokers don't know the group. A group with members can't be
+deleted, and a killed client stays a member until its session times out (45 s by default), so members are removed first.
+Fetch sessions (KIP-227) can be queried and closed by their ids, because Kafka's ``FetchManager`` checks no ownership: a
+*full* request with a session id closes that session; an *incremental* request with a wrong epoch has no effect except
+an error, which shows whether the session exists.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,13 +34,13 @@ _CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
 
 
 def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
-    """Return a broker's groups with their types: "classic", "consumer", "share" or "streams"."""
+    """Map the id of each group that a broker coordinates to its type: "classic", "consumer", "share" or "streams"."""
     response = admin.ask(ListGroupsRequest(states_filter=(), types_filter=()), only=coordinator)
     return {group.group_id: group.group_type.lower() for group in response.groups}
 
 
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:
-    """Delete a group, or remove its members so that the next attempt succeeds; return "" or the obstacle."""
+    """Delete a group and return "", or remove its members and return the reason to try again later."""
     response = admin.ask(message(DeleteGroupsRequest, groups_names=(group,)), only=coordinator)
     (result,) = response.results
     if result.error_code is ErrorCode.non_empty_group:
@@ -53,9 +53,9 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
 def remove_members(
     admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
 ) -> None:
-    """Remove the members with a ``client.id`` in ``clients`` (default: all) from a group.
+    """Remove the members whose ``client.id`` is in ``clients`` (default: all members) from a group.
 
-    No effect on groups whose type is neither "classic" nor "consumer".
+    Groups whose type is neither "classic" nor "consumer" are left unchanged.
     """
     if kind not in {"classic", "consumer"}:
         return
@@ -86,14 +86,14 @@ def remove_members(
 
 
 def member_clients(admin: Admin, group: str) -> frozenset[str]:
-    """Return the client ids of a group's members; empty for an unknown group."""
+    """Return the client ids of a group's members; empty if the broker does not know the group."""
     coordinator = admin.coordinator(group)
     described = _describe(admin, coordinator, group, groups(admin, coordinator).get(group))
     return frozenset(member.client_id for item in described for member in item.members)
 
 
 def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None) -> Sequence[Any]:
-    """Describe a group of this type: DescribeGroups does not find the groups of KIP-848."""
+    """Describe a group with the request of its type, because DescribeGroups does not find groups of KIP-848."""
     names = (group,)
     request: RequestPayload = message(DescribeGroupsRequest, groups=names, include_authorized_operations=False)
     if kind == "consumer":
@@ -102,7 +102,7 @@ def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None)
 
 
 def is_open(admin: Admin, broker: BrokerId, session: int) -> bool:
-    """True if the broker has a fetch session with this id."""
+    """True if the broker has an open fetch session (KIP-227) with this id."""
     code = _fetch(admin, broker, session, _WRONG_EPOCH)
     if code not in {ErrorCode.invalid_fetch_session_epoch, ErrorCode.fetch_session_id_not_found}:
         name = code.name.upper()
@@ -129,7 +129,7 @@ def _fetch(admin: Admin, broker: BrokerId, session: int, epoch: int) -> ErrorCod
 
 
 def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[BrokerId, int]:
-    """Return the id of a worker's open session with each broker, from the events of a run in their order."""
+    """Return the id of a client's open fetch session with each broker, derived from a run's events in order."""
     sessions: dict[BrokerId, int] = {}
     for line in events:
         if line.get("worker") == worker and line.get("event") == _OPENED:
@@ -140,9 +140,10 @@ def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[Brok
 
 
 def sessions_after_run(events: Iterable[Mapping[str, Any]], admin: Admin) -> dict[str, Any] | None:
-    """Return the number of sessions that brokers granted to a run (``told``), and those that still exist (``left``).
+    """Return the number of fetch sessions that a run opened (``told``), and the sessions that still exist (``left``).
 
-    None if no session was granted; ``left`` holds (broker, session) pairs, or is None if a broker does not answer.
+    The result is None if the run opened no fetch session; ``left`` has (broker, session) pairs, or is None if a broker
+    does not answer.
     """
     granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED}
     try:

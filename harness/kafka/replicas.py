@@ -1,7 +1,7 @@
-"""Logs and replicas: log ends, record deletion, replica fingerprints, and committed offsets with their batches.
+"""Contents of logs: their ends, record deletion, fingerprints of replicas, and committed offsets with their batches.
 
-Only a partition's leader answers requests about log ends and deletion (DeleteRecords, KIP-107). The end of a log is its
-high watermark: the limit of what consumers may read and of what Kafka deletes on request.
+Only a partition's leader answers requests about log ends and deletion (DeleteRecords, KIP-107). The end of a log means
+its high watermark: consumers can read, and DeleteRecords can delete, only records below it.
 """
 
 import struct
@@ -45,9 +45,10 @@ _CONSUMER = -1
 
 
 def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, no_wait: bool = False) -> Any:
-    """Fetch from one replica; return the partition's part of the response (``records``, ``log_start_offset``, …).
+    """Fetch from one replica of a partition; return ``records``, ``log_start_offset`` and the further response fields.
 
-    ``no_wait``: return at once if there are no records. Raises AdminError for an error code.
+    With ``no_wait``, the broker answers at once even if there are no records. Raises AdminError if the response has an
+    error code.
     """
     topic_name, number = where
     partition = message(fetch.FetchPartition, partition=number, fetch_offset=at, partition_max_bytes=_BYTES)
@@ -63,14 +64,14 @@ def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *
 
 
 def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (log start, high watermark) of each partition. Raises AdminError if a partition has no leader."""
+    """Return each partition's log start and high watermark; raise AdminError if it has no leader."""
     numbers = [(topic, state.partition) for state in admin.partitions([topic])]
     starts, ends = _offsets(admin, numbers, _EARLIEST), _offsets(admin, numbers, _LATEST)
     return {where: (starts[where], ends[where]) for where in numbers}
 
 
 def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
-    """Raise each log start to the given offset, on the leader; followers learn it with their fetches."""
+    """Delete the records before an offset of each partition; followers delete them after their next fetch."""
     for leader, partitions in _by_leader(admin, before):
         topics = tuple(
             message(
@@ -157,10 +158,10 @@ def read_replicas(
     deadline_s: float,
     begin: Mapping[str, Mapping[int, int]],
 ) -> None:
-    """Write fingerprints of all replicas up to ``ends`` as ``part-<topic>.parquet`` into ``folder``. Blocks.
+    """Write fingerprints of all replicas, up to the offsets ``ends``, to ``part-<topic>.parquet`` in ``folder``.
 
     ``begin`` maps topic and partition to the first offset to read, if that is not the start of the log. Compacted
-    topics are skipped, since each replica is cleaned on its own.
+    topics get no fingerprints, because each replica is compacted on its own.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -188,14 +189,15 @@ def read_replicas(
 def _read_replica(
     admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, until_s: float
 ) -> list[Row]:
-    """Return a replica's stretches, and a row with the error if the replica was not read to the end.
+    """Return one fingerprint for each stretch of a replica's batches, and a row with the error if a read failed.
 
-    The read is a consumer's Fetch without a rack or a session, which a follower answers from version 11 on (KIP-392),
-    up to its own high watermark. That reaches the leader's with the follower's next fetch, so the read waits for it.
+    Replicas are read with a consumer's Fetch request without rack and session, which a follower answers from version 11
+    on (KIP-392), up to its own high watermark. A follower gets the leader's high watermark with its next fetch, so the
+    read waits for that.
 
     Replicas keep batches as the leader wrote them: a batch is represented by its base offset, leader epoch and the CRC
-    of its actual content (not the CRC in its header). The fingerprint of a stretch is the exclusive or of its batches'
-    hashes, so a difference can be located.
+    computed from its content (not the header's CRC). Each fingerprint is the exclusive or of the hashes of a stretch of
+    batches, so a difference can be located.
     """
     stretches: dict[int, Row] = {}
     at = start
@@ -222,7 +224,6 @@ def _stretch(start: int, end: int) -> Row:
 
 
 def _batches(records: memoryview) -> Iterator[BatchHeader]:
-    """Yield the complete batches, each with the CRC of its actual content."""
     at = 0
     while len(records) - at >= BATCH_OVERHEAD:
         header = BatchHeader(*UNTIL_CRC.unpack_from(records, at), *AFTER_CRC.unpack_from(records, at + UNTIL_CRC.size))
@@ -260,12 +261,12 @@ _UUID_BYTES = 16
 
 
 def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s: float) -> None:
-    """Write the commits in ``OFFSETS``, ``SHARE_STATE`` or both as ``part-0.parquet`` into ``folder``. Blocks.
+    """Write the committed offsets in the topics ``OFFSETS`` or ``SHARE_STATE`` to ``part-0.parquet`` in ``folder``.
 
-    Each partition is read from its leader, from the first offset to the high watermark. A coordinator's flush is one
-    batch (KIP-1224), so the number of batches is the number of flushes. No entry is missing, because Kafka does not
-    compact the active segment, and no run fills a segment. Control batches and entries other than commits (group
-    members) are skipped.
+    Each partition of the coordinators' topics is read from its leader, from the first offset to the high watermark. A
+    group coordinator writes one batch for each flush (KIP-1224), so the batches show the number of flushes. All commits
+    can be read, because Kafka does not compact the active segment, and no run fills a segment. Control batches, and
+    records that are not commits (for example of group members), are skipped.
 
     Raises:
         ClusterError: a partition was not read to the end in time.
@@ -294,9 +295,10 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
 
 
 def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
-    """Parse group, topic (for share groups only an id) and partition of each key, and the offset in the value.
+    """Parse each commit: group, topic (a topic id for share groups) and partition of the key, offset of the value.
 
-    Sources: ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of Kafka 4.3.
+    The format is that of ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of
+    Kafka 4.3.
     """
     header = batch.header
     for record in batch.records() if not header.attributes & CONTROL else ():
@@ -318,7 +320,6 @@ def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
-    """Read a string with a 16-bit length prefix; return it and its end position."""
     begin = at + _VERSION.size
     end = begin + int(_VERSION.unpack_from(data, at)[0])
     return data[begin:end].decode(), end

@@ -1,8 +1,8 @@
 """Dynamic settings, quotas, topic placement, the metadata quorum and feature levels of a cluster.
 
-A setting has the value of the first source that sets it (KIP-226): the dynamic value of the broker or topic, the
-cluster-wide default, the server's file, Kafka's own default. Faults change and restore only the dynamic value. Here, a
-client's quotas (KIP-546), which have only dynamic values, are settings of the ``client.id``.
+A Kafka setting has the value of the first source that defines it (KIP-226): the dynamic value of the broker or topic,
+the cluster-wide default, the server's file, Kafka's own default. Faults change and restore only the dynamic value of a
+setting. A client's quotas (KIP-546), which have only dynamic values, are treated as settings of the ``client.id``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ _FEATURES_TIMEOUT_S = 15.0
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Return all settings in force, by name; a broker's settings come from that broker."""
+    """Return all settings in force, by name; settings of a broker are requested from that broker."""
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     return {
@@ -54,7 +54,7 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set dynamic values; None removes a value. Raises AdminError with Kafka's reason if Kafka refuses."""
+    """Set dynamic values, or remove the value if None; raise AdminError if Kafka refuses."""
     if of != "client":
         admin.alter_configs(_KINDS[of], name, changes)
         return
@@ -70,7 +70,7 @@ def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | No
 
 
 def quotas(admin: Admin) -> dict[str, dict[str, str]]:
-    """Return all quotas by client id; values are numbers as text."""
+    """Return all client quotas, by client id and name; the numbers are text."""
     component = message(describe_quotas.ComponentData, entity_type=_CLIENT, match_type=_ANY_NAMED, match=None)
     response = admin.ask(describe_quotas.DescribeClientQuotasRequest(components=(component,), strict=True))
     raise_for(response.error_code, "describe quotas", response.error_message)
@@ -92,7 +92,7 @@ def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int
 
 
 def add_partitions(admin: Admin, name: str, partitions: int) -> None:
-    """Extend a topic to ``partitions`` in total; Kafka places the new replicas."""
+    """Increase a topic to ``partitions`` in total; Kafka places the new replicas."""
     topic = message(grow.CreatePartitionsTopic, name=name, count=partitions, assignments=None)
     request = grow.CreatePartitionsRequest(topics=(topic,), timeout=TIMEOUT, validate_only=False)
     for result in admin.ask_controller(request).results:
@@ -100,11 +100,12 @@ def add_partitions(admin: Admin, name: str, partitions: int) -> None:
 
 
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
-    """Ask all voters; return the description of the leader with the highest epoch. Raises AdminError without a leader.
+    """Return the metadata quorum's state from its leader; raise AdminError if no voter leads the quorum.
 
-    A broker forwards DescribeQuorum to the active controller that it knows. If that controller is frozen, brokers wait
-    for it for 36 s (measured), although the voters elect another controller after 3 s. A voter answers without
-    forwarding (KIP-919). A leader that was frozen still believes that it leads, so the highest epoch wins.
+    A broker forwards DescribeQuorum to the active controller that it knows. If the active controller is frozen, a
+    broker's answer takes 36 s (measured), although the voters elect another controller after 3 s. A voter of the quorum
+    answers DescribeQuorum itself (KIP-919). A controller that was frozen still considers itself the leader, so the
+    highest epoch wins.
     """
 
     def ask(voter: Address) -> Quorum | None:
@@ -131,7 +132,7 @@ def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
 
 
 def raise_level(admin: Admin, name: str, level: int) -> None:
-    """Finalise a higher level (UpdateFeatures); no effect if the level is final. Raises AdminError if Kafka refuses."""
+    """Finalise a higher level of a feature (UpdateFeatures); raise AdminError if Kafka refuses."""
     if finalised(admin).get(name) == level:
         return
     update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=i8(1))

@@ -1,10 +1,12 @@
-"""Assignments of the client processes: the settings of each process, from the timeline's workloads.
+"""Settings of each client process of a run, derived from the workloads of the timeline.
 
-Each (workload, arm, operation) has a process. The arms of a workload send the same records, evenly interleaved in time.
-``producer_id`` numbers the producing processes of the run from 0.
+Each combination of workload, arm and operation (produce or consume) has a client process of its own. All arms of a
+workload send the same records, and their send times are evenly interleaved. The processes that produce records have a
+``producer_id``, counted from 0 in each run.
 
-A ``client: java`` is Kafka's own client in a container on the host's network, which exchanges data with its worker
-through standard input and output. The container ends when its input closes, for example when its worker is killed.
+An arm with ``client: java`` runs Kafka's own client in a container on the host's network, which exchanges data with its
+worker process through standard input and output. The container of a Java client ends when its standard input closes,
+for example when its worker process is killed.
 """
 
 import shutil
@@ -25,7 +27,7 @@ _PROGRAM = "/opt/aftershock/client"
 
 
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that starts a Java client in a container of ``image`` with these labels.
+    """Return the command that starts Kafka's Java client in a container of ``image`` with these labels.
 
     Raises EngineError if the docker command is not on the PATH.
     """
@@ -38,7 +40,7 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
-    """Return the command with a label that names the worker, so that faults on clients find the container."""
+    """Add a label with the worker's name to a container's command, so that faults find the container."""
     *words, image, program = command
     return (*words, "--label", f"{WORKER}={worker}", image, program)
 
@@ -50,9 +52,9 @@ class RunContext:
     Args:
         origin_ns: the origin of the run's clock.
         spool: the folder for the clients' rows.
-        events: ``events.jsonl``.
+        events: path of the run's ``events.jsonl``.
         begin: the first offset of this run in each partition, where that offset is not 0.
-        java: the command that starts Kafka's own Java client; empty if no arm uses it.
+        java: the command that starts Kafka's own Java client; empty if no arm uses the Java client.
     """
 
     run_id: str
@@ -94,7 +96,6 @@ def assignments(timeline: Timeline, cluster: Target, context: RunContext) -> tup
 def _connection(
     load: Mapping[str, Any], op: str, common: Mapping[str, Any], cluster: Target, context: RunContext
 ) -> dict[str, Any]:
-    """Return the common settings with the client's name, topic, addresses and security."""
     topic, worker = context.topics[load["topic"]], _worker(common["workload"], common["arm"], op)
     return {
         **common,
@@ -112,7 +113,7 @@ def _connection(
 
 
 def worker_names(timeline: Timeline) -> Iterator[str]:
-    """Yield the name of each client process, which is also its ``client.id``."""
+    """Yield the name of each client process of a run, which is also the client's ``client.id``."""
     for workload in timeline.workloads:
         ops = [op for op in ("produce", "consume", "commit") if workload.get(op)]
         yield from (_worker(workload["name"], arm, op) for arm in workload["arms"] for op in ops)

@@ -1,10 +1,10 @@
-"""Client processes of a run: their spools, and the faults on clients (kill, pause, disconnect).
+"""Client processes of a run: their output files (spools), and the faults kill, pause and disconnect.
 
-A client is a worker with the child processes in its session, and the container of a Java client. Only the runner can
-start a worker again, because the runner holds the worker's pipes: `kill` and `release` leave notes for the runner
-(``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the clients' rows; it survives a killed
-runner, and its link ``home`` leads to the run directory. Because the kernel may reuse a process id, signals go through
-a pidfd, and the process is checked again after the pidfd was opened.
+A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
+the run's own process can start a killed worker again, because it holds the worker's pipes, so `kill` and `release`
+leave notes for that process (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the
+clients' rows; the spool survives a killed run, and its link ``home`` leads to the run directory. Signals are sent
+through a pidfd, and the process is checked again after the pidfd was opened, because the kernel may reuse a process id.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ _KILL_DEADLINE_S = 5.0
 
 
 class Process(NamedTuple):
-    """A running process. ``state``: letter of proc(5), T for stopped; ``session``: process id of the leader."""
+    """A running process; ``state`` is the letter in proc(5), for example T if stopped."""
 
     pid: int
     state: str
@@ -54,14 +54,14 @@ class Process(NamedTuple):
 
 
 class SocketHandle(NamedTuple):
-    """A socket of a process. The process may reuse the ``descriptor``; the ``inode`` is unique."""
+    """A socket of a process; the process may reuse the ``descriptor``, but the ``inode`` is unique."""
 
     descriptor: int
     inode: int
 
 
 def processes_by_session() -> dict[int, list[Process]]:
-    """Return all running processes by session, a running leader first."""
+    """Return all running processes by session id; a session's leader, if running, is first."""
     sessions: dict[int, list[Process]] = {}
     for process in filter(None, map(_read_process, PROC.glob("[0-9]*"))):
         sessions.setdefault(process.session, []).append(process)
@@ -72,7 +72,7 @@ def processes_by_session() -> dict[int, list[Process]]:
 
 
 def workers(run_id: str) -> dict[str, list[Process]]:
-    """Return the processes of each running client of a run, by the client's name."""
+    """Map the name of each running client of a run to the client's processes."""
     result = {}
     for leader, processes in processes_by_session().items():
         command: list[bytes] = []
@@ -86,13 +86,13 @@ def workers(run_id: str) -> dict[str, list[Process]]:
 
 
 def kill_workers(run_id: str) -> None:
-    """Kill the clients of a run after its runner's death, which only a frozen client outlives by half a second."""
+    """Kill the clients of a dead run; only a frozen client is still alive half a second after the run's end."""
     for processes in workers(run_id).values():
         send_signal(processes, signal.SIGKILL)
 
 
 def send_signal(processes: Iterable[Process], number: signal.Signals) -> None:
-    """Send a signal, in order, to each process that is still in the same session."""
+    """Send a signal to each of the processes, in order, if the process still exists in the same session."""
     for process in processes:
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(process.pid)
@@ -105,7 +105,6 @@ def send_signal(processes: Iterable[Process], number: signal.Signals) -> None:
 
 
 def _read_process(folder: Path) -> Process | None:
-    """Read ``/proc/<pid>/stat``; None if the process has ended."""
     with suppress(OSError):
         text = (folder / "stat").read_text(encoding="ascii", errors="replace")
         state, *fields = text.rpartition(")")[2].split()
@@ -114,9 +113,9 @@ def _read_process(folder: Path) -> Process | None:
 
 
 def connections(pid: int) -> dict[str, SocketHandle]:
-    """Return the established TCP connections of a process; the key names both addresses and the inode.
+    """Return the established TCP connections of a process, by a key of both addresses and the socket's inode.
 
-    Raises PermissionError if the process belongs to another user.
+    Raises PermissionError if another user owns the process.
     """
     handles: dict[str, SocketHandle] = {}
     for descriptor in (PROC / str(pid) / "fd").iterdir():
@@ -137,9 +136,10 @@ def connections(pid: int) -> dict[str, SocketHandle]:
 
 
 def shut_down_connection(pid: int, handle: SocketHandle) -> None:
-    """Shut down a connection of a process in both directions, so that the next read returns the end of the stream.
+    """Shut down another process's TCP connection in both directions, so that its next read returns end of stream.
 
-    No effect on a closed connection, even if the process reused the descriptor. Raises OSError if the kernel refuses.
+    A connection that the process has closed is left alone, even if the process reused the file descriptor. Raises
+    OSError if the kernel refuses to shut down the socket.
     """
     process = os.pidfd_open(pid)
     try:
@@ -159,7 +159,7 @@ def shut_down_connection(pid: int, handle: SocketHandle) -> None:
 
 @dataclass(frozen=True)
 class Spool:
-    """Spool of a run, which belongs to the process ``owner``."""
+    """Spool of a run: the folder in memory for the clients' rows, owned by the process ``owner``."""
 
     run_id: str
     owner: str
@@ -172,7 +172,7 @@ class Spool:
         return home.resolve() if home.is_dir() else None
 
     def salvage(self) -> None:
-        """Convert the clients' rows into evidence, and remove the spool."""
+        """Convert the clients' rows in the spool into evidence files, and remove the spool."""
         if self.home:
             convert(self.path, self.home / "outcomes")
         self.discard()
@@ -193,7 +193,7 @@ def spool_for(run_id: str, run_dir: Path) -> Spool:
 
 
 def orphaned_spools() -> list[Spool]:
-    """Return the spools of dead runners that belong to this user."""
+    """Return this user's spools whose owner process has died."""
     paths = [path for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
     return [spool for spool in map(_parse_spool, paths) if spool and not is_alive(spool.owner)]
 
@@ -210,15 +210,15 @@ def _parse_spool(path: Path) -> Spool | None:
 
 
 class ClientProcesses:
-    """Clients of a run. ``spool``: the run's spool; by default the spool of the running process with this run id."""
+    """Clients of a run; ``spool``: by default the spool of the run in progress with this run id."""
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
         self._run_id, self._given_spool = run_id, spool
 
     def members(self) -> list[ClientProcess]:
-        """Return all clients, sorted by name; empty if no run is in progress.
+        """Return all clients of the run, sorted by name; empty if no run is in progress.
 
-        A client without processes is ``exited``; a client whose processes are all stopped is ``paused``.
+        The state of a client without processes is ``exited``; if all processes are stopped, the state is ``paused``.
         """
         folder = self._spool()
         if folder is None:
@@ -242,12 +242,12 @@ class ClientProcesses:
         return read_heartbeat(folder, worker) if folder else None
 
     def fetch_sessions(self, worker: str) -> dict[BrokerId, int]:
-        """Return the client's fetch session with each broker, if the client reports them."""
+        """Return the id of the client's fetch session with each broker, if the client reports fetch sessions."""
         assignment = self._assignment(worker)
         return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
     def kill(self, worker: str) -> None:
-        """Kill the worker and its child processes, and wait for their end; `release` starts the worker again."""
+        """Kill a client's worker and its child processes, and wait for their end; `release` undoes the kill."""
         containers, processes, folder = self._containers(worker), self._processes(worker), self._spool()
         if not processes or folder is None:
             raise FaultError(f"the client {worker} does not run, so it can't be killed")
@@ -261,25 +261,23 @@ class ClientProcesses:
             raise FaultError(f"the client {worker} is still alive {_KILL_DEADLINE_S:g} s after SIGKILL")
 
     def release(self, worker: str) -> None:
-        """Let the runner start the worker again; no effect if the worker runs or the runner has ended."""
+        """Let the run start a killed worker again; no effect if the worker is running or the run has ended."""
         if folder := self._spool():
             mark_released(folder, worker)
 
     def pause(self, worker: str) -> None:
-        """Stop (SIGSTOP) the worker and its child processes."""
         send_signal(self._processes(worker), signal.SIGSTOP)  # the leader first, as it must not see its children stop
         for container in self._containers(worker):
             _engine_call(container.pause)
 
     def resume(self, worker: str) -> None:
-        """Continue (SIGCONT) the worker; no effect if the worker is not stopped, or has ended."""
+        """Let a frozen client continue (SIGCONT); no effect on a client that is running or has ended."""
         for container in self._containers(worker):
             if container.status == "paused":
                 _engine_call(container.unpause)
         send_signal(self._processes(worker), signal.SIGCONT)
 
     def connections(self, worker: str) -> frozenset[str]:
-        """Return the client's established TCP connections, to any peer."""
         names: set[str] = set()
         for pid in self._connected_pids(worker):
             with _connection_errors(pid):
@@ -296,7 +294,7 @@ class ClientProcesses:
                     shut_down_connection(pid, handle)
 
     def _connected_pids(self, worker: str) -> list[int]:
-        """Return the processes with connections to Kafka; for a Java client, the process in the container."""
+        """Return the client's processes that may be connected to Kafka; for a Java client, the container's process."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
 
@@ -337,7 +335,6 @@ def _engine_call(call: Callable[[], object]) -> None:
 
 @contextmanager
 def _connection_errors(pid: int) -> Iterator[None]:
-    """Ignore a process or connection that has ended; raise FaultError for a process of another user."""
     try:
         yield
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,11 @@
-"""Live half of a run: topics, clients, warm-up, steady, faults, recovery, and the final reading of the cluster.
+"""Live half of a run: create topics, start clients, play the phases with their faults, and read the final logs.
 
-* `drive` shows the order of events. Phase marks are measured times; the timeline holds the planned times.
-* `calibrate` runs before the load. It refuses an SLO on latency that is finer than the host's timers.
-* `Sampler` runs during the load. `docs/DESIGN.md` lists the metrics; counters are cumulative.
+* `drive` shows the order of events in a run. The start and end of each phase are measured; the timeline has the planned
+  times.
+* `calibrate` runs before the load, and rejects an SLO on latency whose threshold is below the noise of the host's
+  timers.
+* `Sampler` records metrics during the load. `docs/DESIGN.md` lists the metrics of a run; metrics that are counters are
+  cumulative.
 """
 
 import asyncio
@@ -64,10 +67,11 @@ async def drive(
     *,
     rehearse: bool,
 ) -> None:
-    """Drive the load and the faults against a ready cluster, and write the evidence to ``home`` and ``spool``.
+    """Run the load and the faults on a ready cluster, and write the evidence to ``home`` and ``spool``.
 
-    ``java``: the command that starts Kafka's own Java client; empty if no arm uses it. Raises PlanError, before any
-    record is sent, if an SLO is finer than the host can measure; otherwise the errors of ``run.perform``.
+    ``java`` is the command that starts Kafka's own Java client; empty if no arm uses the Java client. Raises PlanError,
+    before any record is sent, if an SLO's threshold is below the host's noise; further errors are those of
+    ``run.perform``.
     """
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
@@ -103,7 +107,7 @@ async def drive(
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of the host. ``timer_late_ms``: 90th percentile; ``probe_ms``: median, None without probes."""
+    """Timing noise of the host: 90th percentile of late timers, median of probes' round trips (None without probes)."""
 
     timer_late_ms: float
     timers: int
@@ -112,9 +116,9 @@ class Noise:
 
 
 async def calibrate(home: RunDir, objectives: Iterable[Objective], world: Linked, clock: Clock) -> None:
-    """Measure and record the noise of timers and of round trips through client links.
+    """Measure and record the timing noise of the host's timers and of round trips over client links.
 
-    Raises PlanError for SLOs that are finer than the noise.
+    Raises PlanError if an SLO's threshold on latency is below the measured noise.
     """
     late_ms = []
     for _ in range(TIMERS):
@@ -138,7 +142,7 @@ async def calibrate(home: RunDir, objectives: Iterable[Objective], world: Linked
 
 
 def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable[str]:
-    """Yield a sentence for each SLO on latency with a threshold below the noise."""
+    """Yield a sentence for each SLO whose threshold on latency is below the host's timing noise."""
     for objective in objectives:
         slo = parse(objective.text)
         limit_us = slo.threshold_us if isinstance(slo, Measure) and slo.of.about.confident else None
@@ -150,8 +154,6 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
 
 
 class Sample(NamedTuple):
-    """One row of ``metrics/``."""
-
     t_us: int
     broker_id: int | None
     name: str
@@ -159,7 +161,7 @@ class Sample(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Current value of a counter, of one broker or (``broker_id`` None) of the whole run."""
+    """Current value of a counter: of one broker, or of the whole run if ``broker_id`` is None."""
 
     broker_id: int | None
     name: str
@@ -167,7 +169,7 @@ class Reading(NamedTuple):
 
 
 class CpuTimes(NamedTuple):
-    """Jiffies since boot: busy, stolen by the hypervisor, and in total (proc(5), /proc/stat)."""
+    """CPU time since boot in jiffies: busy, stolen by the hypervisor, and total (proc(5), /proc/stat)."""
 
     busy: int
     steal: int
@@ -175,9 +177,10 @@ class CpuTimes(NamedTuple):
 
 
 class Sampler:
-    """Async context manager that samples during its block, and then writes ``samples.parquet`` to ``folder``.
+    """Async context manager that samples metrics during its block, and then writes ``samples.parquet`` to ``folder``.
 
-    ``read`` returns counters; it is called about once a second and may block. An error leaves a gap.
+    ``read`` returns the current counters; it is called about once a second and may block. If ``read`` raises an error,
+    the samples have a gap.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -201,7 +204,6 @@ class Sampler:
         pq.write_table(table, self._folder / "samples.parquet", compression="zstd")
 
     async def _sample_host(self) -> None:
-        """Record the lateness of a 100 ms timer, and the CPU times at every tenth tick."""
         due_us = self._clock.now_us()
         before = cpu_times()
         for tick in range(1, 1 << 62):
@@ -241,8 +243,6 @@ def cpu_times() -> CpuTimes | None:
 
 @dataclass
 class _LiveRun:
-    """The load from its first record to its last, with its current phase."""
-
     timeline: Timeline
     cluster: Target
     world: World
@@ -273,9 +273,9 @@ class _LiveRun:
         return Status(self.phase, elapsed_s, self.journal.open_faults(), arms)
 
     def counters(self) -> list[Reading]:
-        """Read the bytes of each link, and the clients' counters.
+        """Return the counters of bytes on each link and the counters of the clients.
 
-        Toxiproxy counts the bytes of closed connections only; the clients also count open connections.
+        Toxiproxy counts only bytes of closed connections; the clients also count bytes of open connections.
         """
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
@@ -290,9 +290,9 @@ class _LiveRun:
         return readings
 
     async def play(self, *, rehearse: bool) -> None:
-        """Run warm-up, steady, faults and recovery; return when the last record has its final status.
+        """Play the run's phases from warm-up to recovery; return when the last record has its final status.
 
-        The warm-up ends when latency stops drifting, or at the plan's limit.
+        The warm-up phase ends when latency has become stable, or at the plan's time limit for warm-up.
         """
         timing = self.timeline.timing
         self.load_start_us = self.clock.now_us() + _LEAD_US
@@ -331,13 +331,12 @@ class _LiveRun:
         self.home.update(marks=marks.as_json())
 
     async def _record_usage(self) -> None:
-        """Record each broker's resource use; only at the start and the end of steady, because the reading is slow."""
+        """Record each broker's resource usage, only at both ends of the steady phase, because reading is slow."""
         usage = await asyncio.to_thread(self.cluster.usage)
         brokers = {str(broker): resources._asdict() for broker, resources in usage.items()}
         self.home.event(self.clock.now_us(), "broker_used", brokers=brokers)
 
     async def _run_faults(self, *, rehearse: bool) -> None:
-        """Run the faults to their end; undo all faults at once if an abort condition of the plan is met."""
         log = self.progress.log
 
         async def run_steps() -> None:
@@ -361,7 +360,7 @@ class _LiveRun:
         self.home.update(abort={"looks": watch.looks, "met": reason})
 
     async def close(self) -> None:
-        """Read the topics to their ends, wait until the consumers reach the ends, and stop the clients."""
+        """Get the end offsets of all topics, wait until the consumers have read up to them, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
         log("reading the topics")
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
@@ -386,7 +385,7 @@ class _LiveRun:
 
 
 async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log) -> None:
-    """Read the commits of the plan from the coordinators' topics; no effect on an attached cluster."""
+    """Write the offset commits of the run from the coordinators' topics to disk; no effect on an attached cluster."""
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
     if "attach" in timeline.cluster or not topics:
@@ -398,7 +397,7 @@ async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log
 
 
 async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:
-    """Raise as soon as the wire proxy, or a client that was not stopped, ends."""
+    """Raise an error as soon as the wire proxy ends, or a client ends that was not told to stop."""
     if cluster.wire_proxy is None:
         await fleet.watch()
     else:
@@ -406,7 +405,6 @@ async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:
 
 
 async def _race(failing: Coroutine[None, None, NoReturn], work: Coroutine[None, None, T]) -> T:
-    """Return the result of ``work``; if ``failing`` raises first, cancel ``work`` and raise that error."""
     watch, task = asyncio.ensure_future(failing), asyncio.ensure_future(work)
     try:
         await asyncio.wait((watch, task), return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""Progress display on stderr: a live panel on a terminal, plain lines elsewhere, and GitHub annotations.
+"""Progress display of a run on stderr: a live panel on a terminal, else plain lines; and GitHub annotations.
 
-In GitHub Actions `annotate_github` annotates the plan's lines and writes a summary of the job's step.
+In GitHub Actions, `annotate_github` adds failed checks to the lines of the plan, and writes a job summary.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ _LIVE_PERIOD_S = 0.5
 
 @dataclass(frozen=True)
 class ArmStatus:
-    """Counts of one client process so far, and the p99 of its latest completions; None without completions.
+    """Record counts of a client process so far, and the p99 latency of its latest records (None without records).
 
-    For a consumer, ``ok`` counts delivered records, and ``sent`` is None.
+    For a consumer, ``ok`` is the number of delivered records, and ``sent`` is None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Current state of a run; ``elapsed_s`` counts from the start of the load."""
+    """Current state of a run; ``elapsed_s`` is the time in seconds since the start of the load."""
 
     phase: str
     elapsed_s: float
@@ -54,7 +54,7 @@ class Status:
 
 
 class Progress:
-    """Prints messages, and the current status while `following` is open."""
+    """Prints messages to stderr, and the current status of a run during the context `following`."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
@@ -65,7 +65,7 @@ class Progress:
 
     @asynccontextmanager
     async def following(self, status: Callable[[], Status]) -> AsyncIterator[None]:
-        """Show ``status()`` periodically during the block."""
+        """Show the result of ``status()`` periodically during the ``with`` block."""
         live = Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
 
         async def refresh() -> None:
@@ -94,7 +94,7 @@ def status_line(status: Status) -> str:
 
 
 def panel(status: Status) -> Group:
-    """Return a headline and, if the run has clients, a table of the clients."""
+    """Return the progress panel of a run: a headline, and a table of the clients if there are any."""
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(status.headline, style="bold red" if status.faults else "bold")
     if not status.arms:
@@ -111,7 +111,7 @@ def panel(status: Status) -> Group:
 
 
 def p99_ms(latencies_us: Sequence[int]) -> float | None:
-    """Return the nearest-rank p99 of a window; None for an empty window."""
+    """Return the nearest-rank 99th percentile of a window of latencies; None for an empty window."""
     if not latencies_us:
         return None
     ordered = sorted(latencies_us)
@@ -125,10 +125,7 @@ def _ms(value: float | None) -> str:
 def annotate_github(
     run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None
 ) -> None:
-    """Print annotations for the failed checks of judged runs to ``out`` (default: stderr); append the step's summary.
-
-    No effect outside GitHub Actions.
-    """
+    """Annotate failed checks of judged runs, and append the job summary, if the process runs in GitHub Actions."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return
     from aftershock.results.report.several import step_summary

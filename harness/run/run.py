@@ -1,8 +1,9 @@
 """Execution of ``aftershock run``: plan, timeline, cluster, load with faults, evidence, verdict, report.
 
-The live half and the judging half share only the run directory. After an error or Ctrl-C the clients end, the evidence
-so far stays readable, and the cluster is removed, except with ``--keep``. Ctrl-C and SIGTERM do not interrupt the
-clean-up. A plan may start programs: ``client: exec`` needs the user's permission.
+Producing the evidence and judging it are separate steps that share only the run directory. After an error or Ctrl-C in
+a run, its clients end, the evidence so far stays readable, and the cluster is removed, except with ``--keep``. Ctrl-C
+and SIGTERM do not interrupt the clean-up after a run. A plan with ``client: exec`` starts programs, and so needs the
+user's permission.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ from aftershock.results.report.page import write_report
 class Request:
     """Arguments of ``aftershock run``.
 
-    ``changes``: ``key=value`` changes to the plan; ``kafka``: a version in place of the plan's; ``rehearse``: inject no
-    fault; ``allow_exec``: allow the plan to start programs.
+    ``changes``: ``key=value`` changes to the plan; ``kafka``: a Kafka version that overrides the plan's; ``rehearse``:
+    inject no faults; ``allow_exec``: allow the plan to start programs.
     """
 
     plan: Path
@@ -59,7 +60,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled plan. ``file``: the plan's file, None for YAML text; ``kafka``: a version in place of the plan's."""
+    """A compiled plan to run; ``file`` is None if the plan was given as YAML text."""
 
     file: Path | None
     checked: CheckedPlan
@@ -69,12 +70,12 @@ class Job:
 
     @property
     def attach(self) -> Attach | None:
-        """The existing cluster to attach to; None if the plan has a cluster to launch."""
+        """Description of the existing cluster that the plan attaches to; None if the plan launches a cluster."""
         return self.checked.plan.cluster.attach
 
     @property
     def spec(self) -> ClusterSpec:
-        """The cluster to launch. Raises PlanError if the plan attaches to an existing cluster."""
+        """Specification of the cluster to launch; raises PlanError if the plan uses an existing cluster."""
         if self.attach:
             raise PlanError(
                 ["a plan with `cluster: attach` runs only with `aftershock run`, without --keep and without --kafka"]
@@ -94,7 +95,7 @@ def prepare(
     rehearse: bool = False,
     allow_exec: bool = False,
 ) -> Job:
-    """Read, check and compile a plan: a file (Path) or YAML text (str). Raises PlanError if the plan can't be run."""
+    """Compile a plan from a file (Path) or YAML text (str); raise PlanError if the plan can't be run."""
     checked = load_plan(plan, changes)
     if not allow_exec:
         refuse_programs(checked)
@@ -108,7 +109,7 @@ def prepare(
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm starts a program: programs have the user's rights, and the plan may be untrusted."""
+    """Raise PlanError if an arm of the plan starts a program, which would run with the rights of the user."""
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
         f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
@@ -123,7 +124,7 @@ def refuse_programs(checked: CheckedPlan) -> None:
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     """Run a plan and judge it; return the run directory and the verdict.
 
-    A run judged on latency waits until it has the host to itself.
+    A run judged on latency waits until no other run uses the host.
 
     Raises:
         PlanError: the plan can't be run; nothing was started.
@@ -178,7 +179,6 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
 
 
 def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
-    """Drive the job on an existing cluster, and undo all changes except records and committed offsets."""
     descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
     descriptor.write(home.path)
     watchdog.watch(ownership.owner(), home.run_id, home.path)
@@ -194,9 +194,9 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
 
 
 def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
-    """Drive a job on a ready cluster, within `record_outcome`. Raises the errors of `perform`.
+    """Run a compiled plan on a ready cluster, inside the context `record_outcome`, with the errors of `perform`.
 
-    Plan, timeline, clock and ``cluster_facts`` (including ``versions``) are on disk before the first record is sent.
+    The plan, its timeline, the run's clock and ``cluster_facts`` are written to disk before the first record is sent.
     """
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
@@ -218,9 +218,10 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
 
 @contextmanager
 def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
-    """Write the final status of the live half to ``run.json``; after a failure, add the run directory to the error.
+    """Write the run's status to ``run.json`` when the block ends; after a failure, add the run directory to the error.
 
-    Enter this context as soon as the run directory exists, because an interrupted run would seem to be in progress.
+    The context `record_outcome` must be entered as soon as the run directory exists; else an interrupted run would seem
+    to be in progress.
     """
     try:
         yield

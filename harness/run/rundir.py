@@ -1,6 +1,7 @@
-"""Run directory: a folder with all evidence of a run, readable at any moment, also after a failure.
+"""Run directory: the folder with all evidence of a run, readable during the run and after a failure.
 
-`RunClock` counts microseconds since the run's origin on the host's monotonic clock, equal in all processes.
+`RunClock` gives microseconds since the start of the run, by the host's monotonic clock, so that the times of all
+processes are comparable.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from aftershock.workloads.load.events import run_clock
 
 @dataclass(frozen=True)
 class RunClock:
-    """Clock of a run; ``origin_ns`` is ``time.monotonic_ns()`` at its start."""
+    """Clock of a run; ``origin_ns`` is the value of ``time.monotonic_ns()`` at the run's start."""
 
     origin_ns: int
 
@@ -47,7 +48,7 @@ _TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 
 
 class RunDir:
-    """Folder of a run; ``facts`` is the content of ``run.json``, which each `update` rewrites."""
+    """Directory of a run; ``facts`` is the content of ``run.json``, which each `update` rewrites."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
@@ -55,9 +56,9 @@ class RunDir:
 
     @classmethod
     def create(cls, parent: Path, plan: str, seed: int, command: str) -> "RunDir":
-        """Create a folder under ``parent``, named after the time and the plan.
+        """Create a run directory under ``parent``, named after the time and the plan.
 
-        Raises EvidenceError if the folder can't be written.
+        Raises EvidenceError if the run directory can't be written.
         """
         now = datetime.now(UTC)
         name = re.sub(r"[^a-z0-9]+", "-", plan.lower()).strip("-")[:32] or "plan"
@@ -106,7 +107,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """Open an existing run directory. Raises EvidenceError if ``path`` has no readable ``run.json``."""
+        """Open an existing run directory. Raises EvidenceError if the run directory has no readable ``run.json``."""
         return cls(path, read_json(path / "run.json"))
 
     @property
@@ -114,7 +115,7 @@ class RunDir:
         return self.path.name
 
     def update(self, **facts: Any) -> None:
-        """Add facts to ``run.json`` atomically."""
+        """Add facts to ``run.json``, which is replaced atomically."""
         self.facts |= facts
         self.write_json("run.json", self.facts)
 
@@ -122,12 +123,12 @@ class RunDir:
         write_whole(self.path / name, json.dumps(document, indent=1) + "\n")
 
     def event(self, t_us: int, name: str, **fields: Any) -> None:
-        """Append an event of the harness itself, which belongs to no arm."""
+        """Append an event of the harness itself, not of a client, to ``events.jsonl``."""
         with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
 
     def seal(self) -> None:
-        """Write the manifest, the list of evidence files. A run without a manifest is incomplete."""
+        """Write the manifest, which lists the evidence files; a run without a manifest is incomplete."""
         tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
         optional = [name for name in _OPTIONAL if (self.path / name).exists()]
         self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})

@@ -1,7 +1,7 @@
-"""List and removal of the run directories under a folder.
+"""Listing and removal of the run directories under a folder.
 
-Only a folder with a ``run.json`` of the harness is a run. A run with a live process or a standing cluster is never
-removed.
+A folder is a run directory only if its ``run.json`` was written by the harness. A run directory is never removed while
+the run's process is alive or its cluster exists.
 """
 
 import json
@@ -24,8 +24,8 @@ from aftershock.harness.cluster.ownership import LabelledCluster
 class Run:
     """A run directory.
 
-    ``status``: the verdict's; without a verdict, the status in ``run.json``, or ``died`` if the runner died; ``owner``:
-    the run's process; ``cluster``: the run id of the cluster that the run used.
+    ``status``: the verdict; without a verdict, the status in ``run.json``, or ``died`` if the run's process died.
+    ``owner``: the run's process. ``cluster``: the run id of the cluster that the run used.
     """
 
     path: Path
@@ -41,7 +41,6 @@ class Run:
         return self.path.name
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry of ``runs --json``."""
         return {
             "run_id": self.run_id,
             "path": str(self.path),
@@ -52,13 +51,13 @@ class Run:
         }
 
     def find_cluster(self, standing: Collection[LabelledCluster]) -> LabelledCluster | None:
-        """Return the standing cluster that was launched for the run, or the pooled cluster that the run used last."""
+        """Return the existing cluster that was launched for the run, or the pool's cluster whose last run it was."""
         home, run_ids = self.path.resolve(), (self.run_id, self.cluster)
         return next((cluster for cluster in standing if cluster.home == home or cluster.run_id in run_ids), None)
 
 
 def find_run(name: str, out: Path) -> Path:
-    """Return a run's directory by its path, or by its id under ``out``. Raises AftershockError for an unknown run."""
+    """Return a run directory by path, or by run id in ``out``; raise AftershockError if missing."""
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path
@@ -68,13 +67,12 @@ def find_run(name: str, out: Path) -> Path:
 
 
 def runs_in(out: Path) -> list[Run]:
-    """Return the runs under ``out``, newest first; an empty list if the folder does not exist."""
+    """Return the runs in the folder ``out``, newest first; an empty list if the folder does not exist."""
     runs = [run for run in map(_read_run, out.iterdir() if out.is_dir() else ()) if run]
     return sorted(runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
 
 
 def _read_run(path: Path) -> Run | None:
-    """Return the run in a folder; None if it is not a run directory of the harness."""
     if path.is_symlink() or not (path / "run.json").is_file():
         return None
     try:
@@ -94,7 +92,7 @@ def _read_run(path: Path) -> Run | None:
 
 
 def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
-    """Return the runs as a text table without a final newline; a remark marks runs with a standing cluster."""
+    """Return the runs as a text table, without a final newline, with a remark on runs whose cluster still exists."""
     rows = [("run", "started (UTC)", "status", "size", "")]
     for run in runs:
         remark = "its cluster stands" if run.find_cluster(standing) else ""
@@ -107,9 +105,9 @@ def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
 def pruning(
     runs: Sequence[Run], standing: Collection[LabelledCluster], keep: int | None, before: datetime | None
 ) -> tuple[list[Run], list[tuple[Run, str]]]:
-    """Return the runs to remove, and the runs in use, each with the reason why it stays.
+    """Return the runs to remove, and the runs that are in use, each with the reason why the run stays.
 
-    Candidates are the runs that began before ``before``, except the newest ``keep`` of ``runs``; None is no condition.
+    Runs to remove are runs that started before ``before``, except the newest ``keep`` runs; None sets no condition.
     """
     removable, in_use = [], []
     for run in runs[keep or 0 :]:
@@ -125,7 +123,7 @@ def pruning(
 
 
 def remove(run: Run) -> None:
-    """Remove a run directory. Raises EvidenceError if the system refuses."""
+    """Remove a run directory; raise EvidenceError if the operating system refuses."""
     try:
         shutil.rmtree(run.path)
     except OSError as error:
@@ -133,7 +131,7 @@ def remove(run: Run) -> None:
 
 
 def parse_age(text: str) -> timedelta:
-    """Parse ``30d``, ``12h`` or ``90m``. Raises AftershockError for anything else."""
+    """Parse an age such as ``30d``, ``12h`` or ``90m``; raise AftershockError if the text is no age."""
     match = re.fullmatch(r"(\d{1,5})([dhm])", text)
     if match is None:
         raise AftershockError(f"{text} is not an age; give a number with its unit, for example 30d, 12h or 90m")

@@ -1,8 +1,9 @@
-"""Clean-up after dead runners: heal their faults, and remove their containers, processes and files.
+"""Clean-up after runs whose process died: undo their faults, and remove their containers, processes and files.
 
-Objects of a live process are left alone. A kept cluster is healed and stays; a cluster whose launch is incomplete does
-not count as kept. All other objects of a dead owner are removed: containers, networks, volumes, client processes and
-spools, after their rows became evidence. All steps can be repeated, and several processes may heal at once.
+Containers, processes and files that belong to a live process are left alone. The faults of a kept cluster are undone,
+and the cluster stays; a half-launched cluster is removed. All other containers, networks, volumes, client processes and
+spools of a dead process are removed, after the rows in the spools were converted to evidence. All steps of a clean-up
+can be repeated, and several processes may clean up at once.
 """
 
 import asyncio
@@ -45,15 +46,15 @@ def heal(
     explicit: bool | None = None,
     home: Path | None = None,
 ) -> list[str]:
-    """Heal the faults of dead processes and remove their resources; return a sentence for each action.
+    """Undo the faults of dead processes and remove their resources; return a sentence for each action.
 
     Args:
-        client: the engine; without it launched clusters are not touched.
-        run_id: the run to heal; None for all runs.
-        log: receives a line for each healed fault, and for each obstacle.
-        explicit: the user named the run (default: True with a ``run_id``). Faults of a kept cluster are then healed
-            even if their injector is alive, and an obstacle is an error; otherwise an obstacle is logged.
-        home: the run directory of a run on an attached cluster, which may have no spool any more.
+        client: client of the Docker engine; None: only attached clusters are healed.
+        run_id: id of the run to heal; None for all runs.
+        log: called with a line of text for each healed fault, and for each fault that can't be healed.
+        explicit: the user named the run (default: True with a ``run_id``). If True, faults of a kept cluster are healed
+            even if the process that injected them is alive, and a failure to heal is an error instead of a logged line.
+        home: run directory of a run on an attached cluster, needed if the run has no spool any more.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
     healed.
@@ -87,7 +88,7 @@ def sweep(client: docker.DockerClient | None, log: Log) -> None:
 
 
 def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
-    """True if a dead run has faults to heal or resources to remove; without a client, only spools are checked."""
+    """True if a dead run has faults to heal or resources to remove; without Docker, only spools are checked."""
     for cluster in ownership.list_clusters(client) if client else ():
         if cluster.run_id == run_id and (not _is_kept(cluster) or _has_orphaned_faults(cluster.home)):
             return True
@@ -95,7 +96,7 @@ def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
 
 
 def in_use(cluster: LabelledCluster) -> str:
-    """Return a sentence about the live process that owns the cluster, with advice."""
+    """Return a message that the cluster belongs to a live process, with advice."""
     if cluster.is_local:
         pid = cluster.owner.partition(":")[0]
         return (
@@ -105,7 +106,6 @@ def in_use(cluster: LabelledCluster) -> str:
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
-    """Remove a dead owner's cluster; heal a kept cluster, with ``explicit`` also faults with a live injector."""
     if not cluster.home.is_dir() and cluster.keep:
         raise ClusterError(
             f"the folder of the cluster {cluster.run_id}, {cluster.home}, is missing; "
@@ -148,7 +148,6 @@ def _has_orphaned_faults(home: Path) -> bool:
 
 
 def _heal_attached(home: Path, log: Log) -> list[str]:
-    """Undo the faults of a dead run on an attached cluster, and delete the topics that the run created."""
     run, journal = RunDir.open(home), home / "journal.jsonl"
     if ownership.is_alive(run.facts.get("owner", "")):
         pid = run.facts["owner"].partition(":")[0]
@@ -188,7 +187,7 @@ def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> 
 
 
 def close_run(home: Path) -> None:
-    """Set the final status of a dead run, and remove Spark's scratch folders; no effect on a run in progress."""
+    """Write the final status of a run whose process died, and remove Spark's scratch folders."""
     with suppress(EvidenceError, OSError):
         run = RunDir.open(home)
         if ownership.is_alive(run.facts.get("owner", "")):
@@ -203,7 +202,7 @@ def close_run(home: Path) -> None:
 
 @contextmanager
 def _exclusive(home: Path | None) -> Iterator[None]:
-    """Hold a lock on the run's folder, so that only one process at a time heals the run; no lock without a folder."""
+    """Lock the run's folder, if it exists, so that only one process at a time heals the run."""
     try:
         folder = os.open(home or "", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -219,9 +218,9 @@ def _exclusive(home: Path | None) -> Iterator[None]:
 async def undo_open(
     journal_path: Path, origin_ns: int, cluster: Target, log: Log, *, accepts_owner: Callable[[str], bool]
 ) -> list[str]:
-    """Heal the faults in force according to a journal that have an accepted owner; return the ids of the faults.
+    """Heal the faults that a journal shows as in force and whose owner is accepted; return the ids of the faults.
 
-    All faults are tried; then FaultError lists the faults that could not be healed.
+    Raises FaultError, after an attempt for each fault, with a list of the faults that could not be healed.
     """
     faults = [line for line in open_faults(read_journal(journal_path)) if accepts_owner(line.get("owner", ""))]
     # assignments come last, because replicas move only between running nodes
@@ -251,7 +250,7 @@ async def undo_open(
 
 
 def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
-    """Add a note to the error for each open fault in these journal lines: the commands that heal it by hand."""
+    """Add to the error, for each fault in force in these journal lines, the commands that heal the fault by hand."""
     containers: Mapping[int, str] = {}
     names: Mapping[str, str] = {}
     if isinstance(cluster, Cluster):
@@ -275,10 +274,10 @@ def _replace_names(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | None, run_id: str) -> list[str]:
-    """Return the shell commands that perform the undo, in order, without repetitions.
+    """Return the shell commands that undo a fault by hand, in order, without repetitions.
 
-    ``containers``: names by node; ``toxiproxy``: URL of its API. For an undo inside Kafka the command is ``aftershock
-    heal``.
+    ``containers`` maps nodes to container names; ``toxiproxy`` is the URL of Toxiproxy's API. An undo over Kafka's
+    protocol has the command ``aftershock heal``.
     """
     args, commands = undo.args, list[str]()
     match undo.verb:
@@ -304,7 +303,7 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
 
 @contextmanager
 def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM until the end of the block, and log a line for each signal."""
+    """Ignore Ctrl-C and SIGTERM during the ``with`` block, and log a line for each signal."""
 
     def log_wait(*_: object) -> None:
         log("the clean-up is still running; it takes a few more seconds")

@@ -1,7 +1,8 @@
-"""Write-ahead log of faults: a line is on disk before its step is carried out.
+"""Journal of faults, a write-ahead log: each step, such as inject or heal, is written to disk before it is performed.
 
-Each line carries the undo as plain data and the process that must perform it, so that any process can heal the faults
-of a dead process. Several processes may write to one journal: a line is appended completely, or not at all.
+Each line of the journal has the undo of the fault as plain data and the process that injected the fault, so that any
+process can heal the faults of a dead process. Several processes may write to one journal: a line is appended whole, or
+not at all.
 """
 
 import json
@@ -20,7 +21,7 @@ Line = Mapping[str, Any]
 
 
 class Journal:
-    """``journal.jsonl`` of one run; ``lines`` holds the lines of this process."""
+    """Journal of a run's faults (``journal.jsonl``); ``lines`` holds the lines that this process has written."""
 
     def __init__(self, path: Path, clock: RunClock) -> None:
         self._clock = clock
@@ -32,7 +33,7 @@ class Journal:
         self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
-        """Append a line, with the time and this process as the owner; return when the line is on disk."""
+        """Append a line with the time and the id of this process to the journal; return when it is on disk."""
         line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
         self.lines.append(line)
         data = (json.dumps(line) + "\n").encode()
@@ -41,7 +42,7 @@ class Journal:
         os.fsync(self._file)
 
     def open_faults(self) -> list[str]:
-        """Return the ids of this process's faults in force, in the order of injection."""
+        """Return the ids of faults that this process injected and has not healed, in order."""
         return [line["fault"] for line in open_faults(self.lines)]
 
     def close(self) -> None:
@@ -49,9 +50,9 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a journal, without an incomplete last line, whose step was never carried out.
+    """Return the lines of a journal, except an incomplete last line, whose step was never performed.
 
-    Raises EvidenceError if a line is broken.
+    Raises EvidenceError if a line of the journal can't be parsed.
     """
     lines = read_lines(path)
     for number, line in enumerate(lines, 1):
@@ -61,7 +62,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def open_faults(lines: Iterable[Line]) -> list[Line]:
-    """Return the last line of each fault that is intended and not healed, in the order of intention."""
+    """Return the last journal line of each fault that is not healed, in the order of the faults' first lines."""
     last: dict[str, Line] = {}
     for line in lines:
         if line["state"] == "intended":

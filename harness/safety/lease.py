@@ -1,11 +1,11 @@
-"""Lease of the host: locks on files that decide which processes may load this machine at the same time.
+"""Lease of the host: file locks that decide which runs may load this machine at the same time.
 
     turnstile ──▶ timing ──▶ core-0 … core-<n-1>      files in one folder of the host, shared by all its users
     exclusive,     latency: exclusive         integrity: one core,
     then released  integrity: shared          exclusive
 
-A process waits for `timing` or a core while it holds the turnstile, so that a run judged on latency is next when the
-current holders end, before any process that came later. The kernel releases a lease when its process dies.
+A process holds the lock `turnstile` while it waits for `timing` or a core, so that processes that arrive later can't
+overtake a run judged on latency. The kernel releases the host's lease when the process that holds it dies.
 """
 
 import fcntl
@@ -32,16 +32,16 @@ _FILE_MODE = 0o666
 
 
 class Lock:
-    """Lock file at ``path``, created if missing, with ``mode`` regardless of the umask.
+    """A file that is used as a lock between processes; created if missing, with ``mode`` regardless of the umask.
 
-    * `take` tries once and never blocks; `wait_for` repeats the attempt, so that Ctrl-C works during the wait.
-    * Each attempt opens the file again: another process may have deleted the lock file, and a lock on a deleted file
-      protects nothing.
-    * Because any user can write to the folder, no link to the folder or the file is followed, and only a plain file
-      with a single name is written to.
-    * The file holds the last holder's note, which is valid only while the lock is held.
+    * `take` tries once to get the lock and never blocks; `wait_for` repeats the attempt, so that Ctrl-C works.
+    * Each attempt to lock opens the lock file again: another process may have deleted the lock file, and a lock on a
+      deleted file protects nothing.
+    * Because any user can write to the folder, symbolic links are not followed, and only a regular file without further
+      hard links is written to.
+    * The lock file describes the process that holds the lock, and is outdated while no process holds it.
 
-    Raises LeaseError if the folder or the file can't be used.
+    Raises LeaseError if the lock file or its folder can't be used.
     """
 
     def __init__(self, path: Path, mode: int = 0o600) -> None:
@@ -50,7 +50,7 @@ class Lock:
         self._file: int | None = None
 
     def take(self, holder: str, *, shared: bool = False) -> bool:
-        """Try once to get the lock, exclusively or ``shared``. Waiting processes show ``holder`` to their users."""
+        """Try once to get the lock, exclusively or ``shared``; waiting processes show ``holder`` to their users."""
         file = self._open()
         if not _try_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             os.close(file)
@@ -71,7 +71,7 @@ class Lock:
             self._file = None
 
     def held_by(self) -> str:
-        """Return the exclusive holder as "NAME (pid N) since 13:05:12"; "" without a holder."""
+        """Return the exclusive holder of the lock as "NAME (pid N) since 13:05:12"; "" if there is no holder."""
         file = self._open()
         try:
             if _try_lock(file, fcntl.LOCK_SH):
@@ -88,7 +88,6 @@ class Lock:
         return "an unknown process"
 
     def _open(self) -> int:
-        """Open the file, and set its mode if this user owns it."""
         try:
             folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -110,7 +109,7 @@ class Lock:
 
 
 def _checked(file: int, mode: int) -> int:
-    """Return ``file``. Raises OSError, after closing it, unless it is a plain file with a single name."""
+    """Return ``file`` if it is a regular file without further hard links; else close it and raise OSError."""
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -132,9 +131,9 @@ def _try_lock(file: int, operation: int) -> bool:
 
 
 def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lambda: None) -> T:
-    """Repeat ``attempt``, fifty times a second, until its result is true; return the result.
+    """Call ``attempt`` fifty times a second until its result is true; return the result.
 
-    ``on_wait`` is called after each failure except the first, because a lock is often held only for a moment.
+    ``on_wait`` is called after each failed attempt except the first, because a lock is often held only for a moment.
     """
     if not (result := attempt()):
         time.sleep(0.02)
@@ -146,7 +145,7 @@ def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lamb
 
 @contextmanager
 def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold a lock while the block runs, after a wait without a limit; ``on_wait`` is as in `wait_for`."""
+    """Wait for a lock without a time limit, and hold it during the ``with`` block; ``on_wait`` is as in `wait_for`."""
     wait_for(lambda: lock.take(holder), on_wait)
     try:
         yield
@@ -155,17 +154,17 @@ def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) ->
 
 
 def lease_kind(slos: Sequence[str]) -> Kind:
-    """Return the kind of lease that a run needs: "integrity" if it has SLOs and all count records, else "latency"."""
+    """Return the kind of lease for a run: "integrity" if it has SLOs and all are about counts, else "latency"."""
     return "integrity" if slos and all(isinstance(parse(text), Count) for text in slos) else "latency"
 
 
 @contextmanager
 def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) -> Iterator[None]:
-    """Hold the host's lease while the block runs, after a wait without a limit; log a line if it has to wait.
+    """Wait for the host's lease without a time limit, and hold it during the ``with`` block; log a line for a wait.
 
     A run judged on latency is alone on the host, because another run would disturb it like an unplanned fault; runs
-    judged on counts of records share the host, each with a core. Waiting processes show ``holder`` (for example a run
-    id) to their users. Raises LeaseError if the folder can't be used.
+    judged only on counts of records share the host, each with one core. Other processes that wait for the host show
+    ``holder``, for example a run id, to their users. Raises LeaseError if the folder with the lock files can't be used.
     """
     folder = folder or Path(gettempdir()) / "aftershock-host"
     try:

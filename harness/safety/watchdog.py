@@ -1,7 +1,8 @@
-"""Watchdog process of one cluster or run: waits until its owner ends, and then heals the owner's faults.
+"""Watchdog: a process that waits until the owner of a cluster or run ends, and then heals the owner's faults.
 
 The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. After
-the owner's end it waits for ``GRACE_S``, in which other processes may heal, and then heals the remaining faults.
+the owner's end, the watchdog waits for ``GRACE_S``, in which other processes may heal the faults, and then heals the
+remaining faults.
 """
 
 import os
@@ -18,7 +19,7 @@ LOG = "watchdog.log"
 
 
 def watch(owner: str, run_id: str, home: Path) -> None:
-    """Start the watchdog of one cluster or run; ``owner`` is as in `ownership.owner`."""
+    """Start the watchdog process of one cluster or run; ``owner`` has the format of `ownership.owner`."""
     log = home / "logs" / LOG
     log.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-P", "-m", "aftershock.harness.safety.watchdog", owner, run_id, str(home.resolve())]
@@ -32,7 +33,7 @@ def watch(owner: str, run_id: str, home: Path) -> None:
 
 
 def guard(owner: str, run_id: str, home: Path) -> None:
-    """Wait until the owner has ended, and heal its faults."""
+    """Wait until the owner of a cluster or run has ended, and heal its faults."""
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(int(owner.partition(":")[0]))
         try:

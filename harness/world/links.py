@@ -1,9 +1,9 @@
-"""Links of a launched cluster, for faults: toxics on Toxiproxy, and probes that show what a link does to traffic.
+"""Operations for faults on network links: toxics on Toxiproxy, and probes that measure a link's effect on traffic.
 
-A probe is a connection of the harness over a link, and sends harmless requests. The request is ApiVersions, which every
-listener answers. A request with ballast is Metadata of topics that don't exist, without auto-creation: their names make
-up both the request and the response, and the broker has almost no work. A controller's listener does not serve Metadata
-and closes the connection.
+A probe of a link is a connection of the harness over that link, on which harmless requests are sent. The usual request
+of a link probe is ApiVersions, which every listener answers. For a large request and response, a probe asks for
+Metadata of topics with long names that don't exist, without auto-creation, which is almost no work for the broker. The
+listener of a controller closes the connection after a Metadata request.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class LinkProbe:
-    """A connection over a link: implements `faults.runtime.world.Probe`."""
+    """A probe connection over a network link: implements `faults.runtime.world.Probe`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -49,7 +49,7 @@ class LinkProbe:
 
     @classmethod
     async def dial(cls, address: Address, security: Security = PLAINTEXT) -> Self:
-        """Connect and log in. Raises OSError if the broker refuses the connection or does not answer in time."""
+        """Connect and log in; raise OSError if the broker refuses or does not answer in time."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             probe = cls(*await asyncio.open_connection(*address, ssl=security.tls))
             steps, response = login(security), None
@@ -100,7 +100,7 @@ class LinkProbe:
         self._writer.transport.abort()
 
     async def request(self, request: RequestPayload, client_id: str = "aftershock") -> Any:
-        """Send a request and return the decoded response. Raises OSError, EOFError or ClientError."""
+        """Send a Kafka request and return the decoded response; raise OSError, EOFError or ClientError."""
         self._request_count += 1
         message = await self._exchange(encode_frame(request, self._request_count, client_id))
         return decode_response(response_type(type(request)), message, self._request_count)
@@ -123,7 +123,7 @@ class LinkProbe:
 
 
 class LinksWorld:
-    """Links of the cluster: implements Linked and Redirected of `faults.runtime.world`."""
+    """Operations of faults on links: implements Linked and Redirected of `faults.runtime.world`."""
 
     _cluster: Cluster
     _security: Security = PLAINTEXT
@@ -156,7 +156,7 @@ class LinksWorld:
         await asyncio.to_thread(self._cluster.toxiproxy.enable, proxy, enabled=True)
 
     async def probe_ms(self, link: Link) -> float:
-        """Return the time of one ApiVersions round trip, without the time to connect."""
+        """Return the round-trip time of an ApiVersions request over a link, without the time to connect."""
 
         def round_trip(connection: Connection) -> float:
             started_s = time.perf_counter()
@@ -173,9 +173,9 @@ class LinksWorld:
             raise FaultError(f"no connection through {link.proxy} ({address}): {error}") from error
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the node that a link leads to: the broker that describes its own settings there.
+        """Return the broker at the end of a link: the only id whose settings can be described over the link.
 
-        Kafka's `ConfigHelper` answers "Unexpected broker id" for any other id.
+        A broker answers "Unexpected broker id" to a request for another broker's settings (Kafka's `ConfigHelper`).
         """
         brokers = sorted({link.broker for link in self.links() if link.channel == "client"})
         resources = tuple(
@@ -193,7 +193,6 @@ class LinksWorld:
         return ids[0]
 
     async def _probe(self, link: Link, exchange: Callable[[Connection], T]) -> T:
-        """Run ``exchange`` on a new connection over the link, in a thread for probes."""
         address = self._address_of(self._proxies[link.proxy])
 
         def run() -> T:

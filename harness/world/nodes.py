@@ -1,6 +1,7 @@
-"""Nodes of a launched cluster, for faults: their processes, limits, log directories and Kafka versions.
+"""Operations for faults on a launched cluster's nodes: processes, resource limits, disks and Kafka versions.
 
-Processes and limits go over the Docker engine, log directories over shell commands in the container or beside it.
+Faults on processes and resource limits use the Docker engine's API; faults on log directories run shell commands in the
+node's container or in a second container with the same disk.
 """
 
 import asyncio
@@ -33,8 +34,6 @@ R = TypeVar("R")
 
 
 def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], Coroutine[Any, Any, R]]:
-    """Return a method that calls an operation of one node in a thread."""
-
     async def run(self: Any, broker: BrokerId) -> R:
         return await asyncio.to_thread(operation, self._cluster.nodes[broker])
 
@@ -42,7 +41,7 @@ def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], C
 
 
 class NodesWorld:
-    """Processes of the nodes: implements Killable, Pausable and Observed of `faults.runtime.world`."""
+    """Faults on nodes' processes: implements Killable, Pausable and Observed of `faults.runtime.world`."""
 
     _cluster: Cluster
 
@@ -58,7 +57,7 @@ class NodesWorld:
 
 
 class MachineWorld:
-    """Limits and disks of the nodes: implements Limited and Stored of `faults.runtime.world`."""
+    """Faults on nodes' resource limits and disks: implements Limited and Stored of `faults.runtime.world`."""
 
     _cluster: Cluster
 
@@ -87,12 +86,12 @@ class MachineWorld:
 
     @in_thread
     def memory_used(self, broker: BrokerId) -> int:
-        """Return the memory in use, in bytes: all kernels count it, and only some count failed allocations."""
+        """Return the broker's memory in use in bytes, because not all kernels count failed allocations."""
         return int(self._stats(broker).get("memory_stats", {}).get("usage", 0))
 
     @in_thread
     def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
-        """Read sizes and access rights as the broker's user, with `stat -f`, which BusyBox has as well."""
+        """Return size and writability of log directories, read as the broker's user (`stat -f`, also in BusyBox)."""
         log_dirs = []
         for path in self._cluster.spec.log_dirs(self._cluster.nodes[broker].node):
             script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
@@ -134,10 +133,10 @@ class MachineWorld:
         return stats
 
     def _run_script(self, broker: BrokerId, script: str, path: str) -> str:
-        """Return the output of a script in the node's container, or beside it if the node does not run.
+        """Run a script in the node's container, or in a new container if the node is stopped; return its output.
 
-        The script runs again if there is no output, because docker-py loses output that comes in one piece with the
-        engine's headers (docker-py issues 2042 and 3332), and if the node ended meanwhile.
+        A script without output runs again, because docker-py loses output that arrives together with the HTTP headers
+        (docker-py issues 2042 and 3332), or because the node ended meanwhile.
         """
         node = self._cluster.nodes[broker]
         problem = ""
@@ -156,7 +155,7 @@ class MachineWorld:
 
 
 class UpgradesWorld:
-    """Kafka versions of the nodes: implements Upgradable of `faults.runtime.world`."""
+    """Upgrades of nodes to other Kafka versions: implements Upgradable of `faults.runtime.world`."""
 
     _cluster: Cluster
 
@@ -180,6 +179,5 @@ class UpgradesWorld:
         replace(self._cluster.nodes[broker], self._image(version))
 
     def _image(self, version: str) -> str:
-        """Return an image of that version; a missing one is pulled or built, which takes minutes."""
         client = next(iter(self._cluster.nodes.values())).container.client
         return engine.kafka_image(client, version, lambda _: None).name

@@ -1,4 +1,4 @@
-"""Blocking operations as coroutines of a world: each call runs in a thread, so that the event loop stays free."""
+"""Decorators that turn blocking operations into coroutines: each call runs in a thread."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def in_thread(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, R]]:
-    """Make a blocking method a coroutine that runs in a thread."""
+    """Turn a blocking method into a coroutine method that runs in a thread."""
 
     @wraps(method)
     async def run(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -24,10 +24,10 @@ def in_thread(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate
 def delegate(
     part: str, operation: Callable[Concatenate[Any, P], R]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a method that calls ``operation`` in a thread, with a part of the world as its first argument.
+    """Return a coroutine method that calls ``operation`` in a thread, with an attribute of ``self`` as first argument.
 
-    ``part``: the path of that attribute, for example ``_cluster.admin``. A method is looked up by its name, because the
-    parts of an attached cluster have other classes.
+    ``part`` is the path of the attribute, for example ``_cluster.admin``. If ``operation`` is a method, it is looked up
+    by name on the attribute, whose class differs for attached clusters.
     """
     part_of, is_method = attrgetter(part), "." in operation.__qualname__
 

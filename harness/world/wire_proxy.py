@@ -1,7 +1,8 @@
-"""Rules of a cluster's wire proxy, for faults, and a probe that shows what a rule does.
+"""Operations for faults on the rules of a cluster's wire proxy, and a probe that measures a rule's effect.
 
-A probe is a request of the harness through the wire proxy, with a client id that one rule matches. It first requests
-the versions, with an id that no rule matches: without an answer to that request, the probe proves nothing.
+The probe of a rule is a request of the harness through the wire proxy, with a client id that only this rule matches.
+Before the probe, an ApiVersions request is sent with a client id that no rule matches, to prove that the broker
+answers.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ _VERSIONS_S = 2.0
 
 
 async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms: int) -> Answer:
-    """Send the probe through the first address that answers. Raises FaultError if none does."""
+    """Probe a wire proxy rule over the first address that answers; raise FaultError if none answers."""
     for address in addresses:
         try:
             probe = await LinkProbe.dial(address)
@@ -60,7 +61,6 @@ async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms
 
 
 def _errors(value: Any) -> Iterable[int]:
-    """Yield all error codes in an answer, at any depth, other than 0."""
     if isinstance(value, tuple):
         for item in value:
             yield from _errors(item)
@@ -74,7 +74,7 @@ def _errors(value: Any) -> Iterable[int]:
 
 
 class RulesWorld:
-    """Rules of the wire proxy: implements `faults.runtime.world.WireProxyControl`."""
+    """Operations of faults on wire proxy rules: implements `faults.runtime.world.WireProxyControl`."""
 
     _cluster: Cluster
 

@@ -1,9 +1,9 @@
-"""Access of faults to a cluster: implementations of the protocols of `faults/runtime/world.py`.
+"""Operations of faults on a cluster: implementations of the protocols in `faults/runtime/world.py`.
 
-A launched cluster has all operations; each file of this folder implements some. On an attached cluster, faults change
-only topics that the plan names, and brokers and proxies that ``attach`` names; they never destroy records and topics
-that existed before the run. `plan check` refuses other faults; this module refuses them too, because a role is resolved
-to a node only at injection.
+Faults can use all operations on a launched cluster; each file of this folder implements some of the operations. On an
+attached cluster, faults change only topics that the plan names, and brokers and proxies that ``attach`` names; they
+never destroy records and topics that existed before the run. Forbidden faults on an attached cluster are rejected by
+`plan check`, and again at injection, because a role is resolved to a node only then.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 
 class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
-    """An attached cluster: Administered, Linked, Redirected, ClientControl, and the racks of Observed."""
+    """Faults' operations on an attached cluster: Administered, Linked, Redirected, ClientControl, Observed's racks."""
 
     def __init__(self, cluster: AttachedCluster, clients: ClientProcesses) -> None:
         self._attached = cluster
@@ -51,7 +51,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         return refused
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """Return the rack of each broker; controllers that are not brokers are not included."""
+        """Map each broker to its rack; nodes that are only controllers are not included."""
         return self._attached.racks
 
     def _address_of(self, proxy: Proxy) -> Address:
@@ -86,7 +86,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         await super().alter_config(of, name, changes)
 
     async def create_topic(self, topic: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
-        """Create a topic that the run has created before, under the same name."""
+        """Create again, under the same name, a topic that the run created and that was deleted."""
         self._require_created([(topic, 0)])
         topic_id = await super().create_topic(topic, replicas, config)
         self._attached.created(topic, topic_id)
@@ -126,9 +126,9 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
 
 class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld):
-    """A launched cluster, with all operations of faults.
+    """All operations of faults on a launched cluster.
 
-    ``clients`` are the clients of the run that drives it, by default of the run that it was launched for.
+    ``clients`` are by default the clients of the run for which the cluster was launched.
     """
 
     def __init__(self, cluster: Cluster, clients: ClientProcesses | None = None) -> None:
@@ -138,7 +138,7 @@ class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWor
 
 
 def world_of(cluster: Target, clients: ClientProcesses | None = None) -> World:
-    """Return the access of faults to a launched or attached cluster; ``clients`` as in `ClusterWorld`."""
+    """Return the operations of faults on a launched or attached cluster; ``clients`` as in `ClusterWorld`."""
     if isinstance(cluster, AttachedCluster):
         return cast("World", AttachedWorld(cluster, clients or ClientProcesses(cluster.run_id)))
     return ClusterWorld(cast("Cluster", cluster), clients)

@@ -1,9 +1,10 @@
-"""Images that Aftershock builds if they can't be pulled: a recipe for each image, and the build itself.
+"""Build of the Docker images that can't be pulled, with a recipe for each image.
 
-A Dockerfile needs no network. Tools of the host (debootstrap, Maven, Go) download the files that the Dockerfile copies;
-as root on Debian or Ubuntu, missing tools are installed. The engine's classic builder builds the images, without
-BuildKit. Only one process at a time builds an image; other processes wait, and then use that image. When a build ends,
-its processes are killed, and its temporary folder and its untagged images are removed; its log stays.
+The Dockerfiles of these images need no network. Tools of the host (debootstrap, Maven, Go) download the files that a
+Dockerfile copies; if Aftershock runs as root on Debian or Ubuntu, missing tools are installed. The Docker engine's
+classic builder builds the images, without BuildKit. Only one process at a time builds an image; other processes wait
+for the build, and then use its image. When an image build ends, its processes are killed, and its temporary folder and
+untagged images are removed; the build's log stays.
 """
 
 import hashlib
@@ -48,20 +49,20 @@ _GO_MIN = (1, 21)  # the first version that downloads a newer toolchain when a m
 
 
 class StepError(Exception):
-    """A build step failed. `Build.step` turns it into an `ImageError`."""
+    """Error of a step of an image build; `Build.step` turns it into an `ImageError`."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """An image to build.
+    """Recipe of a Docker image that Aftershock builds.
 
     Attributes:
-        image: the image's name, also of the Dockerfile's folder.
+        image: name of the image and of the folder with its Dockerfile.
         version: version of the software in the image.
-        download: writes downloaded files, which the Dockerfile copies, to the build context.
-        download_step: name of that step, and its usual duration in seconds on two cores with a fast connection.
-        build_s: usual duration of the Dockerfile's build.
-        pinned: coordinates that ``download`` uses.
+        download: function that downloads the files that the Dockerfile copies into the build context.
+        download_step: name of the download step, and its usual duration in seconds (two cores, fast connection).
+        build_s: usual duration of the Dockerfile's build in seconds.
+        pinned: versions and addresses of the downloaded files.
         base: name of the parent image, the Dockerfile's argument BASE.
         parent: recipe of the parent image, for a parent that Aftershock builds.
     """
@@ -81,9 +82,9 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Full name of the image, with a hash of all files and pinned coordinates.
+        """Full name of the image, with a hash of the recipe's files and pinned versions.
 
-        So every checkout finds the image of an unchanged recipe, and a changed recipe gives a new image.
+        The hash makes every checkout find the image of an unchanged recipe, and build a new image of a changed recipe.
         """
         digest = hashlib.sha256()
         for part in (self.version, self.base, *self.pinned):
@@ -128,7 +129,7 @@ def kafka(version: str) -> Recipe:
 
 
 def java_client(kafka_name: str) -> Recipe:
-    """Return the recipe of the Java client's image, built from the Kafka image ``kafka_name`` (repository:version)."""
+    """Return the recipe of the Java client's image, on top of the Kafka image ``kafka_name`` (repository:version)."""
     version = kafka_name.rsplit(":", 1)[1].partition("-")[0]
     return Recipe("java-client", version, Build.maven, ("compiler (Maven)", 5), build_s=7, base=kafka_name)
 
@@ -137,7 +138,7 @@ def toxiproxy() -> Recipe:
 
     def download(build: "Build") -> None:
         def go_version(*argv: str) -> tuple[int, int]:
-            """Return the first major.minor in the output of Go or apt-cache; (0, 0) without one."""
+            """Return the first version (major, minor) in the output of Go or apt-cache; (0, 0) if it has no version."""
             if shutil.which(argv[0]) is None:
                 return (0, 0)
             text = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
@@ -181,9 +182,9 @@ def has_image(client: docker.DockerClient, name: str) -> bool:
 
 
 def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
-    """Build an image, after its parent, if the engine lacks the image; return its name.
+    """Build an image, after its parent image, if the Docker engine lacks it; return the image's name.
 
-    Raises ImageError if a step failed, or if the cache folder can't be written.
+    Raises ImageError if a build step failed, or if the cache folder can't be written.
     """
     name, subject = recipe.name, f"{recipe.image} {recipe.version}"
     if has_image(client, name):
@@ -211,7 +212,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
 
 
 class Build:
-    """A running build: its temporary folder with the build context, its log, and its processes."""
+    """A running image build: its temporary folder with the build context, its log, and its processes."""
 
     def __init__(self, subject: str, log: Log, log_path: Path, scratch: Path) -> None:
         self.subject, self.log, self.log_path = subject, log, log_path
@@ -220,7 +221,7 @@ class Build:
 
     @contextmanager
     def step(self, name: str, about_s: int) -> Iterator[None]:
-        """Run the block as a named step. Raises ImageError, with the last lines of the log, if the step failed."""
+        """Run a step of the image build; raise ImageError with the log's last lines if the step failed."""
         self.log(f"building {self.subject}: {name}, about {about_s} s")
         self.note(f"=== {name}")
         try:
@@ -237,7 +238,7 @@ class Build:
             log_file.write(text.rstrip("\n") + "\n")
 
     def run(self, argv: Sequence[str | Path], env: Mapping[str, str] | None = None) -> None:
-        """Run a command to its end, with its output in the log. Raises StepError for an exit status other than 0."""
+        """Run a command, with its output in the log; raise StepError if the exit status is not 0."""
         command = [str(word) for word in argv]
         self.note("$ " + " ".join(command))
         with self.log_path.open("ab") as log_file:
@@ -265,7 +266,7 @@ class Build:
             raise StepError(f"{command[0]} ended with status {status}")
 
     def require_command(self, command: str, *packages: str) -> None:
-        """Install ``packages`` with apt-get if ``command`` is not on the PATH. Raises StepError if that fails."""
+        """Install ``packages`` with apt-get if ``command`` is missing; raise StepError if that fails."""
         if shutil.which(command):
             return
         if not _may_install():
@@ -289,14 +290,14 @@ class Build:
             raise StepError(f"{command} is still not on the PATH after installing {' '.join(packages)}")
 
     def maven(self, *properties: str) -> None:
-        """Download the dependencies of the context's pom.xml to the context's folder ``libs``."""
+        """Download the dependencies in the build context's pom.xml to its folder ``libs`` with Maven."""
         self.require_command("mvn", "maven")
         maven = ("mvn", "--batch-mode", "--no-transfer-progress", "--file", str(self.context / "pom.xml"))
         goal = ("dependency:copy-dependencies", f"-DoutputDirectory={self.context / 'libs'}")
         self.run([*maven, *properties, *goal])
 
     def image(self, client: docker.DockerClient, name: str, base: str) -> None:
-        """Build the context's Dockerfile as image ``name``. Raises StepError if an instruction failed."""
+        """Build the image ``name`` from the Dockerfile; raise StepError if an instruction failed."""
         try:
             for event in client.api.build(
                 path=str(self.context),
