@@ -52,7 +52,8 @@ class Judge:
     """Judge of runs in one Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
     The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
-    gets a new session. ``master`` is Spark's URL (None: local). ``exhaustive``: every record is examined individually.
+    gets a new Spark session. ``master`` is Spark's URL (None: local). If ``exhaustive``, every record is examined
+    individually.
     """
 
     def __init__(self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> None:
@@ -106,7 +107,7 @@ class Judge:
         return self._session(UNKNOWN)
 
     def _judge_together(self, runs: Sequence[Evidence]) -> list[Judgement]:
-        """Return the verdict or the error of each run. If Spark fails on several runs, each half is judged again."""
+        """Judge runs with the same Spark queries. If Spark fails on several runs, each half of them is judged again."""
         if not runs:
             return []
         try:
@@ -150,9 +151,9 @@ def judge_at(
 
 
 def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool = False) -> list[Verdict]:
-    """Measure ``runs`` together, evaluate each run, and write its results to its directory ``home``.
+    """Measure ``runs`` together, judge each run, and write its results to its directory ``home``.
 
-    Raises what Spark raises, and EvidenceError if the SLOs of a run can't be parsed.
+    Raises the errors of Spark, and EvidenceError if the SLOs of a run can't be parsed.
     """
     requests = {str(evidence.run["run_id"]): wanted(evidence) for evidence in runs}
     facts_by_run = measure(

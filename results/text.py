@@ -1,4 +1,4 @@
-"""Formatting of figures, checks and tables, the same in the terminal, in Markdown and in the report.
+"""Formatting of figures, checks and tables; they look the same in the terminal, in Markdown and in the report.
 
 Names come from plans of unknown origin, so unprintable characters in names are replaced and Markdown is escaped.
 """
@@ -47,7 +47,7 @@ def threshold(check: Check) -> str:
 
 
 def details(check: Check) -> list[tuple[str, str]]:
-    """Names and values, as text, of the filled fields of a check: ``[("observed", "41.7 ms"), ("n", "2000")]``."""
+    """Names and values of a check's fields that are not empty: ``[("observed", "41.7 ms"), ("n", "2000, ...")]``."""
     facts = {
         "observed": observed(check),
         "threshold": threshold(check),
@@ -62,8 +62,8 @@ def details(check: Check) -> list[tuple[str, str]]:
 def problems(verdict: Verdict) -> list[Check]:
     """The checks that did not pass, the most urgent first.
 
-    Checks that determine the run's status come before reported checks, worse statuses before better statuses. Causes
-    (witness, exposure, harness, integrity) come before the slo and compare checks that depend on these causes.
+    Checks that determine the run's status come before checks that are only reported, and worse statuses come first.
+    Causes (witness, exposure, harness, integrity) come before the slo and compare checks that depend on these causes.
     """
 
     def urgency(check: Check) -> tuple[bool, int, bool]:

@@ -5,8 +5,8 @@ INCONCLUSIVE, so a run without observations never passes. The field ``why`` stat
 gives advice.
 
 All families of checks have the same signature, ``CheckFamily``: ``fault_checks`` (witness and exposure),
-``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. The failed fault checks and harness
-checks are the doubts about measurements.
+``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. Fault checks and harness checks that
+did not pass become doubts about the run's measurements.
 """
 
 import json
@@ -39,9 +39,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """A check of ``verdict.json``: ``observed`` and ``threshold`` are in ``unit``; ``samples`` are [producer_id, seq].
+    """A check in ``verdict.json``; the values ``observed`` and ``threshold`` are in ``unit``.
 
-    The field ``gate`` is True if the status of the run depends on the check.
+    ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
     """
 
     id: str

@@ -18,7 +18,7 @@ a fault with ``roles.permits``             the listed rules, for the fault's top
 Source: Kafka's producer and topic configuration; KIP-98 (idempotence), KIP-101 (truncation), KIP-966 (min ISR).
 
 The times during which a fault killed or froze a client are read from the journal, so faults that were injected by hand
-during the run are included. A rehearsal has no such times, because nothing is injected.
+during the run are included. In a rehearsal clients are never killed or frozen, because no fault is injected.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """Checks that each fault took hold (``witness/<fault>``) and that workload traffic met it (``exposure/<fault>``).
 
-Witness: the executor measures each fault while it is in force. A fault needs at least one witness (a measured proof)
-that observed the fault, and none that failed. In a rehearsal nothing is injected, so every witness must report that the
-fault is absent; a witness that reports a fault in a rehearsal proves nothing.
+Witness: the executor measures each fault while it is in force. The witness check of a fault passes if at least one
+witness (a measured proof) observed the fault and no witness failed. In a rehearsal nothing is injected, so every
+witness must report that the fault is absent; a witness that reports a fault in a rehearsal proves nothing.
 
 Exposure: a fault that met no traffic proves nothing. Which traffic counts as met depends on the fault's target
 (``met_by`` in the timeline):

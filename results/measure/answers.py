@@ -1,9 +1,9 @@
 """Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery. No Spark here.
 
 **Recovery.** A client is calm while all its records succeed, and are at most a factor slower than in the ``steady``
-phase. ``recovery.py`` counts each client's records in slots of time. From these counts ``where_to_look`` derives the
-slots in which a calm period may begin and those in which a calm period must begin. If they differ, a second job
-examines the records in between.
+phase. ``recovery.py`` counts each client's records in slots of time. From the counts of each slot, ``where_to_look``
+derives the slots in which a calm period may begin and those in which a calm period must begin. A second job examines
+the records between the first slot that may and the first slot that must begin a calm period.
 """
 
 from collections import defaultdict
@@ -280,9 +280,10 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
         surely           |---------|       records of the slots that lie completely in every such period
         perhaps    |--------------------|  records of the slots that such a period may contain in part
 
-    A calm period may begin in a slot if no record of ``surely`` failed, and its slow records are few enough for the
-    size of ``perhaps``. A calm period must begin in a slot if no record of ``perhaps`` failed, and its slow records are
-    few enough for the size of ``surely``. The argument ``slots`` is None if the client has no records.
+    A calm period may begin in a slot if no record failed in the slots that every such period contains (``surely``), and
+    their slow records are few enough for the number of records in ``perhaps``. A calm period must begin in a slot if no
+    record failed in the slots that such a period may touch (``perhaps``), and their slow records are few enough for the
+    number of records in ``surely``. The argument ``slots`` is None if the client has no records.
     """
     if slots is None:
         return []

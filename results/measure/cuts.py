@@ -1,8 +1,8 @@
 """Cuts: windows of time that an SLO divides by subject (``for each partition``), into time slots, or both.
 
-Figures about parts of a window are exact. A record of unknown subject belongs to the subject ``unknown``. A record
-belongs to the part of the window that contains its intended time; a success that ends a gap belongs to the part in
-which that success happened.
+Figures about parts of a window are exact. A record whose subject (such as its partition) is unknown is counted for the
+subject ``unknown``. A record belongs to the part of the window that contains its intended time; a success that ends a
+gap belongs to the part in which that success happened.
 """
 
 from collections import defaultdict
@@ -84,7 +84,7 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
     """Return successes and longest gap of each subject and interval of a cut's window that has a success.
 
-    A subject that has successes outside the window only has a row with ``part`` null, so that its gap is reported.
+    A subject (such as a partition) with successes outside the window only has a row with ``part`` null, for its gap.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")

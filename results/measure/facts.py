@@ -75,7 +75,7 @@ class Distribution:
 class Slice:
     """Measurement of one subject: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all.
 
-    ``start_us`` is the start of the time slot, None without slots. ``values`` are latencies, or a gap (``slowest_us``).
+    ``start_us`` is the start of the time slot, None if time is not divided. ``values`` are latencies, or one gap.
     """
 
     subject: str
@@ -236,7 +236,7 @@ class Perf:
 
 @dataclass(frozen=True)
 class Facts:
-    """All measurements of a run. The methods return an empty measurement if nothing was observed.
+    """All measurements of a run. The methods of ``Facts`` return an empty measurement if nothing was observed.
 
     =============================================  ==========================================================
     ``distributions``, ``longest``, ``spectra``    by (metric, client, window)
@@ -252,8 +252,8 @@ class Facts:
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
 
-    ``spectra`` are points (quantile, latency) of a plot. ``backwards`` counts records that ended before they were sent
-    or intended, and phases that end before they start, because the clock went backwards.
+    ``spectra`` are points (quantile, latency) for a latency plot. ``backwards`` counts records that ended before they
+    were sent or intended, and phases that end before they start, because the clock went backwards.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)

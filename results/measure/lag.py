@@ -2,11 +2,12 @@
 
 **Lag** is counted by offsets, as in Kafka. A reader's position in a partition is the highest offset delivered to the
 reader; before the first delivery it is the first record that the reader must get. The lag is the number of offsets
-between the position and the highest acknowledged offset; its age is the time since the acknowledgement of the oldest
-record beyond the position. A reader's lag is the sum over its partitions, the age is the maximum. Records need not be
-joined: the highest offsets of each second suffice, and the acknowledgements of seconds that contain an oldest record.
+between the position and the highest acknowledged offset; the lag's age is the time since the acknowledgement of the
+oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum. Lag is
+computed without joining records: the highest offsets of each second suffice, and the acknowledgements of seconds that
+contain an oldest record.
 
-**Follow-up jobs** first count over the whole run, then read only the records about which the counts decide nothing.
+**Follow-up jobs** first count records over the whole run, then read only records about which the counts are not enough.
 """
 
 from collections import defaultdict

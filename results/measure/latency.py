@@ -191,7 +191,7 @@ class Silver:
 
 
 def drawn(key: Key, scene: Scene) -> bool:
-    """Return True if the report plots a window's quantiles: of phases, and of at most ``FAULTS_DRAWN_MAX`` faults."""
+    """Return True if the report plots a window's latencies; those of faults only up to ``FAULTS_DRAWN_MAX`` faults."""
     window = key[2]
     few_faults = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
     return key[0].endswith(".latency") and (window in SPECTRA or few_faults)

@@ -1,4 +1,4 @@
-"""The Spark jobs of a judgement, the same for one run or a hundred.
+"""Spark jobs that measure runs; the same jobs measure one run or a hundred runs together.
 
 The first Spark jobs compute the gate (``gate.py``), then the ledger of the records that the gate did not clear. The
 latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. Jobs that need
@@ -63,7 +63,8 @@ def measure(
 ) -> dict[str, Facts]:
     """Return every measurement that the checks and the report need, by run id.
 
-    ``requests``: the measurements that SLOs need, by run id. ``exhaustive``: examine every record, without the gate.
+    ``requests`` are the measurements that SLOs need, by run id. If ``exhaustive``, every record is examined
+    individually.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
     read, small = tables(spark, runs), dims(spark, runs)

@@ -6,11 +6,12 @@
         |  x  x x  x  xx |. . . . . . . . .|
         |----recovery--->|
 
-Rules: a gap is clipped to its window, whose ends are taken as successes. A calm period starts at a record's intended
-time and ends before the load does. Gaps are measured between successes or, in large runs, between the first and the
-last success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a millisecond or more
-is exact, a shorter gap is reported as a millisecond (``answers.longest``). ``answers.where_to_look`` derives from
-counts where a calm period may begin; only the records in these intervals are examined individually.
+Rules: a gap between successes is clipped to its window, whose ends are taken as successes. A calm period starts at a
+record's intended time and ends before the load does. Gaps are measured between successes or, in large runs, between the
+first and the last success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a
+millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``).
+``answers.where_to_look`` derives from counts where a calm period may begin; only the records in these intervals are
+examined individually.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -68,7 +69,8 @@ def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
 def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
     """Return ``run pace segment slot n failed slow``: the records of the load by slots of their intended time.
 
-    ``paces`` (``PACES``): clients, the end of the time examined, and the latency above which a record is slow.
+    The table ``paces`` (``PACES``) gives clients, the end of the time examined, and the latency above which a record is
+    slow.
     """
     slot = F.expr(f"intended_us div {slot_us}").alias("slot")
     rows = with_segment(_paced(samples, paces), "intended_us", dims)

@@ -111,7 +111,7 @@ class Passage:
 def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
     """Return ``run fault bytes n``: bytes that clients sent into the proxies of a fault (``PASSAGES``).
 
-    ``n`` is the number of readings of the proxies' counters.
+    The column ``n`` is the number of readings of the proxies' counters.
     """
     series = Window.partitionBy("run", "name").orderBy("t_us")
     counters = metrics.where(F.col("name").startswith(SENT)).select(
@@ -161,7 +161,7 @@ Limit = tuple[int, str, str, int]
 def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
     """Return the ten slowest ``samples`` per run, operation and client after warm-up, with ``place`` from 1.
 
-    Failed records come first. ``limits`` exclude rows from the sort that are too fast to be among the slowest.
+    Failed records come first. Rows that are too fast to be among the slowest are excluded from the sort by ``limits``.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 

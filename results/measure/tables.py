@@ -83,7 +83,7 @@ class Segments:
         return tuple(pairwise(self.cuts))
 
     def of(self, intervals: Iterable[Interval]) -> list[int]:
-        """Return the numbers of the segments inside the intervals, whose ends are limits of segments."""
+        """Return the numbers of the segments inside the intervals, whose ends must be limits of segments."""
         inside = (range(bisect_left(self.cuts, start), bisect_right(self.cuts, end) - 1) for start, end in intervals)
         return sorted({*chain.from_iterable(inside)})
 

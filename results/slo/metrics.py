@@ -1,7 +1,7 @@
 """Table of SLO metrics: for each metric its name in an SLO, how it is measured, and the sentence that reports it.
 
 To add an SLO metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. The parser,
-``plan check``, the checks and the test of ``docs/SLO.md`` read this table of metrics. Times are microseconds, shares
+``plan check``, the checks and the test of ``docs/SLO.md`` read this table of metrics. Times are in microseconds, shares
 are fractions of 1.
 """
 
@@ -61,8 +61,9 @@ def share_needs(share: Decimal) -> int:
 class Selection:
     """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
 
-    Window None is ``run``, the time after warm-up; arm None is every arm with the metric's operation. ``every_us``:
-    each time slot of this length is measured separately. ``target``: the success rate that defines an error budget.
+    A selection with window None covers ``run``, the time after warm-up; with arm None every arm that has the metric.
+    With ``every_us``, each time slot of this length is measured separately. ``target`` is the success rate from which
+    an error budget follows.
     """
 
     metric: str
@@ -83,7 +84,7 @@ class Selection:
 
     @property
     def spread(self) -> str:
-        """Name of the aggregate that an SLO limits, ``p99``; empty for a metric with a single value."""
+        """Name of the aggregate that an SLO limits, such as ``p99``; empty for a metric with a single value."""
         return "" if self.aggregate is None else aggregate_name(self.aggregate)
 
     @property
@@ -98,7 +99,7 @@ class Selection:
         return self.window or "the time after warm-up"
 
     def needs(self) -> int:
-        """Return the least number of values from which the aggregate (quantile, mean, ...) can be computed."""
+        """Return the least number of values from which an SLO's aggregate (quantile, mean, ...) can be computed."""
         if self.target is not None:
             return share_needs(self.target)
         if self.aggregate == "mean":
@@ -119,9 +120,9 @@ class Selection:
 class Reading:
     """Measurements of a client in a window or slot: of all its records, or of one subject such as ``orders/3``.
 
-    ``censored`` of the ``n`` records never succeeded. ``at`` maps quantiles to values, None for a censored value.
-    ``value`` is calculated by ``Metric.value``; None exceeds any limit. ``length_us`` is the length of the window or
-    time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    Of the ``n`` records, ``censored`` records never succeeded. ``at`` maps quantiles to values, None for a censored
+    value. The field ``value`` is the result of ``Metric.value``; None exceeds any limit. ``length_us`` is the length of
+    the window or time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
     """
 
     n: int
@@ -194,10 +195,10 @@ _SCALES = {"ms": Fraction(1_000), "s": Fraction(1_000_000), "%": Fraction(1, 100
 class Metric:
     """SLO metric, such as ``produce.latency``; a row of ``METRICS``.
 
-    ``unit``: ``time``, ``share``, or the noun of a count. ``each``: the subjects allowed in ``for each SUBJECT``.
-    ``value`` calculates the metric's value from n > 0 records, ``sentence`` reports the value. ``ops``: the allowed
-    comparisons. ``has_aggregate``: an SLO names a quantile, ``max`` or ``mean``. ``has_target``: an SLO names a success
-    rate. ``slots``: the metric can be measured in time slots (``in every 1s of fault``).
+    The ``unit`` of a metric is ``time``, ``share``, or the noun of a count. ``each`` lists the subjects allowed in an
+    SLO's ``for each SUBJECT``, ``ops`` the allowed comparisons. ``value`` calculates the metric's value from n > 0
+    records, ``sentence`` reports the value. An SLO must name a quantile, ``max`` or ``mean`` if ``has_aggregate``, a
+    success rate if ``has_target``. If ``slots``, the metric can be measured in time slots (``in every 1s of fault``).
     """
 
     side: Side
@@ -213,7 +214,7 @@ class Metric:
 
     @property
     def sampled(self) -> bool:
-        """True if the metric is sampled, one value per second, instead of measured per record."""
+        """True if a metric has one value per second instead of one per record."""
         return self.source in ("lag", "age")
 
     @property
@@ -223,12 +224,12 @@ class Metric:
 
     @property
     def counted(self) -> str:
-        """Noun for what the sample size ``n`` of a measurement counts."""
+        """Noun for what the sample size ``n`` counts, such as records."""
         return "seconds" if self.sampled else "commits" if self.side == "commit" else "records"
 
     @property
     def shown_unit(self) -> str:
-        """Unit of the metric in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
+        """Unit of a metric in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
         return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
 
     def scaled(self, value: Fraction) -> float:

@@ -1,6 +1,6 @@
 """Values of the SLO language: a measure, a recovery or a count; ``parse(str(slo)) == slo``.
 
-The parser decides which combinations of words are a valid SLO. Times are microseconds, shares are fractions of 1.
+The SLO parser decides which combinations of words are valid. Times are in microseconds, shares are fractions of 1.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from aftershock.results.slo.metrics import (
 
 @dataclass(frozen=True)
 class Multiple:
-    """Limit of an SLO that is a multiple of another measured value, as ``2 * p99 in steady``."""
+    """Limit of an SLO that is a multiple of another value, ``2 * p99 in steady``; omitted words are as on the left."""
 
     factor: Decimal
     of: Selection

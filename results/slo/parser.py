@@ -1,4 +1,4 @@
-"""Parser of the SLO language: recursive descent. ``parse`` is the entry point.
+"""Parser of the SLO language by recursive descent; the function ``parse`` is the entry point.
 
 A syntax error points at the first token that is not consumed. Numbers in an SLO are exact and bounded.
 """
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 class SloSyntaxError(ValueError):
-    """The text is not a valid SLO; ``column`` of the error counts from 1."""
+    """Text that is not a valid SLO; ``column`` is the position of the error, from 1."""
 
     def __init__(self, message: str, column: int) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class SloSyntaxError(ValueError):
 
 
 class Tokens:
-    """Tokens of an SLO and the position of the next token. A number and its unit are one token, even if spaced."""
+    """Tokens of an SLO and the position of the next token; a number and its unit are one token, even if spaced."""
 
     def __init__(self, text: str) -> None:
         matches = list(_TOKEN.finditer(text))
@@ -145,7 +145,7 @@ def is_factor(token: str) -> bool:
 
 
 def read_aggregate(tokens: Tokens) -> Aggregate:
-    """Parse an aggregate: ``p99.9`` is 0.999; ``max`` and ``mean`` are themselves."""
+    """Parse an aggregate of an SLO: ``p99.9`` as 0.999, or ``max``, or ``mean``."""
     if tokens.peek() == "max" or tokens.peek() == "mean":
         return "max" if tokens.take() == "max" else "mean"
     return quantile(tokens, "a quantile like p95 or p99.9, max or mean,")
@@ -295,7 +295,7 @@ def _every_us(tokens: Tokens, selection: Selection) -> int | None:
 
 
 def _window(tokens: Tokens, *suggestions: str) -> str | None:
-    """Parse the name of a window; None for ``run``. ``suggestions`` are further words that the error may suggest."""
+    """Parse the name of an SLO's window, None for ``run``; an error may also suggest words of ``suggestions``."""
     word = tokens.peek()
     if word.startswith("fault/") and is_name(word.removeprefix("fault/")):
         return tokens.take()

@@ -11,9 +11,9 @@ certainly not written (otherwise the record is in doubt), so a failed record in 
 partition's offsets are divided into buckets of 32,768, of which only suspect buckets are examined. If the log and the
 deliveries of a reader have the same count and the same xor of 64-bit hashes of each record with its offset, the reader
 got exactly the log's records; if the log has as many distinct offsets (counted as bits) as rows, no two records share
-an offset. If the fingerprint gate cleared all blocks, only the log can have two records at one offset. A reader is
-judged between its first and its last offset. A record that a reader should get and never got is ``lost``, not
-``skipped``. A record without ids is a phantom, not a collision.
+an offset. If the fingerprint gate cleared all blocks, only the log can have two records at one offset. Skipped records
+are searched only between the first and the last offset delivered to a reader. A record that a reader should get and
+never got is ``lost``, not ``skipped``. A record without ids is a phantom, not a collision.
 """
 
 from collections.abc import Callable, Iterable

@@ -8,18 +8,18 @@ again) and when the reader resets its position; the clients' events report both.
 lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must not
 fall.
 
-Rules. A row of a sequence is late if a row with a higher value precedes it. In a lane with a late row, the first row of
-each value is judged by the rule ``order``, and further rows of that value are ``repeated``. Leader epochs are compared
-only between rows with rising offsets. A high watermark may decrease when the leader changes, because a new leader
-learns the high watermark late, so high watermarks are compared only between two responses of the same broker in the
-newest epoch of the partition. A broker notes the high watermark before it reads the records
+Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a lane with a late
+row, the first row of each value is judged by the rule ``order``, and further rows of that value are ``repeated``.
+Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the leader changes,
+because a new leader learns the high watermark late, so high watermarks are compared only between two responses of the
+same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the records
 (``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the lane
 reported, and the lane lasted at least another second. An acknowledgement carries the leader epoch of its request. Only
 acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record that an
 earlier attempt wrote.
 
-**Gate** (``suspect_sequences``): selects all sequences that contain a broken row, and possibly intact sequences, from
-far less data. Rows of the log and of readers are sorted by a hash of their sequence, as plain numbers, and compared
+The **gate** ``suspect_sequences`` reads far less data to select all sequences that contain a broken row, and possibly
+intact sequences. Rows of the log and of readers are sorted by a hash of their sequence, as plain numbers, and compared
 with the previous row. Acknowledgements need no sorting: in a partition, all acknowledged offsets of a leader epoch must
 lie above all acknowledged offsets of the previous epoch.
 """
@@ -46,8 +46,8 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
     """Return each delivered record as ``run client topic topic_id partition lane member group offset at`` and details.
 
     The details of a delivery are ``epoch`` (leader epoch of the batch), ``own`` (True if the high watermark comes from
-    the response with the record) and ``high_watermark broker_id error producer_id seq``. An unknown ``topic_id`` is the
-    name.
+    the response with the record) and ``high_watermark broker_id error producer_id seq``. If the id of a topic is
+    unknown, ``topic_id`` holds the topic's name.
     """
     consumed = read.outcomes.where((F.col("op") == "consume") & F.col("offset").isNotNull())
     rows = consumed.select(
@@ -167,7 +167,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add to each row whether it is ``late``, its previous row ``before``, and three figures of its sequence."""
+    """Add to each row ``late``, the row before it in its sequence, and ``dirty``: the sequence has a late row."""
     lane = Window.partitionBy(*_SEQUENCE)
     order = lane.orderBy("at", "value")
     highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
@@ -185,7 +185,7 @@ def _corrupt() -> Column:
 def _examined(rows: DataFrame) -> DataFrame:
     """Aggregate the rows of sequences: per client, per value in a lane with a late row, and per broken row.
 
-    The column ``late`` is that of a value's first row. Spark aggregates plain numbers without sorting.
+    ``late`` is that of a value's first row. Rows are aggregated as plain numbers, so that Spark need not sort.
     """
     value, mark, epoch = F.col("value"), F.col("high_watermark"), F.col("epoch")
     older = (value > F.col("before.value")) & (epoch < F.col("before.epoch"))

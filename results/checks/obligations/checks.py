@@ -1,9 +1,9 @@
 """Obligation checks require progress without any SLO: ``obligation/produce``, ``/consume`` and ``/commit``.
 
-A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). A check FAILS if a stall
-during that time lasts longer than the patience, or is INCONCLUSIVE if the harness can't be trusted. The field ``why``
-also counts the stalls and failures that were permitted, with the reason. A client of which no progress was ever
-required has no obligation check.
+A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). An obligation check FAILS if
+a stall in a time of required progress lasts longer than the patience (longest permitted stall), or is INCONCLUSIVE if
+the harness can't be trusted. The field ``why`` of the check also counts the stalls and failures that were permitted,
+with the reason. A client of which no progress was ever required has no obligation check.
 """
 
 from collections.abc import Sequence

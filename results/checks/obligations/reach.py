@@ -18,11 +18,11 @@ until the end of the run.
     client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3
                                k2 ───controller_b-k3──▶ k3
 
-A link that lost one direction carries no request. The evidence doesn't record which broker leads a partition, so
-progress is possible only if it is possible under each leader that Kafka may choose: any available replica. A replica is
-unavailable if its node is down, or is cut off in both directions from the majority of the voters: the controller fences
-the node, and another replica leads. After a cut of one direction it is unknown which controller is active, so no
-progress is required.
+A link of which one direction is broken carries no request. The evidence doesn't record which broker leads a partition,
+so progress is possible only if it is possible under each leader that Kafka may choose: any available replica. A replica
+is unavailable if its node is down, or is cut off in both directions from the majority of the voters: the controller
+fences the node, and another replica leads. After a fault that cut one direction it is unknown which controller is
+active, so no progress is required.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -107,10 +107,10 @@ ALONE = ("nodes", "one node")
 
 @dataclass(frozen=True)
 class Harm:
-    """Effect of a fault. ``unrecorded``: number of changes whose times are not in the journal.
+    """Effect of a fault on the cluster; ``unrecorded`` counts the changes whose times are not in the journal.
 
-    ``announced``: clients notice the fault at once, because their connections are closed. ``controller``: the active
-    controller may have been among the fault's brokers.
+    ``announced`` is True if clients notice the fault at once, because their connections are closed. ``controller`` is
+    True if the active controller may have been among the fault's brokers.
     """
 
     fault: str
@@ -154,7 +154,7 @@ def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
 def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> list[Harm]:
     """Mark the effects of faults that began while the ISR may not have been full as unknown.
 
-    ``settled_us``: time at which the ISR is full again after a fault.
+    The function ``settled_us`` returns the time at which the ISR is full again after a fault.
     """
     marked: list[Harm] = []
     for harm in harms:

@@ -17,7 +17,7 @@ an unknown fault ends    all of the above
 
 The client's own waits are part of the grace: its longest back-offs and a metadata request; after an unannounced fault
 (connections stay open and silent) two requests that time out and a connection attempt; for a member of a group a
-heartbeat and a rebalance. Defaults are those of Kafka 4.x and librdkafka 2.x.
+heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
 
 Spans: the time after warm-up is cut wherever a fault begins, takes force, begins to heal or is healed, and wherever a
 grace ends. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes stop
@@ -102,7 +102,7 @@ def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], 
 def at_start(
     harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False
 ) -> Grace:
-    """Return the grace after a fault's inject. ``silent``: an unannounced fault is in force as well."""
+    """Return the grace after a fault's inject; ``silent``: an unannounced fault is in force too."""
     cluster: Grace = ()
     if harm.impact in ("nodes", "one node"):
         governing = harm.controller and bool(harm.brokers & terrain.voters)
@@ -113,7 +113,7 @@ def at_start(
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """Return the grace after a fault's heal. ``silent``: an unannounced fault is in force as well."""
+    """Return the grace after a fault's heal; ``silent``: an unannounced fault is in force too."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
@@ -170,7 +170,7 @@ MOMENTS_US = 10_000_000
 
 @dataclass(frozen=True)
 class Span:
-    """Span of time in which progress is ``required`` or not; ``patience_us``: longest allowed time without success."""
+    """Span of time in which progress is ``required`` or not; ``patience_us`` is the longest permitted stall."""
 
     start_us: int
     end_us: int

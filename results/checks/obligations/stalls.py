@@ -17,7 +17,7 @@ which is partition null.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records to a few slots per second and
 partition (``slots``), from which NumPy arrays yield the silences without sorting records; only records that waited in a
-silence are examined individually. Both steps are exact.
+silence are examined individually. The resulting stalls are exact.
 """
 
 from collections.abc import Iterator, Mapping
@@ -112,8 +112,8 @@ _CHUNK = 64
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """Return, for each record, when it was wanted and done: ``run side client_hash client ... wanted_us done_us ok``.
 
-    A record without a final status is done when the load ends. A delivery is wanted from the record's intended time,
-    which is too early: ``acknowledged`` corrects that time for the few rows in silences.
+    A record without a final status is taken as done when the load ends. A delivery is wanted from the record's intended
+    time, which is too early: ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("due"), F.col("intended_us"))
@@ -226,7 +226,7 @@ _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
-    """Yield the silences of at least ``at_least_us`` by partition and client; a slot must not be longer than that.
+    """Yield the silences (times between successes) of at least ``at_least_us``; slots must not be longer than that.
 
     ``since_us`` is null before the first success, ``until_us`` after the last success.
     """

@@ -13,10 +13,11 @@ confidence                  tell whether one arm is better; arms are compared bl
                             counts twice
 ==========================  ====================================================================================
 
-An SLO with too few samples is INCONCLUSIVE. A censored value is over any threshold. A missing recovery is a FAIL only
-if the load lasted longer than the limit; of several recoveries the worst is reported. An SLO that reads the window of
-an unproven fault is INCONCLUSIVE, except a failed count of lost or wrong records, which stays a FAIL. A slow harness
-can only make results worse, so a failed SLO is then INCONCLUSIVE and a passed SLO stays a PASS.
+An SLO with too few samples is INCONCLUSIVE. A censored value (of a record that never succeeded) is over any threshold.
+If a client never recovers, its recovery SLO fails only if the load lasted longer than the limit; of several recoveries
+the worst is reported. An SLO that reads the window of an unproven fault is INCONCLUSIVE, except a failed count of lost
+or wrong records, which stays a FAIL. A slow harness can only make results worse, so a failed SLO is then INCONCLUSIVE
+and a passed SLO stays a PASS.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Judgement of SLOs on a measured value (``produce.latency p95 < 250ms in fault``): limits, texts and checks.
 
-Such an SLO has one reading (a measured value, ``readings.py``) per subject (partition, broker, …) and slot of time.
-Each reading is compared with its limit, a fixed value or a multiple of another reading, in exact arithmetic:
+An SLO on a measured value has one reading (the value, ``readings.py``) per subject (partition, broker, …) and slot of
+time. Each reading is compared with its limit, a fixed value or a multiple of another reading, in exact arithmetic:
 
 =================  ==============================================================================================
 too few values     a reading has fewer values than it needs: no status
@@ -108,7 +108,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the reading that decides an SLO: the worst failure, else too few values, else undecided, else tightest."""
+    """Return the worst reading, which decides an SLO: FAIL is worse than too few values, INCONCLUSIVE and PASS."""
 
     def badness(pair: Pair) -> tuple[bool, Fraction]:
         value = pair.reading.value
@@ -151,7 +151,7 @@ def blank(objective: Objective, slo: Slo) -> Check:
 
 
 def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
-    """Return the check with PASS or FAIL; a censored value (``observed`` None) exceeds every threshold."""
+    """Return an SLO's check with PASS or FAIL; a censored value (``observed`` None) exceeds every threshold."""
     passed = observed is not None and check.threshold is not None and holds(observed, op, check.threshold)
     status = Status.PASS if passed else Status.FAIL
     return replace(check, status=status, observed=observed, why=why, next=None if passed else LOOK)

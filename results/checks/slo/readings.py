@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
-    """Return the extra measurements that a selection needs; a gap also needs latencies, to count the records due."""
+    """Return the extra measurements that an SLO needs; a gap also needs latencies, to count the records due."""
     about = selection.about
     if about.source in ("stalls", "lag", "age") or not (each or selection.every_us):
         return ()
