@@ -106,7 +106,7 @@ def _parse(cluster: Cluster, request: Request, log: Log) -> tuple[Fault, list[To
 
 
 def topics_of(partitions: Sequence[PartitionState]) -> list[Topic]:
-    """Return the topics of these partitions, without Kafka's internal topics."""
+    """Return the topics that ``partitions`` belong to, without Kafka's internal topics."""
     counts = Counter(state.topic for state in partitions)
     replicas = {state.topic: len(state.replicas) for state in partitions}
     # without validation: a topic of a cluster may exceed the limits of a plan
@@ -257,7 +257,7 @@ def free_id(home: Path, kind: str) -> str:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Hold ``inject.lock`` during the block; raise FaultError if another process holds the lock for too long."""
+    """Hold ``inject.lock`` during the ``with`` block; raise FaultError if another process holds the lock too long."""
     lock, deadline_s = Lock(home / "inject.lock"), time.monotonic() + 10
 
     def check_deadline() -> None:
@@ -341,7 +341,7 @@ def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[st
 
 
 def _failures(cluster: ClusterState, nodes: frozenset[BrokerId], links: frozenset[str]) -> Iterator[str]:
-    """Yield a sentence for each requirement that the loss of these nodes and links (by proxy name) would violate."""
+    """Yield a sentence for each requirement that the loss of ``nodes`` and ``links`` (by proxy name) would violate."""
     racks = cluster.racks
 
     def is_reachable(channel: str, source: BrokerId, target: BrokerId) -> bool:

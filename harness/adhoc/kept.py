@@ -297,7 +297,10 @@ def up(
 
 
 def down(client: docker.DockerClient, run_id: str | None) -> str:
-    """Remove a kept cluster but not its run directory; return its run id. Raises ClusterError for a cluster in use."""
+    """Remove a kept cluster but not its run directory; return its run id.
+
+    Raises ClusterError if another process uses the cluster.
+    """
     cluster = resolve(client, run_id)
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")

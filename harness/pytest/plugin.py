@@ -1,11 +1,11 @@
 """pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
 A test drives its runs in its own process, and the test's reports carry the run ids. The controller (pytest's main
-process) defers these reports, judges the runs together, and releases the reports with their outcomes. See
-`docs/PYTEST.md`.
+process) defers the reports of tests with runs, judges all runs together, and releases the reports with their outcomes.
+See `docs/PYTEST.md`.
 
-Every pytest run with Aftershock installed imports the plugin, even without chaos tests. So the modules that drive and
-judge runs are imported only when a test requests the ``chaos`` fixture.
+Because every pytest run with Aftershock installed imports the plugin, the modules that drive and judge runs are
+imported only when a test requests the ``chaos`` fixture.
 """
 
 import os
@@ -105,7 +105,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> ReportStatus | None:
 
 
 class _Controller:
-    """Hooks of the process that receives the reports of all tests."""
+    """Hooks of the process that receives pytest's reports of all tests."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config

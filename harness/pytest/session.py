@@ -3,8 +3,9 @@
 Below ``--aftershock-out``, the folder ``session-<time>-<id>`` holds ``runs.jsonl`` (the ledger), ``session.json``,
 ``index.html``, ``spark.log`` and ``pool/``. The runs' folders are beside the session's folder, as for `aftershock run`.
 
-The session's first run creates the folder. A run enters the ledger when the run *begins*, so the ledger includes the
-runs of a crashed worker. Because every pytest run imports the session module, it imports only the standard library.
+The first run of a session creates the session's folder. A run enters the ledger when the run *begins*, so the ledger
+includes the runs of a crashed worker. The session module imports only the standard library, because every pytest run
+imports the module.
 """
 
 import json

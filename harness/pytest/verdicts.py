@@ -35,7 +35,7 @@ _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """Verdict of a run of a test: None if the run was not judged, and then ``why`` is the reason.
+    """Verdict of a test's run: None if the run was not judged, for the reason ``why``.
 
     ``repetition`` is the repeated run, if any, and ``note`` an additional sentence, for example that the run could not
     be repeated.
@@ -119,7 +119,7 @@ def host_starved(verdict: Verdict) -> bool:
 def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
     """Drive the run in ``home`` again, alone on the host; return the new run's directory.
 
-    Raises the errors of `leased_run.drive`.
+    Raises the same errors as `leased_run.drive`.
     """
     facts = read_json(home / "run.json")
     job = prepare(home / "plan.yaml", (), facts["seed"], _discard_progress, rehearse=facts["rehearse"], allow_exec=True)

@@ -1,7 +1,7 @@
 """Protocol between a worker and a client program: one JSON object per line, as ``docs/EXEC.md`` specifies.
 
 The worker writes orders (field ``do``) to the program's standard input; the program writes reports (field ``say``) to
-its standard output. Keys, values and headers of records are base64.
+its standard output. Orders and reports contain keys, values and headers of records as base64.
 """
 
 import json
@@ -39,7 +39,7 @@ class _Report(BaseModel):
 
 
 class Ready(_Report):
-    """Report: the client can send or read its first record, and a group member has been assigned its partitions."""
+    """Report: the client can send or read its first record; a member of a consumer group has its partitions."""
 
     say: Literal["ready"] = "ready"
 

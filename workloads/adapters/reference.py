@@ -290,8 +290,8 @@ class ClosedLoop(SendRecorder):
     """Recorder of a closed loop: from ``go`` until ``stop``, ``in_flight`` commits are in flight at a time.
 
     Use a closed loop to measure capacity only. In a closed loop the intended time of a commit is its send time, and a
-    stall of the system also stalls the load (coordinated omission). ``slot_freed`` is called after a commit ends. Call
-    ``begin`` only right after ``early_us`` has returned 0 or less.
+    stall of the system also stalls the load (coordinated omission). After a commit ends, ``slot_freed`` is called. Call
+    ``begin`` for the next commit only right after ``early_us`` has returned 0 or less.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:
@@ -345,7 +345,7 @@ async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn
 
 
 class ReferenceCommitter(EventLoopClient, SendingClient):
-    """Workload committer: a closed loop if the assignment has ``in_flight``, an open loop otherwise."""
+    """Workload committer: a closed loop if the assignment limits the commits in flight, an open loop otherwise."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         settings = reference_settings(CommitterSettings, assignment)

@@ -1,8 +1,8 @@
 """Start a program that dies with the parent of this process: ``python tether.py <parent id> command...``.
 
-The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives
-``exec``. Then the program replaces this process. The tether is a separate program because in a process with threads no
-Python code may safely run between ``fork`` and ``exec``.
+The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives the
+``exec`` by which the program then replaces this process. The tether is a separate program because in a process with
+threads no Python code may safely run between ``fork`` and ``exec``.
 """
 
 import ctypes

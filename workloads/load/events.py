@@ -19,7 +19,7 @@ Clock = Callable[[], int]
 def run_clock(origin_ns: int) -> Clock:
     """Return a function that gives the microseconds since ``origin_ns`` (one ``time.monotonic_ns()`` of the run).
 
-    All processes of the host share Linux's CLOCK_MONOTONIC.
+    The function reads Linux's CLOCK_MONOTONIC, which is the same for all processes of the host.
     """
     monotonic_ns = time.monotonic_ns
     return lambda: (monotonic_ns() - origin_ns) // 1000
@@ -46,7 +46,7 @@ WINDOW = 200
 
 
 class Tally:
-    """Counts of a client's records since its start, and the last WINDOW latencies and latenesses since ``progress``."""
+    """Counts of a client's records, and at most WINDOW latencies and latenesses since the last call of ``progress``."""
 
     def __init__(self) -> None:
         self.sent = 0

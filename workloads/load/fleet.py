@@ -28,8 +28,8 @@ class DownMarker(NamedTuple):
 
     A fault (possibly injected by hand from another process) writes the marker file beside the worker's spool rows
     before the fault kills the worker. The fault's healing (possibly from yet another process) sets ``down`` to False,
-    and the fleet restarts the worker. Any other death of a worker is an error. The marker file stays after the restart,
-    because the fleet may notice the death later.
+    and the fleet restarts the worker. The death of a worker without a marker is an error. The marker file stays after
+    the restart, because the fleet may notice the death later.
     """
 
     pid: int
@@ -267,7 +267,7 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def watch(self) -> NoReturn:
-        """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return. Meant for a task group."""
+        """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return, as is usual in a task group."""
         await _gather_within([worker.end() for worker in self._workers], None)
         await asyncio.Event().wait()
         raise AssertionError("an event that is never set was set")
@@ -294,7 +294,7 @@ class Fleet:
 async def _gather_within(
     actions: Sequence[Coroutine[Any, Any, T]], deadline_s: float | None
 ) -> tuple[list[T], list[int]]:
-    """Return results of finished actions and indices of unfinished ones; the first error cancels all and is raised."""
+    """Return the results of finished coroutines and the indices of unfinished ones; the first error cancels all."""
     tasks = [asyncio.create_task(action) for action in actions]
     try:
         if tasks:

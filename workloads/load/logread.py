@@ -75,8 +75,8 @@ def read_log(
     """Write the records of each topic to ``part-<topic>.parquet`` in ``log``, which is created; return the end offsets.
 
     ``begin`` (topic → partition → offset) has the first offsets to read of topics that existed before the run and
-    contain foreign records. The function blocks, so call it from a thread. Raises ``WorkloadError`` if a topic is not
-    read within ``deadline_s``, and then leaves no file for that topic.
+    contain foreign records. Reading blocks, so call ``read_log`` from a thread. Raises ``WorkloadError`` if a topic is
+    not read within ``deadline_s``, and then leaves no file for that topic.
     """
     log.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -149,7 +149,7 @@ def _rows(
 ) -> Iterator[tuple[object, ...]]:
     """Yield (partition, offset, producer id, seq, error) of all records from ``first`` to below ``ends``.
 
-    A partition is read completely when a record or the end of the partition lies at its end offset.
+    A partition is complete when a record or an end-of-partition event has reached the partition's end offset.
     """
     filler = Filler()
     positions = {number: first[number] for number, end in ends.items() if end > first[number]}

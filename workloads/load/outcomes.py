@@ -1,8 +1,8 @@
 """Conversion of spools into evidence: one Parquet file per worker, with the columns of the public outcome row.
 
-The runner converts the spools alone and after the load, so even a killed worker's spool is converted. Every spool row
-becomes a row of the Parquet file; a record that was sent and got no final status is ``in_doubt``, with ``done_us``
-null.
+The runner converts the spools after the load, and needs nothing else, so even a killed worker's spool is converted.
+Every spool row becomes a row of the Parquet file; a record that was sent and got no final status is ``in_doubt``, with
+``done_us`` null.
 """
 
 import os
@@ -80,8 +80,8 @@ Columns = dict[str, Any]
 def convert(home: Path, outcomes: Path) -> list[Path]:
     """Convert the spools under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``, which is created.
 
-    Repeating the conversion replaces the Parquet files. A spool without an assignment is skipped: its worker sent
-    nothing.
+    A second conversion replaces the Parquet files. A spool without an assignment is skipped, because its worker has
+    sent nothing.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -96,9 +96,9 @@ def convert(home: Path, outcomes: Path) -> list[Path]:
 def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
     """Write a Parquet file with a row group for each of ``groups``, so that a file exists only if it is complete.
 
-    Columns that a row group lacks are null. Until it is complete, the Parquet file's name starts with a dot, which
-    Spark ignores. Compression zstd-1 with DELTA_BINARY_PACKED integers, and dictionaries for strings with few distinct
-    values, was the smallest and the fastest to read of the encodings measured.
+    Parquet columns that a row group lacks are null. Until it is complete, the Parquet file's name starts with a dot,
+    which Spark ignores. Compression zstd-1 with DELTA_BINARY_PACKED integers, and dictionaries for strings with few
+    distinct values, was the smallest and the fastest to read of the encodings measured.
     """
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     draft = path.with_name(f".{path.name}.draft")
@@ -194,7 +194,6 @@ def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[A
 
 
 def _text_column(values: np.ndarray[Any, Any], name: Any) -> pa.Array:
-    """Return few-valued numbers as a text column; ``name`` is called once per distinct value."""
     kinds, index = np.unique(values, return_inverse=True)
     names = pa.array([name(int(kind)) for kind in kinds], pa.string())
     return names.take(pa.array(index))

@@ -20,7 +20,7 @@ _SIGN, _INT = 1 << 31, 1 << 32
 def offsets_partition(group: str, partitions: int) -> int:
     """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group.
 
-    Kafka chooses that partition by Java's ``String.hashCode`` of the group's name (here ASCII), made positive.
+    Kafka chooses a group's partition by Java's ``String.hashCode`` of the group's name (here ASCII), made positive.
     """
     hashed = 0
     for letter in group:
@@ -130,7 +130,7 @@ class Filler:
         return self._block[start : start + size_bytes]
 
     def is_value(self, seq: int, value: bytes) -> bool:
-        """Return True if ``value`` is the value of record ``seq`` for the length of ``value``."""
+        """Return True if the bytes ``value`` are a value of record ``seq``, whatever size the value was sent with."""
         if len(value) + _STRIDE > len(self._block):
             self._block = _block(len(value))
         return value == self.value(seq, len(value))

@@ -1,7 +1,8 @@
 """Recorder of a client's actions: fixed-size spool rows that survive a ``kill -9`` of the client.
 
 A spool row is packed straight into a file mapped into memory, whose pages belong to the kernel and so outlive the
-client. The byte that makes a row valid is packed last, so half a row is invalid. A restarted worker appends its rows.
+client. The byte that makes a spool row valid is packed last, so half a row is invalid. A restarted worker appends to
+the spool rows of its earlier processes.
 
 ::
 
@@ -60,8 +61,8 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 def status_of_code(code: int) -> Status:
     """Return the status of a record from the error code of its delivery report; code 0 is success.
 
-    Status ``FAILED`` promises that the record is not in the log. Only errors of the record, the topic or the topic's
-    policies can promise this, because every attempt would fail alike. Any other error may follow an attempt that was
+    Status ``FAILED`` promises that the record is not in the log. So only errors of the record, the topic or the topic's
+    policies give ``FAILED``, because every attempt would fail alike. Any other error may follow an attempt that was
     written and whose response was lost; librdkafka's Python binding does not report whether a message may be persisted.
     """
     if code == KafkaError.NO_ERROR:
@@ -70,7 +71,7 @@ def status_of_code(code: int) -> Status:
 
 
 def error_name(code: int) -> str | None:
-    """Return Kafka's name of an error code (librdkafka's own start with an underscore), None for no error."""
+    """Return Kafka's name of an error code, or librdkafka's for its own errors (``_TIMED_OUT``); None for no error."""
     if code == CLIENT_DOWN:
         return "CLIENT_DOWN"
     return None if code == KafkaError.NO_ERROR else KafkaError(code).name()
@@ -109,9 +110,9 @@ def spool_home(name: str, run_dir: Path) -> Path:
 class _Spool:
     """Spool files of a worker with ROWS rows each, mapped into memory, including the files of its earlier processes.
 
-    ``next`` is the number of the first invalid row. Raises ``FileExistsError`` if a worker that was not restarted has a
-    spool already. A spool file is added with its disk space reserved, when the client has time: a full disk is then an
-    error when a spool file is added, never a SIGBUS when a row is packed.
+    ``next`` is the number of the first invalid spool row. Raises ``FileExistsError`` if a worker that was not restarted
+    has a spool already. A spool file is added with its disk space reserved, when the client has time: a full disk is
+    then an error when a spool file is added, never a SIGBUS when a row is packed.
     """
 
     def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
@@ -144,7 +145,7 @@ class _Spool:
             os.close(descriptor)
 
     def idle(self) -> None:
-        """Add a spool file if less than half a file is free; call this when the client has nothing to do."""
+        """Add a spool file if less than half a file is free; call ``idle`` when the client has nothing to do."""
         if len(self._maps) * ROWS - self.next < ROWS // 2:
             self._grow()
 
@@ -252,7 +253,7 @@ class ConsumeSpool(_Spool):
         self.next = row + 1
 
     def member(self, member_id: str) -> None:
-        """Attribute the spool rows that follow to this member of the consumer group."""
+        """Attribute the spool rows that follow to the consumer group member ``member_id``."""
         with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1

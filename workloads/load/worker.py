@@ -91,7 +91,7 @@ class Outbox:
         self._thread.start()
 
     def report(self, say: str, **details: Any) -> None:
-        """Queue the report ``{"say": say, ...details}`` for writing, and return at once."""
+        """Queue a worker's report ``{"say": say, ...details}`` for writing, and return at once."""
         self._lines.put(json.dumps({"say": say} | details).encode() + b"\n")
 
     def flush(self, deadline_s: float) -> None:
@@ -164,7 +164,7 @@ class Client(Protocol):
         """Send or process the records that are due, or wait for work, for about ``wait_us`` at most."""
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the result of the last order, once, after the order has been carried out; otherwise None."""
+        """Return the result of the last order once, when the order has been carried out; None before and afterwards."""
 
     def progress(self) -> dict[str, Any]:
         """Return the client's counts so far, and the latencies since the last call, like ``events.Tally.progress``."""

@@ -1,10 +1,10 @@
 """Search for failures within a time budget: the plans of the corpus first, then random plans for rarely covered cells.
 
 A run starts only if it would end within the budget even with its longest warm-up; the corpus gets half of the budget.
-After its verdict, a run adds a line to ``coverage.jsonl`` for each cell of ``faults/search/coverage.py``. A cell is
-exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload were due in the
-fault's window. An unexercised cell gets a line with the reason, so that the search does not retry the cell for ever.
-Results of a run and a failing plan are on disk before the search draws the next plan.
+After its verdict, a run adds a line to ``coverage.jsonl`` for each coverage cell (fault kind, role, phase, workload). A
+coverage cell is exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload
+were due in the fault's window. An unexercised cell gets a line with the reason, so that the search does not retry the
+cell for ever. Results of a run and a failing plan are on disk before the search draws the next plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -106,9 +106,9 @@ Windows = Mapping[str, tuple[float, float]]
 def lines_of(
     stored: JudgedRun, plan: Plan, timeline: Timeline, phases: Iterable[Mapping[str, Any]], number: int | None
 ) -> list[CoverageLine]:
-    """Return a line of ``coverage.jsonl`` for each cell of a run; ``phases`` is the content of ``phases.json``.
+    """Return a line of ``coverage.jsonl`` for each coverage cell of a run; ``phases`` is read from ``phases.json``.
 
-    The ``verdict`` of a cell is FAIL if a gating check of the cell's clients, or of the shared log, failed;
+    The ``verdict`` of a coverage cell is FAIL if a gating check of the cell's clients, or of the shared log, failed;
     ``recovered_s`` is the slowest client's recovery time, or None if a client did not recover.
     """
     windows = {row["fault"]: (row["start_us"] / 1e3, row["end_us"] / 1e3) for row in phases if row["fault"]}
@@ -195,7 +195,7 @@ def read(path: Path) -> Ledger:
 
 
 def append(path: Path, lines: Iterable[CoverageLine]) -> None:
-    """Append the lines of a run to ``coverage.jsonl`` in one write; raise EvidenceError if the write fails."""
+    """Append the coverage lines of a run to ``coverage.jsonl`` in one write; raise EvidenceError if the write fails."""
     files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
 
 

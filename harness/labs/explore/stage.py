@@ -67,7 +67,7 @@ def stage(
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return 1 after a FAIL; 3 if errors ended the search, or all runs; 0 after a PASS; otherwise 2."""
+    """Return a search's exit code: 1 after a FAIL; 3 if errors ended it or all runs; 0 after a PASS; otherwise 2."""
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1
@@ -101,7 +101,7 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
 
 
 def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> dict[str, Any]:
-    """Return the output of ``explore --json``, with all uncovered (``never``) and outdated (``stale``) cells."""
+    """Return the output of ``explore --json``, which lists uncovered (``never``) and outdated (``stale``) cells."""
     cells = request.frame.cells
     uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {

@@ -1,8 +1,8 @@
 """Output of KIP trials, from stored runs: terminal text, JSON, the HTML page, and tables for the docs.
 
 A stored run is ignored if its plan has changed since the run. ``python -m aftershock.harness.labs.kip.output OUT PAGE
-README`` writes the result tables of ``docs/KIPS.md`` and a digest of them in the README, between the two marks of each
-page.
+README`` writes the result tables of ``docs/KIPS.md`` and a digest of them in the README, between the two marks in each
+file.
 """
 
 import sys

@@ -61,7 +61,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Select parts of the trials as `allot` does, but without parts that are no use to any claim in that selection."""
+    """Select parts of the trials as `allot` does, but omit parts whose claims also need a part that is not selected."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -71,7 +71,7 @@ def _useful_parts(
 
 
 def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """Select the parts that fit the budget at their shortest, in order; then lengthen all of them by the same share."""
+    """Select the trial parts that fit the budget at their shortest, in order; then lengthen all by the same share."""
     selected: list[Planned] = []
     for part in parts:
         if budget_s is None or _duration_s([*selected, part], 0.0) <= budget_s:
@@ -87,7 +87,7 @@ def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
 
 
 def _blocks(part: Planned, share: float) -> int | None:
-    """Return a part's number of blocks, from the fewest that can decide (share 0) to the full number (share 1)."""
+    """Return the number of blocks of a trial's part, from the fewest that can decide (share 0) to all (share 1)."""
     if part.blocks is None:
         return None
     blocks_min = min(part.blocks, BLOCKS_MIN)

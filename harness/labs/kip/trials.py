@@ -1,7 +1,7 @@
 """Trials of KIPs: the plans to run, the claims to judge, and the plots to show.
 
 Durations of plan runs are measured on two cores: about 65 s (75 s with JVM clients) from launch to verdict, plus the
-duration of the blocks. To add a trial, define the trial here and add it to ``TRIALS``.
+duration of the blocks. To add a trial, define the trial in this module and add it to ``TRIALS``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

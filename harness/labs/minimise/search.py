@@ -2,9 +2,9 @@
 
 A minimisation first repeats the failed run's plan, to detect a flake, then tries smaller candidate plans, and in the
 end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to repeat the smallest
-failing plan twice. A candidate plan whose run is undecided runs twice. The outcomes of all runs are cached, so that a
-killed search continues: a repetition takes the next cached outcome of its plan, except that a run that broke down is
-repeated.
+failing plan twice. A candidate plan whose first run is undecided gets a second run. The outcomes of all runs are
+cached, so that a killed search continues: a repetition takes the next cached outcome of its plan, except that a run
+that broke down is repeated.
 """
 
 import json
@@ -37,7 +37,7 @@ from aftershock.results.text import sentence
 
 @dataclass(frozen=True)
 class Source:
-    """Failed run to minimise; ``checks`` are the ids that must all FAIL again, ``rehearse`` a run without faults."""
+    """Failed run to minimise; ``checks`` are the ids that must all FAIL again; ``rehearse``: no fault was injected."""
 
     run_id: str
     document: Document
@@ -101,8 +101,7 @@ Word = Literal["fails", "passes", "undecided", "broke"]
 def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
     """Compare the verdict of a candidate plan with the failed checks; return the result as a word, and its reason.
 
-    The word is ``fails`` if each of the checks fails in an arm, and ``undecided`` if one is INCONCLUSIVE and none
-    passed.
+    ``fails`` means that each of the checks fails in an arm; ``undecided``, that one is INCONCLUSIVE and none passed.
     """
     by_name = {name: [check for check in verdict.gating if check.id == name] for name in checks}
     worst = [
@@ -206,7 +205,8 @@ class Minimised:
 
     ``ending`` is ``minimal`` if no reduction is left to try; ``smaller`` if the budget ended first; ``unsteady`` if the
     reduced plan fails too rarely; ``flake`` if the run's own plan fails too rarely; ``undecided`` if repetitions of the
-    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction. ``tried`` has all outcomes.
+    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction. All outcomes are in
+    ``tried``.
     """
 
     source: Source
@@ -308,7 +308,7 @@ class Minimisation:
         return counts, 0.0
 
     def _fails_again(self, candidate: Candidate) -> bool:
-        """True if the candidate plan fails; if the original failure is intermittent, a passing plan is repeated."""
+        """True if the candidate plan fails; a plan that passes is repeated if the original failure is intermittent."""
         words: list[Word] = []
         while words.count("passes") + words.count("broke") < self.before.tries and words.count("undecided") <= 1:
             words.append(self._outcome_of_run(candidate, _REPEATS).word)

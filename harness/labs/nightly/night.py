@@ -113,7 +113,7 @@ def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
 
 
 def worst(codes: Sequence[int]) -> int:
-    """Return the worst exit code, in the order 3 (ERROR, also for unknown codes), 1 (FAIL), 2 (INCONCLUSIVE), 0."""
+    """Return the worst exit code of the steps: 3 (ERROR or unknown), before 1 (FAIL), 2 (INCONCLUSIVE) and 0 (PASS)."""
     order = (0, 2, 1, 3)
     return max((code if code in order else 3 for code in codes), key=order.index, default=0)
 
@@ -178,7 +178,7 @@ def test_{name}(chaos: Chaos) -> None:
 
 
 def patch(entries: Iterable[Entry]) -> str:
-    """Return a patch that adds plan, timeline and test of each new corpus entry; "" without entries."""
+    """Return a patch that adds plan, timeline and test of each of the corpus ``entries``; "" without entries."""
     result = ""
     for entry in entries:
         checked, origin = load_plan(entry.text), entry.origin
@@ -211,8 +211,8 @@ RunCommand = Callable[[Sequence[str]], int]
 def run_command(words: Sequence[str]) -> int:
     """Run a command with this Python, on the output streams of this process; return the command's exit code.
 
-    The command runs in its own process group. After Ctrl-C or SIGTERM, this process passes the signal on to the
-    command, waits for its clean-up, and raises KeyboardInterrupt, as it does if the command's exit code is 130.
+    The command has its own process group. After Ctrl-C or SIGTERM, this process passes the signal on to the command,
+    waits for its clean-up, and raises KeyboardInterrupt, as it does if the command's exit code is 130.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
     received: list[int] = []

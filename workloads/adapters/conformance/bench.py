@@ -1,6 +1,6 @@
-"""Test bench for client programs: a cluster that can be stopped, a running client, and the log to compare with.
+"""Test bench for client programs: a cluster that can be stopped, a running client, and Kafka's log to compare with.
 
-Every result that a client program reports is compared with the contents of the log, read by confluent-kafka.
+Every result that a client program reports is compared with the records in Kafka's log, as read by confluent-kafka.
 """
 
 import itertools
@@ -95,7 +95,7 @@ class Violation(Exception):  # noqa: N818  # the client's error, not the harness
 
 
 class ExpectedRecord(NamedTuple):
-    """Record that the client program was ordered to send, and that the log must contain unchanged."""
+    """Record that the client program was ordered to send, and that Kafka's log must contain unchanged."""
 
     key: bytes | None
     value: bytes
@@ -275,7 +275,7 @@ def await_reports(
 
 
 def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
-    """Return the reports as acks; raise Violation if the client reported a failure instead of an ack."""
+    """Return the reports if each of them is an ack; raise Violation if the client reported a failure."""
     for report in reports.values():
         if isinstance(report, Failed):
             raise Violation(f"the client failed {report.seq} with {report.error}, although nothing was wrong")

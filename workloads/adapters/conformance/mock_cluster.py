@@ -3,8 +3,8 @@
 librdkafka's mock cluster works with most clients, but not with Kafka 4's Java client, which reads a throttle time of
 many minutes in the mock cluster's response to ApiVersions v4 (librdkafka 2.16.0).
 
-``MockCluster`` controls the separate process. That process (``python -m``) calls the librdkafka in confluent-kafka's
-wheel through ctypes, because the Python binding can start a mock cluster but can't stop its brokers.
+``MockCluster`` controls the process of the mock cluster. The process (``python -m``) calls the librdkafka in
+confluent-kafka's wheel through ctypes, because the Python binding can start a mock cluster but can't stop its brokers.
 """
 
 import contextlib

@@ -26,7 +26,7 @@ _SOON_MS = 2_000
 
 
 def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
-    """The client acks each record of a burst once, and the log has the record's exact bytes at the acked offset."""
+    """The client acks each record of a burst once, and Kafka's log has the record's exact bytes at the acked offset."""
     # Sizes vary and include 0; some records have a key, some an empty key.
     topic = bench.topic()
     records = [
@@ -55,7 +55,7 @@ def reports_a_record_that_is_too_large(bench: Bench) -> None:
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
-    """The client acks no record while every broker is down, and later reports each; the log has every acked record."""
+    """The client acks no record while every broker is down, and reports all later; Kafka has every acked record."""
     topic, records = bench.topic(), [marked_record(number) for number in range(_FEW)]
     with bench.session(bench.producing(topic)) as session:
         with bench.outage():
