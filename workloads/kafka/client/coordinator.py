@@ -2,12 +2,13 @@
 
 Rules (Kafka's ``CoordinatorRequestManager``):
 
-1. Any broker can name the coordinator. FindCoordinator uses a separate connection, so that no waiting fetch delays the
-   request.
-2. The client uses a coordinator until that broker does not answer, or reports that the coordinator has moved. The next
-   lookup waits for ``retry.backoff.ms`` since the last lookup, because brokers may return the old coordinator for a
-   while. The connection uses the address in the FindCoordinator response: metadata may be older, or lack the node.
-3. If no coordinator can be found now, the caller backs off and retries. Only a missing authorization is a final error.
+1. Any broker can name a group's coordinator. FindCoordinator uses a separate connection, so that no waiting fetch
+   delays the request.
+2. The client sends requests to the same coordinator until that broker fails to answer, or reports that the coordinator
+   has moved. Two FindCoordinator requests are at least ``retry.backoff.ms`` apart, because brokers may return the old
+   coordinator for a while. The coordinator's address is taken from the FindCoordinator response, because metadata may
+   be older or lack the node.
+3. If no coordinator is found, the caller backs off and retries; only a missing authorization is a final error.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _FORBIDDEN = frozenset({ErrorCode.group_authorization_failed, ErrorCode.transact
 
 
 class CoordinatorContext(Protocol):
-    """Parts of the client that a coordinator uses; ``backoff`` applies between two lookups."""
+    """Parts of a client that look up a coordinator; ``backoff`` applies between two FindCoordinator requests."""
 
     @property
     def settings(self) -> ClientSettings: ...
@@ -51,7 +52,7 @@ class CoordinatorContext(Protocol):
 
 
 class Coordinator:
-    """Coordinator of one key: a group, or a transactional id. ``lookups`` counts the FindCoordinator requests."""
+    """Coordinator of one group or one transactional id. ``lookups`` counts the FindCoordinator requests."""
 
     def __init__(self, key: str, shared: CoordinatorContext, key_type: int = GROUP_KEY) -> None:
         self.lookups = 0
@@ -62,8 +63,9 @@ class Coordinator:
     async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
         """Send the coordinator the request that ``make`` builds from the messages of ``api``; return the response.
 
-        Raises: OSError, ProtocolError: no response, or no coordinator now: back off and retry. BrokerError: this client
-        is not authorized for the group or transactional id. UnsupportedError: the broker does not support the request.
+        Raises OSError or ProtocolError if there is no response or no coordinator (back off and retry), BrokerError if
+        this client is not authorized for the group or transactional id, UnsupportedError if the broker does not support
+        the request.
         """
         node_id = await self.find()
         try:
@@ -73,7 +75,7 @@ class Coordinator:
             raise
 
     async def find(self) -> int:
-        """Return the coordinator's node id, from a lookup if necessary; raises as ``ask``."""
+        """Return the coordinator's node id, found by a FindCoordinator request if unknown; raises as ``ask``."""
         if self._node_id is not None:
             return self._node_id
 

@@ -1,18 +1,18 @@
-"""Connections of one client, one per node and purpose, so that a long fetch never delays a heartbeat; metadata refresh.
+"""Connections of a client, one per broker and purpose, so that fetches don't delay heartbeats, and metadata refresh.
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
-1. A connection is made when it is first needed, to the address that the metadata gives at that moment. A coordinator is
-   contacted at the address in the FindCoordinator response, until that address fails.
+1. A connection to a broker is opened for its first request, to the address that the metadata has at that time. A
+   coordinator is contacted at the address in the FindCoordinator response, until that address fails.
 2. After a failed or lost connection the next attempt waits for ``reconnect.backoff.ms``, and metadata is requested,
-   because the node may be gone. A successful connection resets the back-off.
-3. One Metadata request at a time, to the connected node with the fewest requests in flight; otherwise to any reachable
-   node. The bootstrap addresses serve while no node is known, and again when no node can be reached (Kafka 4's
-   ``metadata.recovery.strategy=rebootstrap``). The request shares the data connection, as in Kafka, unless
-   ``metadata.own.connection`` is set.
-4. A connection that is unused for ``connections.max.idle.ms`` is closed; a bootstrap connection, as soon as a node can
-   serve Metadata requests.
-5. A broker with incompatible versions is skipped while other brokers answer.
+   because the node may be gone. A successful connection resets the reconnect back-off.
+3. The client sends one Metadata request at a time, to the connected node with the fewest requests in flight, or,
+   without a connected node, to any reachable node. Metadata requests go to the bootstrap addresses while no node is
+   known, and again when no node can be reached (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). As in Kafka,
+   Metadata requests share the connection of Produce or Fetch requests, unless ``metadata.own.connection`` is set.
+4. A connection that is unused for ``connections.max.idle.ms`` is closed; a bootstrap connection is closed as soon as
+   another node can serve Metadata requests.
+5. A broker with incompatible API versions receives no Metadata requests while other brokers answer.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from aftershock.workloads.kafka.wire.connection import Address
 class NodeConnection:
     """Connection to one node for one purpose: open, connecting, or in back-off.
 
-    ``on_change`` is called when a connection is made, refused, or found to be lost; ``error`` is the reason for a
-    missing connection.
+    ``on_change`` is called when the connection is made, refused, or found to be lost; ``error`` is the reason why there
+    is no connection.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class NodeConnection:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes (sent, received) so far, including earlier channels."""
+        """Bytes (sent, received) on all connections to a node so far, including closed connections."""
         sent, received = self._bytes
         channel = self._channel
         return (sent, received) if channel is None else (sent + channel.sent_bytes, received + channel.received_bytes)
 
     def wait_ms(self) -> float:
-        """Return the time until a connection attempt is allowed; infinite while connecting or open."""
+        """Return the milliseconds until the reconnect back-off ends; infinite while connecting or connected."""
         if self._connecting is not None or self.open is not None:
             return inf
         return max(0.0, self._retry_at_ms - self._clock_ms())
 
     def ready(self) -> Channel | None:
-        """Return the open channel; without one, connect in the background after the back-off."""
+        """Return the node's open connection; None without a connection, which is then opened in the background."""
         if (channel := self.open) is not None:
             self.used_ms = self._clock_ms()
             return channel
@@ -91,14 +91,13 @@ class NodeConnection:
         return None
 
     def detect_loss(self) -> None:
-        """Start the back-off if the channel has been lost."""
         if self._channel is not None and self._channel.closed:
             self._retire()
             self._failed(ConnectionResetError("the connection was lost"))
             self._on_change(self)
 
     async def channel(self) -> Channel:
-        """Return the open channel, or wait for the attempt in progress; raises as ``NetworkClient.channel``."""
+        """Return the node's open connection, or wait until it is made; raises as ``NetworkClient.channel``."""
         channel = self.ready()
         if channel is None and self._connecting is not None:
             await asyncio.wait([self._connecting])
@@ -110,7 +109,7 @@ class NodeConnection:
         raise ConnectionError(f"no connection to {self._address() or 'an unknown node'}: {self.error}")
 
     async def close(self) -> None:
-        """Cancel the attempt in progress, or close the channel; the next ``ready`` connects without back-off."""
+        """Close the node's connection, or stop connecting; the next ``ready`` connects without back-off."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -119,7 +118,6 @@ class NodeConnection:
             await channel.close()
 
     def _retire(self) -> Channel | None:
-        """Remove the channel and add its bytes to the total."""
         channel, self._bytes = self._channel, self.traffic
         self._channel = None
         return channel
@@ -149,10 +147,10 @@ _IDLE_CHECK_MS = 1_000
 
 
 class NetworkClient:
-    """Connections and metadata refresh of one client. Belongs to one event loop.
+    """Connections and metadata refresh of one client, all of whose calls must come from the same event loop.
 
     ``on_change`` is called when a connection is made, refused or lost, and when a metadata refresh ends.
-    ``unsupported`` is the error of the last refresh if no compatible broker answered; None after a success.
+    ``unsupported`` is the error of the last metadata refresh if no compatible broker answered; None after a success.
     """
 
     def __init__(
@@ -189,30 +187,30 @@ class NetworkClient:
         self._closed = False
 
     def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
-        """Return the open channel to a node, or None; then a connection is being made, or will be after ``wait_ms``.
+        """Return the open connection to a node; None while connecting or in back-off, which ``wait_ms`` measures.
 
-        Never blocks and never raises: for loops that retry after ``on_change``.
+        ``ready`` never blocks and never raises, because sending loops call ``ready`` again after ``on_change``.
         """
         return None if self._closed else self._link(node_id, purpose).ready()
 
     def wait_ms(self, node_id: int, purpose: Purpose = "data") -> float:
-        """Return the time until ``ready`` may connect again: 0 now, infinite while connecting or open."""
+        """Return the milliseconds until ``ready`` may connect to the node; infinite while connecting or connected."""
         return self._link(node_id, purpose).wait_ms()
 
     async def channel(self, node_id: int, purpose: Purpose = "data") -> Channel:
-        """Return the open channel to a node; without one, connect, for the connect timeout at most.
+        """Return the open connection to a node; without a connection, connect within the connect timeout.
 
-        Raises: ConnectionError: refused, unknown node, or within the reconnect back-off. ProtocolError,
-        UnsupportedError: the broker is incompatible.
+        Raises ConnectionError if the broker refuses the connection, if the node is unknown, or during the reconnect
+        back-off; ProtocolError or UnsupportedError if the broker is incompatible.
         """
         if self._closed:
             raise ConnectionAbortedError("the client is closed")
         return await self._link(node_id, purpose).channel()
 
     async def any(self) -> Channel:
-        """Return an open channel to a broker chosen by rule 3; without one, connect.
+        """Return an open connection to the broker with the fewest requests in flight; connect if none is connected.
 
-        Raises: ConnectionError: no broker can be reached now. ClientError: no broker is compatible.
+        Raises ConnectionError if no broker can be reached now, ClientError if no broker is compatible.
         """
         if channels := self._open_channels():
             return min(channels, key=lambda channel: (channel.in_flight, self._draw.random()))
@@ -239,7 +237,6 @@ class NetworkClient:
         )
 
     def _open_channels(self) -> list[Channel]:
-        """Return the open channels for Metadata requests, without brokers of incompatible versions."""
         nodes, channels = self._metadata.nodes, []
         for (node_id, purpose), link in self._links.items():
             usable = not nodes if purpose == "bootstrap" else purpose == self._metadata_purpose and node_id in nodes
@@ -270,7 +267,7 @@ class NetworkClient:
         return Address(node.host, node.port) if node else None
 
     def set_coordinator(self, coordinator: Node) -> None:
-        """Use the address of a FindCoordinator response for the coordinator connection, until a connection fails."""
+        """Connect to a coordinator at the address in its FindCoordinator response, until a connection attempt fails."""
         self._coordinator_addresses[coordinator.node_id] = Address(coordinator.host, coordinator.port)
 
     def _changed(self, node_id: int, purpose: Purpose, link: NodeConnection) -> None:
@@ -282,18 +279,18 @@ class NetworkClient:
         self._on_change()
 
     async def refresh(self) -> bool:
-        """Update the metadata, or wait for the refresh in progress; False if no broker answered.
+        """Update the metadata by a Metadata request, or wait for the request in flight; False if no broker answered.
 
-        Raises: UnsupportedError: no broker that answers has a compatible version of Metadata, or of ApiVersions.
+        Raises UnsupportedError if no broker that answers has a compatible version of the Metadata or ApiVersions API.
         """
         task = self._refreshing or self._start_refresh()
         await asyncio.wait([task])
         return not task.cancelled() and task.result()
 
     def refresh_if_due(self) -> float:
-        """Start a refresh in the background if the metadata is due for one; close idle connections (rule 4).
+        """Send a Metadata request in the background if the metadata is due for a refresh; close idle connections.
 
-        Returns milliseconds until the next refresh, infinite during a refresh.
+        Returns the milliseconds until the next metadata refresh, infinite during a refresh.
         """
         now_ms = self._clock_ms()
         for link in self._links.values():
@@ -348,7 +345,7 @@ class NetworkClient:
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:
-        """Node id → bytes (sent, received) so far, over all connections to the node.
+        """Map of node ids to bytes (sent, received) so far, over all connections to the node.
 
         Bytes of a bootstrap connection belong to the node with the same address, else to node -1.
         """

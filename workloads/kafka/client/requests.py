@@ -1,4 +1,4 @@
-"""Requests and responses that several clients share, in the version that suits each broker.
+"""Requests and responses that several reference clients use, in API versions that the broker supports.
 
 The functions build requests, and translate kio's responses into the values that the rules use.
 """
@@ -29,14 +29,14 @@ from aftershock.workloads.kafka.wire.schema import uvarint
 
 
 class ApiVersionRange(NamedTuple):
-    """Versions of an API that the client code supports: the versions in which the fields that the code sets agree."""
+    """Range of versions of a Kafka API in which all fields that the client sets are the same."""
 
     api: Api
     least: int
     most: int
 
     def messages(self, versions: Versions, cap: int | None = None) -> Any:
-        """Return kio's module of the request's classes, in the highest version that both sides and ``cap`` allow.
+        """Return kio's module with an API's classes, in the highest version that client, broker and ``cap`` allow.
 
         Raises UnsupportedError if client and broker have no version in common.
         """
@@ -52,7 +52,7 @@ class ApiVersionRange(NamedTuple):
 
 
 def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
-    """Yield each topic once with its partitions; use an inner iterator before the next step."""
+    """Yield each topic once with an iterator of its partitions; consume that iterator before the next topic."""
     return groupby(sorted(partitions), key=lambda tp: tp.topic)
 
 
@@ -72,7 +72,7 @@ _ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
 
 
 def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
-    """Return a request for these topics and all nodes; unlike Kafka's clients, this client creates no topics."""
+    """Return a Metadata request for topics and all nodes that, unlike Kafka's clients, disallows topic creation."""
     old = {} if messages.MetadataRequest.__version__ > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
     return messages.MetadataRequest(
         topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
@@ -83,7 +83,7 @@ def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
 
 
 class ProduceWriter:
-    """Writer of one version's Produce bodies, without dataclasses, which cost too much time."""
+    """Writer of the bodies of Produce requests in one API version, without kio's dataclasses, which are too slow."""
 
     def __init__(self, kind: type[RequestPayload], acks: int, timeout_ms: int) -> None:
         self.kind = kind
@@ -95,7 +95,7 @@ class ProduceWriter:
         self._head = no_transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
 
     def body(self, topics: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[bytes]:
-        """Return the bytes, in parts; ``topics`` maps a name to its partitions, each with one record batch."""
+        """Return a Produce body as byte strings; ``topics`` maps a name to its partitions, each with a record batch."""
         parts = [self._head, self._length(len(topics))]
         for name, batches in topics.items():
             text = name.encode()
@@ -117,9 +117,9 @@ def init_producer_id_request(messages: Any) -> Any:
 
 
 def metadata_response(response: Any) -> MetadataResponse:
-    """Convert a Metadata response of any version since 9. Topics without a name, such as deleted ids, are skipped.
+    """Convert a Metadata response (version 9 or later), without topics that have no name, such as deleted topics.
 
-    Raises ProtocolError for a broker with an invalid address.
+    Raises ProtocolError if a broker in the response has an invalid address.
     """
     topics = []
     for topic in response.topics:
@@ -140,7 +140,7 @@ def metadata_response(response: Any) -> MetadataResponse:
 
 
 def leader_hint(partition: Any) -> Leader:
-    """Return ``CurrentLeader`` of a partition of a Produce (10+) or Fetch response; unknown in older versions."""
+    """Return ``CurrentLeader`` of a partition in a Produce or Fetch response; unknown in Produce before version 10."""
     current = getattr(partition, "current_leader", None)
     return Leader() if current is None else Leader(current.leader_id, current.leader_epoch)
 
@@ -155,7 +155,7 @@ def endpoints(response: Any) -> tuple[Node, ...]:
 
 
 def to_node(entry: Any) -> Node:
-    """Convert a node of any response; raise ProtocolError for an invalid address."""
+    """Convert a broker in kio's form to a ``Node``; raise ProtocolError if the broker's address is invalid."""
     try:
         host, port = Address.checked(entry.host, entry.port)
     except ValueError as error:

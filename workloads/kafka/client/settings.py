@@ -1,4 +1,4 @@
-"""Settings of the reference clients: Kafka's names, with ``_`` for ``.``, and defaults (4.3); additional switches."""
+"""Settings of the reference clients, with Kafka 4.3's names (``_`` for ``.``) and defaults, and further switches."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,7 +19,8 @@ S = TypeVar("S", bound="ClientSettings")
 def parse(cls: type[S], settings: Mapping[str, object]) -> S:
     """Parse settings, named as in Kafka (``linger.ms``) or as fields (``linger_ms``), into a value of ``cls``.
 
-    Numbers and booleans may be text. Raises SettingError for unknown names, invalid values and contradicting settings.
+    Numbers and booleans in a setting may be given as text. Raises SettingError if a setting's name is unknown, its
+    value is invalid, or two settings contradict each other.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     values = {}
@@ -38,7 +39,7 @@ def parse(cls: type[S], settings: Mapping[str, object]) -> S:
 
 
 def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
-    """Return a field for a number of ``default``'s own type in ``least``..``most``."""
+    """Return a dataclass field for a number of the same type as ``default``, from ``least`` to ``most``."""
     kind, name = type(default), "an integer" if isinstance(default, int) else "a number"
 
     def read(value: object) -> float:
@@ -54,12 +55,12 @@ def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
 
 
 def flag(*, default: bool) -> Any:
-    """Return a field for a boolean; text is ``true`` or ``false``."""
+    """Return a dataclass field for a boolean setting, which also accepts the text ``true`` or ``false``."""
     return choice(default, {"true": True, "false": False})
 
 
 def choice(default: object, values: Mapping[str, object]) -> Any:
-    """Return a field that accepts a key of ``values``, in upper or lower case, and stores its value."""
+    """Return a dataclass field for a setting whose text must be a key of ``values``, in upper or lower case."""
 
     def read(value: object) -> object:
         key = str(value).lower()
@@ -71,7 +72,7 @@ def choice(default: object, values: Mapping[str, object]) -> Any:
 
 
 def text(default: str | None) -> Any:
-    """Return a field for text; empty text becomes the default."""
+    """Return a dataclass field for a text setting; empty text becomes the default."""
 
     def read(value: object) -> str | None:
         if not isinstance(value, str):
@@ -130,7 +131,7 @@ class ClientSettings:
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
-        """Return unset settings whose values follow from ``values``."""
+        """Return the settings that a plan leaves unset and whose values follow from the settings in ``values``."""
         return {}
 
 
@@ -138,8 +139,8 @@ class ClientSettings:
 class ProducerSettings(ClientSettings):
     """Settings of a producer. ``acks`` is the number on the wire: -1 (all), 1 or 0.
 
-    ``partitioner`` selects KIP-794's rule (``adaptive``, Kafka's default), parts of it (``uniform``: adaptive off;
-    ``availability``: with the availability timeout) or the earlier sticky partitioner (``sticky``, KIP-480).
+    ``partitioner`` is ``adaptive`` (KIP-794, Kafka's default), ``uniform`` (KIP-794 without adaptive weights),
+    ``availability`` (KIP-794 with the availability timeout) or ``sticky`` (KIP-480).
     """
 
     acks: int = choice(-1, {"all": -1, "-1": -1, "1": 1, "0": 0})
@@ -177,6 +178,6 @@ class ProducerSettings(ClientSettings):
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Switch an unset idempotence off if the other settings exclude idempotence, as Kafka does."""
+        """Switch ``enable_idempotence``, if not set, off when other settings exclude idempotence, as Kafka does."""
         fits = values.get("acks", -1) == -1 and values.get("retries", 1) > 0
         return {"enable_idempotence": fits and values.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

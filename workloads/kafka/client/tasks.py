@@ -12,7 +12,7 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Event with one waiter: a call releases the current waiter or, if nothing waits, the next waiter."""
+    """Event for one waiting task: calling it wakes the waiting task or, if no task waits, the next that waits."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -21,7 +21,7 @@ class Wake:
         self._event.set()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Wait for a call, at most ``timeout_ms`` (may be infinite)."""
+        """Wait until the event is called, for at most ``timeout_ms`` milliseconds (may be infinite)."""
         try:
             async with asyncio.timeout(None if timeout_ms == math.inf else timeout_ms / 1000):
                 await self._event.wait()
@@ -32,14 +32,14 @@ class Wake:
 
 
 class EventListener(Protocol):
-    """Callback for ``events.jsonl``. Called on the loop's thread; must not block and must not raise."""
+    """Callback for ``events.jsonl`` on the event loop's thread, which must not block and must not raise."""
 
     def __call__(self, event: str, **details: object) -> None:
-        """Record ``event`` at the current time. Details are JSON types."""
+        """Record a client's event at the current time; the details of an event are JSON types."""
 
 
 def monotonic_ms() -> float:
-    """Return milliseconds of the event loop's clock, which the rules receive as ``now_ms``."""
+    """Return the event loop's clock in milliseconds, which client rules receive as ``now_ms``."""
     return monotonic() * 1000
 
 
@@ -48,9 +48,9 @@ REPEAT_MS = 1_000.0
 
 
 class RateLimitedListener:
-    """Listener that drops repeated events: a fetch has no back-off, so an event may occur a thousand times a second.
+    """Listener that drops repeated events: fetches have no back-off, so events may repeat a thousand times a second.
 
-    An event with the same details is passed on BURST times in a row, then once in REPEAT_MS.
+    An event with the same details is passed on for the first BURST times in a row, then once every REPEAT_MS.
     """
 
     def __init__(self, on_event: EventListener, clock_ms: Callable[[], float]) -> None:
@@ -58,7 +58,7 @@ class RateLimitedListener:
         self._credit_until_ms: dict[tuple[object, ...], float] = {}
 
     def __call__(self, event: str, **details: object) -> None:
-        """Pass ``event`` on unless it repeats too often; the values of ``details`` are hashable."""
+        """Pass an event on to the listener unless the event repeats too often; ``details`` have hashable values."""
         key, now_ms = (event, *details.items()), self._clock_ms()
         credit_until_ms = max(now_ms, self._credit_until_ms.get(key, now_ms)) + REPEAT_MS
         if credit_until_ms <= now_ms + BURST * REPEAT_MS:

@@ -1,7 +1,7 @@
-"""Attempts to commit one offset: settings, requests, and the two ways to commit (plain OffsetCommit, or a transaction).
+"""Attempts to commit one offset, either by a plain OffsetCommit request or in a transaction.
 
-The groups have no members. Each target has its own transactional id, ``<client id>-<group>-<partition>``, as in an
-application with one producer per partition.
+The committer's groups have no members. Each target (a partition of a group) has its own transactional id, ``<client
+id>-<group>-<partition>``, as in an application with one producer per partition.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ class CommitterSettings(ClientSettings):
     """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
 
     ``delivery_timeout_ms`` bounds a commit with all its retries, like the consumer's ``default.api.timeout.ms``; plans
-    set this deadline as the producer's. With ``commit_metadata_bytes`` a few plain commits fill a coordinator's batch.
+    set the deadline of commits under the producer's name. ``commit_metadata_bytes`` enlarges plain commits, so that a
+    few commits fill a coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)
@@ -69,7 +70,7 @@ def _topics(topic_kind: Any, partition_kind: Any, target: Target, offset: int, m
 
 
 def _commit_error(response: Any) -> int:
-    """Return the error code of a response's only partition; raise ProtocolError if the partition is missing."""
+    """Return the error code of the only partition in a commit response; raise ProtocolError if it is missing."""
     answers = [partition for topic in response.topics for partition in topic.partitions]
     if not answers:
         raise ProtocolError("the response to a commit lacks its partition")
@@ -77,7 +78,7 @@ def _commit_error(response: Any) -> int:
 
 
 class ConnectionLane(NamedTuple):
-    """Connections shared by some targets; all lanes of a committer use the same metadata."""
+    """Connections that some partitions of a committer share; all lanes of a committer use the same metadata."""
 
     settings: CommitterSettings
     brokers: NetworkClient
@@ -87,21 +88,21 @@ class ConnectionLane(NamedTuple):
 
 
 class Attempts(Protocol):
-    """Way to execute the commits of one target."""
+    """Protocol for the two ways to commit the offsets of one partition of one group."""
 
     @property
     def lookups(self) -> int:
-        """Number of coordinator lookups."""
+        """Number of FindCoordinator requests."""
 
     async def prepare(self) -> None:
-        """Find the coordinator, connect, and check its versions. Raises as ``Coordinator.ask``."""
+        """Find a group's coordinator, connect, and check its API versions. Raises as ``Coordinator.ask``."""
 
     async def make(self, offset: int) -> int:
-        """Commit ``offset`` and return Kafka's code. OSError or ProtocolError: no response, so back off and retry."""
+        """Commit an offset and return Kafka's error code; raise OSError or ProtocolError if there is no response."""
 
 
 class PlainAttempts:
-    """Attempts by OffsetCommit. ``sent`` receives the coordinator's node id just before a commit is sent."""
+    """Attempts by OffsetCommit; ``sent`` receives the coordinator's node id just before a request is sent."""
 
     def __init__(self, target: Target, lane: ConnectionLane, sent: Callable[[int], None]) -> None:
         self._target, self._lane, self._sent = target, lane, sent
@@ -141,9 +142,10 @@ class PlainAttempts:
 
 
 class TransactionalAttempts:
-    """Attempts by transactions. ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
+    """Attempts by transactions; ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
 
-    If ``is_wanted`` returns False, the commit has expired, and the transaction is aborted while that is possible.
+    If ``is_wanted`` returns False, the offset commit has expired, and its transaction is aborted while Kafka allows an
+    abort.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class TransactionalAttempts:
             dialect.messages(channel.versions)
 
     async def make(self, offset: int) -> int:
-        """Commit ``offset``, in as many steps as needed; return Kafka's code of the result."""
+        """Commit an offset in a transaction, sending all requests that are needed; return Kafka's error code."""
         transaction = self._transaction
         transaction.begin()
         while transaction.has_request:
@@ -194,7 +196,6 @@ class TransactionalAttempts:
         return transaction.error
 
     async def _send(self, offset: int) -> int:
-        """Send the request of the current stage; return the error code of the response."""
         transaction, coordinator, group = self._transaction, self._transaction_coordinator, self._target.group
         stage, (producer_id, epoch) = transaction.stage, transaction.identity
         sender = {"transactional_id": self._id, "producer_id": producer_id, "producer_epoch": epoch}

@@ -1,9 +1,9 @@
-"""Reference committer: commits of many groups without members, each sent as early as ``rules/commits.py`` allows.
+"""Reference committer: commits offsets of many groups without members, as early as ``rules/commits.py`` allows.
 
-A target (a partition of a group) with pending commits has a task, which makes one attempt at a time. A broker reads a
-connection's next request after its response to the previous request, so commits that share a connection would never get
-into the same batch of a coordinator, and such batches are the subject of KIP-1224. Therefore targets are distributed
-over several connections (*lanes*).
+Each target (a partition of a group) with pending commits has an asyncio task, which sends one commit at a time. A
+broker reads a connection's next request after its response to the previous request, so commits that share a connection
+would never get into the same batch of a coordinator, and such batches are the subject of KIP-1224. Therefore the
+committer distributes its targets (partitions of groups) over several connections (*lanes*).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _SOONEST_MS = 1.0  # lower limit, so that a wait rounded to 0 does not spin
 class Committer:
     """Commits of many groups, on one event loop.
 
-    ``report`` is called once for every offered commit, at its deadline at the latest, and must not raise.
+    ``report`` is called once for every offered commit, no later than the commit's deadline, and must not raise.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Committer:
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:
-        """Node id → bytes (sent, received) so far, over all connections."""
+        """Map of node ids to bytes (sent, received) so far, over all connections."""
         sums: dict[int, tuple[int, int]] = {}
         for lane in self._lanes:
             for node_id, (sent, received) in lane.brokers.traffic.items():
@@ -79,10 +79,10 @@ class Committer:
         return sums
 
     async def start(self, targets: Sequence[Target]) -> None:
-        """Get the topics' metadata and connect to the coordinators; retries without a limit.
+        """Get the metadata of the committer's topics and connect to its coordinators; retries without a limit.
 
-        Raises: BrokerError: this client is not authorized for a topic or a group. UnsupportedError: the brokers lack a
-        required version.
+        Raises BrokerError if the committer is not authorized for a topic or a group, UnsupportedError if the brokers
+        lack a required API version.
         """
         self._metadata.want({target.topic for target in targets})
         await retry_until_answered(self._learn_topics, self._backoff)
@@ -113,7 +113,7 @@ class Committer:
                 raise ConnectionError(f"the metadata lacks the topic {name}")
 
     def offer(self, target: Target, offset: int, *, token: int) -> None:
-        """Commit ``offset`` for a target given to ``start``; raise the error that ended the target's task, if any."""
+        """Queue the commit of an offset of a target given to ``start``; raise the error that ended its task, if any."""
         self._commits.offer(target, offset, token, monotonic_ms())
         self._wake()
         task = self._tasks.get(target)
@@ -123,7 +123,6 @@ class Committer:
             self._tasks[target] = asyncio.create_task(self._work(target))
 
     async def _work(self, target: Target) -> None:
-        """Run until the target has no pending commit."""
         while (wait_ms := self._commits.wait_ms(target, monotonic_ms())) < inf:
             if wait_ms > 0:
                 await asyncio.sleep(wait_ms / 1000)
@@ -153,7 +152,7 @@ class Committer:
             await self._wake.wait(max(_SOONEST_MS, min(refresh_ms, self._commits.next_deadline_ms - now_ms)))
 
     async def close(self, timeout_ms: float) -> None:
-        """Wait ``timeout_ms`` for open commits, report the remaining commits as failed or in doubt, end all tasks."""
+        """Wait ``timeout_ms`` for pending commits, report the rest as failed or in doubt, and end all tasks."""
         working = [task for target, task in self._tasks.items() if target is not None and not task.done()]
         if working:
             await asyncio.wait(working, timeout=timeout_ms / 1000)

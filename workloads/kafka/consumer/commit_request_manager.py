@@ -1,7 +1,8 @@
 """Committed offsets of a group at its coordinator, and automatic commits (Kafka's ``CommitRequestManager``).
 
-OffsetCommit and OffsetFetch use version 9, which has the member's epoch (KIP-848) and names topics. In Kafka an
-explicit commit with a stale epoch fails; this client retries with the new epoch, as Kafka does for automatic commits.
+The client uses version 9 of OffsetCommit and OffsetFetch, which has the member's epoch (KIP-848) and identifies topics
+by name. In Kafka an explicit commit with a stale epoch fails; this client retries with the new epoch, as Kafka does for
+automatic commits.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ A = TypeVar("A")
 
 
 class Membership(NamedTuple):
-    """Identity of a commit; by default that of a consumer that isn't a member of the group."""
+    """Member id and epoch sent with an offset commit; by default those of a consumer outside the group."""
 
     member_id: str = ""
     epoch: int = UNKNOWN
@@ -41,7 +42,7 @@ class Committed(NamedTuple):
 
 
 class CommittedOffsets:
-    """Committed offsets of one group. ``timeout_ms`` is the deadline of each call."""
+    """Committed offsets of one group. Each commit or fetch of committed offsets ends after ``timeout_ms``."""
 
     def __init__(
         self,
@@ -56,13 +57,13 @@ class CommittedOffsets:
         self._turn = asyncio.Lock()  # one commit at a time, so that no earlier commit overtakes a later commit
 
     async def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit ``offsets``; raise TimeoutError at the deadline, BrokerError if the group rejects the commit."""
+        """Commit offsets for the group; raise TimeoutError at the deadline, BrokerError if the coordinator refuses."""
         if offsets:
             async with self._turn:
                 await self._until_done(lambda: self._commit(offsets))
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """Return the offsets that the group has committed for ``partitions``; errors as ``commit``."""
+        """Return the offsets that the group has committed for ``partitions``; raises as ``commit``."""
 
         def request(messages: Any) -> Any:
             member = self._membership()
@@ -90,7 +91,7 @@ class CommittedOffsets:
         return await self._until_done(attempt)
 
     async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, A]]) -> A:
-        """Retry after a back-off, until the deadline, while ``attempt`` raises OSError or ProtocolError."""
+        """Call ``attempt`` again after a back-off, until the deadline, while it raises OSError or ProtocolError."""
         async with asyncio.timeout(self._timeout_ms / 1000):
             return await retry_until_answered(attempt, self._backoff)
 
@@ -123,7 +124,7 @@ class CommittedOffsets:
         self._check([part.error_code for topic in response.topics for part in topic.partitions])
 
     def _check(self, errors: Iterable[int]) -> None:
-        """Raise ConnectionError for a retriable error, BrokerError for any other error; 0 is no error."""
+        """Raise ConnectionError for a retriable Kafka error code, BrokerError for other codes except 0 (no error)."""
         for error in map(int, filter(None, errors)):
             if error in codes.COORDINATOR_MOVED:
                 self._coordinator.forget()
@@ -137,7 +138,7 @@ class CommittedOffsets:
 
 
 def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Committed]:
-    """Return the offsets of all valid positions."""
+    """Return the offset and leader epoch of every assigned partition whose position is valid."""
     return {
         tp: Committed(position.offset, position.offset_epoch)
         for tp in positions
@@ -148,9 +149,9 @@ def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Comm
 class AutoCommit:
     """Automatic commits of one consumer: ``enable.auto.commit``, Kafka's ``AutoCommitState``.
 
-    ``poll``, the revocation of partitions and ``close`` commit the positions. A position covers only records of earlier
-    polls, so committed records have reached the application. A failed commit is reported and not retried, because the
-    next commit covers its offsets.
+    The consumer commits its positions in ``poll``, before partitions are revoked, and in ``close``. A consumer's
+    position covers only records of earlier polls, so committed records have reached the application. A failed automatic
+    commit is reported and not retried, because the next automatic commit includes the same offsets.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class AutoCommit:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def polled(self, now_ms: float) -> None:
-        """Commit the records of earlier polls if ``auto.commit.interval.ms`` has passed; called when a poll starts."""
+        """Commit the consumer's positions if ``auto.commit.interval.ms`` has passed; called when a poll starts."""
         if not self._enabled:
             return
         if self._due_ms is None:
@@ -172,7 +173,7 @@ class AutoCommit:
             self.begin()
 
     def begin(self) -> asyncio.Task[None] | None:
-        """Start to commit all positions; None if automatic commits are disabled."""
+        """Start to commit all positions of the consumer; None if automatic commits are disabled."""
         if not self._enabled:
             return None
         task = asyncio.create_task(self._commit(offsets_to_commit(self._positions)))
@@ -192,7 +193,7 @@ class AutoCommit:
                 )
 
     async def finish(self) -> None:
-        """Commit all positions, and wait for all commits in flight."""
+        """Commit all positions of the consumer, and wait for all commits in flight."""
         self.begin()
         await asyncio.gather(*self._tasks)
 

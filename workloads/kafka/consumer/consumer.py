@@ -1,7 +1,8 @@
-"""Reference consumer: the application's view, and the loop that drives it.
+"""Reference consumer: the methods that an application calls, and the background loop that fetches.
 
-The consumer fetches ahead by one response per node; data that is not polled blocks further fetches from its node, so
-memory is bounded by ``fetch.max.bytes`` per node. Positions move only when ``poll`` delivers.
+The consumer prefetches one response per broker; while it is not polled, no further fetch is sent to that broker, so
+memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only when ``poll`` delivers
+records.
 """
 
 import asyncio
@@ -32,9 +33,10 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 class Consumer:
-    """Consumer on one event loop, for either ``assign`` or ``subscribe``.
+    """Consumer on one event loop that calls either ``assign`` or ``subscribe``.
 
-    ``poll`` delivers batches, calls back about partitions, and commits the records of earlier polls.
+    ``poll`` delivers record batches, calls ``on_assigned`` and ``on_revoked``, and commits the records of earlier
+    polls.
     """
 
     def __init__(self, settings: ConsumerSettings, *, on_event: EventListener) -> None:
@@ -78,7 +80,6 @@ class Consumer:
 
     @property
     def member_id(self) -> str:
-        """Member id in the group; empty unless subscribed."""
         return self._group.member_id if self._group else ""
 
     def _on_change(self) -> None:
@@ -91,7 +92,7 @@ class Consumer:
         self._tasks.append(task)
 
     async def _run(self) -> None:
-        """Run metadata, lookups, validations and fetches; raise UnsupportedError if no broker supports Fetch."""
+        """Refresh metadata, look up and validate positions, fetch; raise UnsupportedError if brokers lack Fetch."""
         while True:
             metadata_ms = self.brokers.refresh_if_due()
             now_ms = monotonic_ms()
@@ -99,15 +100,16 @@ class Consumer:
             await self._wake_loop.wait(min(metadata_ms, fetch_ms, self._offsets.step(now_ms)))
 
     def check(self) -> None:
-        """Raise the error that has ended this consumer, if any; every later ``poll`` raises the same error."""
+        """Raise the error that stopped this consumer, if any; every later ``poll`` raises the same error."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Get the metadata of ``topics``, which ``assign`` and ``subscribe`` need; raise ClientError for final errors.
+        """Get metadata of topics before ``assign`` or ``subscribe``; raise ClientError if an error is not retriable.
 
-        Retries without a limit while no broker answers, and for ``default.api.timeout.ms`` while a topic is unknown.
+        Metadata requests are retried without a limit while no broker answers, and for ``default.api.timeout.ms`` while
+        a topic is unknown.
         """
         topic_deadline_ms = monotonic_ms() + self._shared.settings.default_api_timeout_ms
         self._shared.metadata.want(topics)
@@ -133,7 +135,7 @@ class Consumer:
         return [TopicPartition(topic, item.partition) for item in metadata.partitions] if metadata else []
 
     def assign(self, positions: Mapping[TopicPartition, Start]) -> None:
-        """Replace the assignment by these partitions, each with its start."""
+        """Assign these partitions to the consumer, each with its start position, in place of the earlier assignment."""
         self._shared.metadata.want({tp.topic for tp in positions})
         self._shared.buffer.drop(positions)
         self._shared.assign(positions)
@@ -146,7 +148,7 @@ class Consumer:
         self._wake_loop()
 
     async def subscribe(self, topics: Sequence[str], on_assigned: OnPartitions, on_revoked: OnPartitions) -> None:
-        """Join ``group.id`` (KIP-848); ``poll`` calls back with partitions."""
+        """Join the consumer group ``group.id`` (KIP-848); ``poll`` calls back with assigned and revoked partitions."""
         group = self._require_group("subscribe")
         self._shared.metadata.want(topics)
         group.join(topics, on_assigned, on_revoked)
@@ -158,11 +160,12 @@ class Consumer:
         return self._group
 
     async def poll(self, timeout_ms: float) -> list[Fetched]:
-        """Return whole batches with about ``max.poll.records`` records; empty after the time-out.
+        """Return whole record batches with about ``max.poll.records`` records in total; an empty list on time-out.
 
-        Raises: BrokerError: not authorized, excluded from the group for good (then ``check`` raises the error, too), or
-        no offset to continue from under ``auto.offset.reset=none``. ProtocolError: a corrupt batch; the next poll
-        fetches the batch again. UnsupportedError: a broker, a format or a codec that this client cannot read.
+        Raises BrokerError if the consumer is not authorized, is excluded from the group for good (then ``check`` raises
+        the error, too), or has no committed offset under ``auto.offset.reset=none``; ProtocolError for a corrupt batch,
+        which the next poll fetches again; UnsupportedError for a broker, batch format or codec that this client doesn't
+        support.
         """
         buffer, deadline_ms = self._shared.buffer, monotonic_ms() + timeout_ms
         if self._group:
@@ -190,14 +193,14 @@ class Consumer:
         return None if position is None else position.offset
 
     async def offsets_for(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the first offset of each log, or the end offset. Retries until every offset is known."""
+        """Return the start or end offset of each partition's log, retrying until all offsets are known."""
         return await self._offsets.find(end, partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, or every position.
+        """Commit these offsets, or the positions of all partitions.
 
-        Raises: BrokerError: the group rejects the commit. TimeoutError: no success within ``default.api.timeout.ms``.
-        SettingError: ``group.id`` is not set.
+        Raises BrokerError if the coordinator rejects the commit, TimeoutError if the commit does not succeed within
+        ``default.api.timeout.ms``, SettingError if ``group.id`` is not set.
         """
         store = self._require_group("commit").store
         if offsets is None:
@@ -211,7 +214,7 @@ class Consumer:
         return {tp: committed.offset for tp, committed in commits.items()}
 
     async def close(self, timeout_ms: float) -> None:
-        """Commit (if automatic), leave the group and close the fetch sessions within ``timeout_ms``; end all tasks."""
+        """Commit if automatic, leave the group, close the fetch sessions within ``timeout_ms``, and end all tasks."""
         for task in self._tasks:
             task.cancel()
         try:

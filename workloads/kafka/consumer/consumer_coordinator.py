@@ -1,8 +1,8 @@
-"""Consumer coordinator: membership of a group (KIP-848), assigned partitions and heartbeats.
+"""Consumer coordinator: a consumer's membership of a group (KIP-848), assigned partitions and heartbeats.
 
-Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``; the state machine is in ``rules/consumer_group.py``. A
-consumer that assigns its partitions itself commits without being a member; a subscribing consumer is a member, with
-heartbeats while ``run`` runs.
+Modelled on Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``, with the member's state machine in
+``rules/consumer_group.py``. A consumer with ``assign`` commits without being a member of the group; a consumer with
+``subscribe`` is a member, whose heartbeats ``run`` sends.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ OnPartitions = Callable[[Sequence[TopicPartition]], None]
 
 
 class ConsumerCoordinator:
-    """Group of one consumer. ``run`` sends heartbeats in the background; ``poll`` calls ``polled`` and ``settle``."""
+    """Group membership of a consumer; ``run`` sends heartbeats, and ``poll`` calls ``polled`` and ``settle``."""
 
     def __init__(self, group_id: str, shared: ConsumerContext) -> None:
         settings = shared.settings
@@ -76,7 +76,7 @@ class ConsumerCoordinator:
 
     @property
     def member_id(self) -> str:
-        """Member id in the group, once the consumer has joined."""
+        """Member id in the consumer group, once the consumer has joined."""
         return self._membership().member_id
 
     def _membership(self) -> Membership:
@@ -89,9 +89,9 @@ class ConsumerCoordinator:
         self._wake()
 
     async def run(self) -> None:
-        """Send heartbeats until the membership ends.
+        """Send heartbeats to the group's coordinator until the membership ends.
 
-        Raises: BrokerError: the membership ended. UnsupportedError: the broker lacks KIP-848.
+        Raises BrokerError if the coordinator ended the membership, UnsupportedError if the broker lacks KIP-848.
         """
         while True:
             wait_ms = self._member.wait_ms(self._shared.clock_ms())
@@ -150,15 +150,15 @@ class ConsumerCoordinator:
             )
 
     def polled(self) -> None:
-        """Commit the records of earlier polls if automatic commits are due; called when a poll starts."""
+        """Commit the records of earlier polls if an automatic commit is due; called when a poll starts."""
         self._commits.polled(self._shared.clock_ms())
 
     def settle(self) -> None:
-        """Apply the group's changes as far as possible now; called from ``poll``.
+        """Revoke and take over partitions as the coordinator demands, as far as possible now; called from ``poll``.
 
         A revoked partition is no longer fetched and delivered, then committed (if commits are automatic), then released
-        with ``on_revoked``; new partitions follow with ``on_assigned``. The commit does not block: ``poll`` delivers
-        the remaining partitions in the meantime.
+        with ``on_revoked``; new partitions follow with ``on_assigned``. The commit before a revocation does not block:
+        ``poll`` delivers records of the remaining partitions in the meantime.
         """
         member, shared = self._member, self._shared
         if member.state is MemberState.FENCED:  # the member has lost its partitions
@@ -208,7 +208,6 @@ class ConsumerCoordinator:
         return [tp for tp in self._shared.positions.initializing() if tp not in self._shared.buffer]
 
     async def _restore_positions(self) -> None:
-        """Continue new partitions from the group's committed offsets; without an offset, the reset policy decides."""
         positions, metadata, buffer = self._shared.positions, self._shared.metadata, self._shared.buffer
         while missing := self._without_position():
             try:
@@ -240,7 +239,7 @@ class ConsumerCoordinator:
             self._shared.on_change()
 
     async def leave(self) -> None:
-        """Commit (if automatic), release all partitions and leave the group; ``run`` must have ended."""
+        """Commit (if commits are automatic), release all partitions and leave the group; ``run`` must have ended."""
         if self._member.state is MemberState.FENCED:
             self._commits.cancel()
         else:

@@ -1,7 +1,8 @@
-"""Fetched data before its delivery: one entry per partition, bounded by one fetch per node.
+"""Buffer of fetched data that ``poll`` has not delivered yet, at most one fetch response per broker.
 
-Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; the position then moves behind the
-delivered batches, so a position covers only records that the application has received, and may be committed.
+Modelled on Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; the partition's position
+then moves behind the delivered batches, so a position covers only records that the application has received, and may be
+committed.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from aftershock.workloads.kafka.wire.batch import Batch, parse
 
 
 class Fetched(NamedTuple):
-    """Batch to deliver, without its records before ``first_offset``; ``broker_id``: the broker that responded."""
+    """Record batch to deliver, without records before ``first_offset``; broker ``broker_id`` sent the batch."""
 
     topic: str
     partition: int
@@ -26,7 +27,7 @@ class Fetched(NamedTuple):
 
 
 class CompletedFetch:
-    """Partition of one response. ``offset`` is the position after the delivered batches."""
+    """Data of one partition in a fetch response; ``offset`` is the position after the batches delivered so far."""
 
     def __init__(
         self,
@@ -44,10 +45,10 @@ class CompletedFetch:
         self._has_batch = False
 
     def next(self) -> Fetched | None:
-        """Return the next batch with ``offset`` or a later offset; None at the end.
+        """Return the next batch that contains ``offset`` or later offsets; None at the end of the data.
 
-        Raises: ProtocolError: a corrupt batch, or no complete batch. UnsupportedError: an old format, or a codec that
-        is not installed.
+        Raises ProtocolError if a batch is corrupt or no batch is complete, UnsupportedError if a batch has an old
+        format or its codec is not installed.
         """
         for batch in self._batches:
             self._has_batch = True
@@ -62,7 +63,7 @@ class CompletedFetch:
 
 
 class FetchBuffer:
-    """Fetched partitions and errors, both in the order of arrival."""
+    """Buffer of fetched partitions and of errors, both in the order of arrival."""
 
     def __init__(self, positions: SubscriptionState) -> None:
         self._positions = positions
@@ -84,26 +85,25 @@ class FetchBuffer:
             self._problems.pop(tp, None)
 
     def fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Store an error until ``problem`` returns the error; until then the partition is not fetched."""
+        """Store a partition's fetch error until ``problem`` returns it; until then the partition is not fetched."""
         self._problems[tp] = error
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
-        """Partitions with data, current or not."""
+        """Partitions with data in the buffer, whether or not the data matches their current positions."""
         return self._entries.keys()
 
     def has_problem(self, tp: TopicPartition) -> bool:
         return tp in self._problems
 
     def problem(self) -> ClientError | None:
-        """Remove and return the oldest error."""
         return self._problems.pop(next(iter(self._problems))) if self._problems else None
 
     def take(self, records_max: int) -> list[Fetched]:
-        """Return whole batches in order of arrival, with ``records_max`` records or more if there are as many.
+        """Return whole batches in order of arrival, until they have ``records_max`` records or the buffer is empty.
 
-        The position also moves behind batches that are not delivered: control batches, and batches emptied by
-        compaction.
+        A partition's position also moves behind batches that are not delivered to the application: control batches, and
+        batches emptied by compaction.
         """
         batches: list[Fetched] = []
         count = 0

@@ -1,8 +1,8 @@
-"""Fetcher of one consumer: routes, requests, responses, and the cost of fetches on the wire.
+"""Fetcher of one consumer: the broker of each fetch, fetch requests and responses, and counters of their bytes.
 
-Kafka's ``AbstractFetch`` and ``Fetcher``. The fetcher owns no task: ``step`` starts fetches, and callbacks on the loop
-handle responses. As in Kafka, partitions with errors have no back-off: the back-off of connections and throttle times
-(KIP-219) bound the loop.
+Modelled on Kafka's ``AbstractFetch`` and ``Fetcher``. The fetcher owns no asyncio task: ``step`` starts fetches, and
+callbacks on the event loop handle responses. As in Kafka, a partition is fetched again after an error without back-off;
+only the back-off of connections and throttle times (KIP-219) slow the loop down.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ FetchPartitions = Mapping[TopicPartition, FetchPartition]
 
 
 class FetchAnswer(NamedTuple):
-    """Fetch response by partition. ``unknown_topic_ids``: topic ids that are not in the session."""
+    """Fetch response by partition; ``unknown_topic_ids`` are the topic ids that are not in the fetch session."""
 
     partitions: Mapping[TopicPartition, Any]
     unknown_topic_ids: tuple[UUID, ...]
 
 
 def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSettings) -> Any:
-    """Return the request for a plan; the rack is sent only if reading from replicas is on."""
+    """Return the Fetch request for a session's plan; the rack is sent only if reading from replicas is on."""
     # Only neighbouring partitions of a topic share an entry, because the order of partitions is the order of service.
     topics = tuple(
         messages.FetchTopic(
@@ -80,7 +80,7 @@ def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSetti
 
 
 def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
-    """Return the partitions of a response; ``topic_names`` is that of the fetch session."""
+    """Return the partitions of a Fetch response; ``topic_names`` maps the fetch session's topic ids to names."""
     topics = [(topic_names[topic.topic_id], topic) for topic in response.responses if topic.topic_id in topic_names]
     return FetchAnswer(
         {TopicPartition(name, part.partition_index): part for name, topic in topics for part in topic.partitions},
@@ -89,10 +89,10 @@ def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
 
 
 class FetchRoutes:
-    """Node to fetch each partition from: the leader, or the replica of the partition's lease (KIP-392).
+    """Choice of the broker to fetch each partition from: its leader, or temporarily a closer replica (KIP-392).
 
-    Reports ``replica_switched`` and ``replica_failed_back``. ``on_event`` should be rate-limited, because a failing
-    replica may be dropped and chosen again with every fetch.
+    Fetch routes report the events ``replica_switched`` and ``replica_failed_back``. The event listener should be
+    rate-limited, because a failing replica may be dropped and chosen again with every fetch.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class FetchRoutes:
         self._metadata_version = UNKNOWN
 
     def follow_metadata(self) -> None:
-        """Apply new leaders in the metadata to the positions; a changed leader ends the partition's lease."""
+        """Apply new leaders in the metadata to the positions; a partition is then fetched from its new leader."""
         if self._metadata_version == self._metadata.version:
             return
         self._metadata_version = self._metadata.version
@@ -111,9 +111,9 @@ class FetchRoutes:
                 self._replicas.clear(tp)
 
     def node_for(self, tp: TopicPartition, now_ms: float) -> int:
-        """Return the node to fetch from next; UNKNOWN, after a request for metadata, without a known node.
+        """Return the broker to fetch a partition from next; if none is known, request metadata and return UNKNOWN.
 
-        While the metadata has no leader the position keeps its previous leader, as in Kafka.
+        While the metadata has no leader for a partition, its position retains the previous leader, as in Kafka.
         """
         position, partition = self._positions.position(tp), self._metadata.partition(tp)
         if position is None or partition is None:
@@ -136,24 +136,24 @@ class FetchRoutes:
         return node_id
 
     def redirected(self, tp: TopicPartition, node_id: int, now_ms: float) -> None:
-        """Lease the replica that the leader named in a response; UNKNOWN if the leader named no replica."""
+        """Fetch from the replica that the leader named in a response, for a limited time (KIP-392); UNKNOWN: none."""
         if node_id != UNKNOWN and self._replicas.grant(tp, node_id, now_ms):
             self._report("replica_switched", tp, node_id)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool) -> AfterError:
-        """Return the action after a partition's error. ``current``: the request was for the current position."""
+        """Return the action after a partition's fetch error; ``current``: the fetch was for the current position."""
         with self._reporting_lease_end(tp, codes.name(error)):
             return self._replicas.on_error(tp, error, current=current, resets=self._positions.policy != "none")
 
     def on_failure(self, partitions: Iterable[TopicPartition]) -> None:
-        """End the leases of the partitions of a request without a response."""
+        """Fetch the partitions of a request that had no response from their leaders again, not from replicas."""
         for tp in partitions:
             with self._reporting_lease_end(tp, "request failed"):
                 self._replicas.clear(tp)
 
     @contextmanager
     def _reporting_lease_end(self, tp: TopicPartition, reason: str) -> Iterator[None]:
-        """Report the end of the lease of ``tp`` if the block ends it."""
+        """Report ``replica_failed_back`` if the code within the context ends fetching a partition from a replica."""
         before = self._replicas.replica(tp)
         yield
         if before is not None and self._replicas.replica(tp) is None:
@@ -164,8 +164,6 @@ class FetchRoutes:
 
 
 class PendingFetch(NamedTuple):
-    """Fetch request in flight, with all partitions of its session."""
-
     node_id: int
     session: FetchSession
     full: bool
@@ -175,7 +173,7 @@ class PendingFetch(NamedTuple):
 class Fetcher:
     """Fetches and fetch sessions of one consumer.
 
-    Counters, KIP-227's figures: ``fetch_request_bytes`` and ``fetch_response_bytes`` of whole frames, and
+    Counters, as in KIP-227: ``fetch_request_bytes`` and ``fetch_response_bytes`` of whole messages, and
     ``fetch_record_bytes`` of the records in responses, each with the suffix ``_full`` or ``_incremental``.
     """
 
@@ -191,14 +189,13 @@ class Fetcher:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counters of all sessions, and byte counters."""
         return sum((session.counts for session in self._sessions.values()), self._bytes)
 
     def step(self, now_ms: float) -> float:
         """Start every fetch that is possible now; return milliseconds until the next call, unless an event comes first.
 
-        A node has at most one fetch in flight. A node with a partition in the buffer is not fetched from: a request for
-        its other partitions would make the session forget the buffered partition, and add the partition again later.
+        Each broker has at most one fetch in flight. No fetch is sent to a broker while data of one of its partitions is
+        in the buffer: a request for its other partitions would remove the buffered partition from the fetch session.
         """
         self._routes.follow_metadata()
         buffer, positions, route = self._shared.buffer, self._shared.positions, self._routes.node_for
@@ -222,9 +219,9 @@ class Fetcher:
         return min((self._start(node_id, of_node, now_ms) for node_id, of_node in by_node.items()), default=math.inf)
 
     def _start(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
-        """Send the request; return the time until a request is possible, infinite after a success.
+        """Send a fetch to a broker; return the milliseconds until a fetch is possible, infinite after a success.
 
-        A request that waits for its connection fails after ``request.timeout.ms``, because a dead replica may not even
+        A fetch that waits for its connection fails after ``request.timeout.ms``, because a dead replica may not even
         refuse connections.
         """
         throttled_ms = self._throttled_until_ms.get(node_id, now_ms) - now_ms
@@ -268,13 +265,11 @@ class Fetcher:
         self._shared.on_change()
 
     def _on_failure(self, node_id: int, partitions: Collection[TopicPartition], *, session: bool, reason: str) -> None:
-        """End the leases of a failed request, and request metadata; the caller has reset the session."""
         self._shared.on_event("fetch_failed", node_id=node_id, session=session, reason=reason)
         self._routes.on_failure(partitions)
         self._shared.discovery.apply_hints(dict.fromkeys(partitions, (NETWORK_EXCEPTION, Leader())), ())
 
     def _on_response(self, pending: PendingFetch, reply: Reply) -> None:
-        """Handle a response: its fetch session, then its leader hints, then its partitions."""
         shared, response, node_id = self._shared, reply.response, pending.node_id
         throttled_ms, error = response.throttle_time / MILLISECOND, int(response.error_code)
         self._throttled_until_ms[node_id] = shared.clock_ms() + throttled_ms
@@ -305,7 +300,7 @@ class Fetcher:
                 self._take(pending, tp, data)
 
     def _take_hints(self, pending: PendingFetch, answer: FetchAnswer, response: Any) -> None:
-        """Apply and report the leader hints of KIP-951.
+        """Apply and report the leader hints (KIP-951) of a Fetch response.
 
         A refused hint is reported once, because a partition with errors may repeat the hint a thousand times a second.
         """
@@ -326,7 +321,7 @@ class Fetcher:
         self._routes.follow_metadata()
 
     def _take(self, pending: PendingFetch, tp: TopicPartition, data: Any) -> None:
-        """Handle a partition's data; ignored without a valid position: the hints may have made the position invalid."""
+        """Handle fetched data of a partition, unless a leader hint in the response has made the position invalid."""
         if self._shared.positions.valid_position(tp) is None:
             return
         offset = pending.partitions[tp].fetch_offset
@@ -365,7 +360,7 @@ class Fetcher:
             future.cancel()
 
     async def end_sessions(self) -> None:
-        """Close every session at its broker, if the broker is connected, and wait for the responses."""
+        """Close the fetch sessions at all connected brokers, and wait for the responses."""
         futures = []
         for node_id, session in self._sessions.items():
             plan, channel = session.close(), self._shared.brokers.ready(node_id)

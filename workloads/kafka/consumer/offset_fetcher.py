@@ -1,7 +1,7 @@
-"""Offset lookups (ListOffsets) and validations (OffsetsForLeaderEpoch), each at the partition's leader.
+"""Offset lookups (ListOffsets) and position validations (OffsetsForLeaderEpoch), each at the partition's leader.
 
-Kafka's ``OffsetFetcher``, ``OffsetFetcherUtils`` and ``OffsetsForLeaderEpochUtils``. A failure is retried after
-``retry.backoff.ms``, with fresh metadata; only a missing authorization is reported to the application.
+Modelled on Kafka's ``OffsetFetcher``, ``OffsetFetcherUtils`` and ``OffsetsForLeaderEpochUtils``. A failed request is
+retried after ``retry.backoff.ms``, with fresh metadata; only a missing authorization is reported to the application.
 """
 
 import asyncio
@@ -32,14 +32,12 @@ A = TypeVar("A")
 
 
 class ListedOffset(NamedTuple):
-    """Result of ListOffsets for one partition."""
-
     error: int
     offset: int
 
 
 class LookUp(NamedTuple):
-    """End of the log to look up at the presumed leader."""
+    """Request for the start or end offset of a partition's log, from the presumed leader."""
 
     policy: ResetPolicy
     leader: Leader
@@ -53,7 +51,7 @@ class OffsetFetcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def step(self, now_ms: float) -> float:
-        """Start the requests that are due; return milliseconds until another request is due."""
+        """Start the offset lookups and validations that are due; return milliseconds until another request is due."""
         positions, leader = self._shared.positions, self._shared.metadata.leader
         waits = self._shared.buffer.has_problem
         resets = {tp: LookUp(policy, leader(tp)) for tp, policy in positions.to_reset(now_ms).items() if not waits(tp)}
@@ -67,7 +65,6 @@ class OffsetFetcher:
         request: Callable[[int, dict[TopicPartition, A]], Coroutine[Any, Any, None]],
         requests: Mapping[int, dict[TopicPartition, A]],
     ) -> None:
-        """Start one request per leader for all of its partitions, which are held until the request ends."""
 
         async def guarded(node_id: int, partitions: dict[TopicPartition, A]) -> None:
             try:
@@ -98,7 +95,6 @@ class OffsetFetcher:
                 self._fail(tp, _broker_error(tp, error, action))
 
     def _fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Report the error to the application; the next ``step`` after the report repeats the request."""
         self._shared.buffer.fail(tp, error)
         self._shared.positions.hold((tp,), 0)
 
@@ -118,7 +114,7 @@ class OffsetFetcher:
     async def _list(
         self, node_id: int, requests: Mapping[TopicPartition, LookUp]
     ) -> dict[TopicPartition, ListedOffset]:
-        """Return a result for each of ``requests``; a partition that the response lacks is an unknown partition."""
+        """Send ListOffsets to a leader; a partition missing in the response gets UNKNOWN_TOPIC_OR_PARTITION."""
         channel = await self._channel(node_id)
         messages = LIST_OFFSETS.messages(channel.versions)
         topics = tuple(
@@ -148,7 +144,7 @@ class OffsetFetcher:
         return answers
 
     async def find(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the start or end offset of each log. Retries until all are known; raises BrokerError if refused."""
+        """Return the start or end offset of each log, retrying until all are known; raise BrokerError if refused."""
         offsets: dict[TopicPartition, int] = {}
         while missing := [tp for tp in partitions if tp not in offsets]:
             requests = {tp: LookUp(end, self._shared.metadata.leader(tp)) for tp in missing}
@@ -167,9 +163,9 @@ class OffsetFetcher:
         return offsets
 
     async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
-        """Compare positions with the leader's log (rule 4 of a position in ``subscription_state.py``).
+        """Compare the consumer's positions with the leader's log (rule 4 of a position in ``subscription_state.py``).
 
-        Positions stay unchanged if the broker is too old for OffsetsForLeaderEpoch from consumers.
+        Positions are not validated if the broker is too old for OffsetsForLeaderEpoch from consumers.
         """
         positions, channel = self._shared.positions, await self._channel(node_id)
         if channel.versions.offered.get(OFFSET_FOR_LEADER_EPOCH.api, (0, 0))[1] < OFFSET_FOR_LEADER_EPOCH.least:
@@ -230,7 +226,7 @@ class OffsetFetcher:
 def by_node(
     requests: Mapping[TopicPartition, A], leader_of: Callable[[A], Leader]
 ) -> dict[int, dict[TopicPartition, A]]:
-    """Group requests by the leader's node id, which may be UNKNOWN."""
+    """Group ListOffsets or OffsetsForLeaderEpoch requests by the leader's node id, which may be UNKNOWN."""
     nodes: dict[int, dict[TopicPartition, A]] = {}
     for tp, value in requests.items():
         nodes.setdefault(leader_of(value).node_id, {})[tp] = value

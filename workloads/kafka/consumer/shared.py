@@ -1,4 +1,4 @@
-"""Settings of the reference consumer, and the context that the consumer's parts share."""
+"""Settings of the reference consumer, and the objects that its fetcher, coordinator and offset fetcher share."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ response also has other fields and, when a broker exceeds the limit, one more ba
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """Settings of a consumer. ``fetch_session`` (KIP-227) and ``read_replica`` (KIP-392) switch one rule each.
+    """Settings of a consumer; ``fetch_session`` switches KIP-227 on or off, and ``read_replica`` KIP-392.
 
-    Kafka switches KIP-392 by the presence of ``client.rack``; with ``read_replica`` off the rack is not sent.
+    Kafka enables KIP-392 if ``client.rack`` is set; with ``read_replica`` off the client's rack is not sent.
     """
 
     group_id: str | None = text(None)
@@ -56,7 +56,7 @@ class ConsumerSettings(ClientSettings):
 
 
 class ConsumerContext(NamedTuple):
-    """Parts of one consumer. ``on_change`` wakes its loop; ``clock_ms`` is the event loop's time."""
+    """Objects that a consumer's parts share; ``on_change`` wakes the consumer, ``clock_ms`` is the loop's time."""
 
     settings: ConsumerSettings
     brokers: NetworkClient
@@ -71,7 +71,7 @@ class ConsumerContext(NamedTuple):
     on_change: Callable[[], None]
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Replace the assignment; drop the data and leases of partitions that are no longer assigned."""
+        """Replace the assigned partitions; drop the fetched data of partitions that are no longer assigned."""
         removed = set(self.positions).difference(partitions)
         self.positions.assign(partitions)
         self.buffer.drop(removed)

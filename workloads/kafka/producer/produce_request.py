@@ -1,6 +1,6 @@
-"""Produce requests of one producer: its rules together, building requests, and completing or retrying batches.
+"""Produce requests of one producer: the rules that it applies, building requests, completing or retrying batches.
 
-A batch is built for each attempt, because its sequence numbers may have changed since the last attempt.
+A record batch is encoded again for each attempt, because its sequence numbers may have changed since the last attempt.
 """
 
 import random
@@ -29,7 +29,7 @@ from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 
 class ProducerRules(NamedTuple):
-    """Rules of one producer. ``backoff`` applies to retries."""
+    """Objects that hold the rules of one producer; ``backoff`` applies to retries."""
 
     backoff: Backoff
     metadata: Metadata
@@ -40,7 +40,7 @@ class ProducerRules(NamedTuple):
 
     @classmethod
     def of(cls, settings: ProducerSettings, draw: random.Random) -> Self:
-        """Create the rules for the settings; all randomness comes from ``draw``."""
+        """Create the producer's rules from its settings; all random numbers come from ``draw``."""
         # Partitioning has a separate random stream: the number of back-off draws depends on timing.
         partitions = random.Random(draw.getrandbits(64))  # noqa: S311  # spreads load; not a secret
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
@@ -68,11 +68,11 @@ class ProducerRules(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Result of one batch. ``tokens``: of the batch's records; record i has offset ``base_offset + i``.
+    """Result of one batch. ``tokens`` identify the batch's records, of which record i has offset ``base_offset + i``.
 
-    ``error``: Kafka's code, 0 for success. ``base_offset``: -1 if Kafka did not return an offset. ``in_doubt``: an
-    attempt was sent and not definitively refused, so the records may be in the log now or later. ``broker_id``,
-    ``leader_epoch``: of the last attempt; -1 if nothing was sent.
+    ``error`` is Kafka's error code, 0 for success. ``base_offset`` is -1 if Kafka did not return an offset.
+    ``in_doubt`` is True if an attempt was sent and not definitively refused, so the records may be in the log.
+    ``broker_id`` and ``leader_epoch`` are those of the last attempt, -1 if nothing was sent.
     """
 
     topic: str
@@ -90,7 +90,6 @@ Report = Callable[[Delivery], None]
 
 
 def rejected_delivery(topic: str, partition: int | None, token: int, error: int) -> Delivery:
-    """Return the result of a record that was never accepted."""
     number = UNKNOWN if partition is None else partition
     return Delivery(topic, number, (token,), UNKNOWN, error, False, UNKNOWN, UNKNOWN, 0)
 
@@ -98,7 +97,8 @@ def rejected_delivery(topic: str, partition: int | None, token: int, error: int)
 class BatchCompleter:
     """Completes every batch exactly once, or returns the batch to the accumulator for a retry.
 
-    A batch that has ended, for example by expiry in flight, stays ended; a later success only updates its sequence.
+    A response to a batch that has already expired in flight does not change its result; a success only updates the
+    partition's sequence.
     """
 
     def __init__(self, settings: ProducerSettings, rules: ProducerRules, report: Report) -> None:
@@ -118,17 +118,16 @@ class BatchCompleter:
         self._decide(batch, error, now_ms, base_offset, log_start_offset)
 
     def on_no_response(self, batch: ProducerBatch, error: int, now_ms: float, *, sent: bool) -> None:
-        """Handle an attempt without a response. ``sent`` False: the request was never written to a connection."""
+        """Retry or fail a batch without a response; ``sent`` False: the request was never written to a connection."""
         batch.in_doubt |= sent
         self._decide(batch, error, now_ms, UNKNOWN, UNKNOWN)
 
     def sent_without_answer(self, batch: ProducerBatch) -> None:
-        """Complete a batch that was sent with ``acks=0``."""
         self._rules.accumulator.unmute(batch)
         self._end_delivered(batch, UNKNOWN)
 
     def expire(self, now_ms: float) -> None:
-        """Complete the batches whose delivery time-out has passed."""
+        """Complete the batches whose ``delivery.timeout.ms`` has passed, as failed or in doubt."""
         for batch in self._rules.accumulator.unfinished.expired(now_ms):
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             if batch.numbers is not None and batch.numbered and self._rules.idempotence is not None:
@@ -136,13 +135,12 @@ class BatchCompleter:
             self._end_failed(batch, ErrorCode.request_timed_out)
 
     def abandon(self, error: int) -> None:
-        """Complete every open batch as failed."""
         for batch in self._rules.accumulator.unfinished.all():
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             self._end_failed(batch, error)
 
     def _decide(self, batch: ProducerBatch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
-        """Decide in Kafka's order (``Sender.completeBatch``, ``canRetry``, ``failBatch``)."""
+        """Split, retry or end a batch in Kafka's order (``Sender.completeBatch``, ``canRetry``, ``failBatch``)."""
         settings, idempotence, numbers = self._settings, self._rules.idempotence, batch.numbers
         self._rules.accumulator.unmute(batch)
         # 1. No error, or an earlier attempt was written: the batch is delivered.
@@ -207,7 +205,7 @@ class ProduceRequester:
         self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
 
     def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, responses: Responses) -> None:
-        """Send a request with the channel's next flush; the response, if one is due, is added to ``responses``."""
+        """Send a Produce request with the connection's next flush; ``responses`` gets its response, if any."""
         try:
             # A new connection to the node may offer another version.
             offered, cached = channel.versions, self._writers.get(node_id)
@@ -252,7 +250,7 @@ class ProduceRequester:
             self._fail(batches, ErrorCode.network_exception, now_ms, sent=False)
 
     def prepare(self) -> None:
-        """Compile the codec before the first record, assuming that brokers support this client's highest version."""
+        """Compile the encoder and decoder of Produce before the first record, for this client's highest API version."""
         prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
 
     def _build(self, batch: ProducerBatch) -> bytes:
@@ -272,7 +270,7 @@ class ProduceRequester:
         return data
 
     def on_response(self, batches: InFlight, response: Any, now_ms: float) -> float:
-        """Handle a response, or the exception in its place; return the broker's throttle time in milliseconds."""
+        """Handle a Produce response, or the exception in its place; return the broker's throttle time in ms."""
         if isinstance(response, Exception):
             timed_out = isinstance(response, TimeoutError)
             error = ErrorCode.request_timed_out if timed_out else ErrorCode.network_exception
@@ -303,7 +301,6 @@ class ProduceRequester:
         return response.throttle_time / MILLISECOND if response.throttle_time else 0
 
     def _fail(self, batches: InFlight, error: ErrorCode, now_ms: float, *, sent: bool) -> None:
-        """Handle a request without a response, after which the leader may have changed."""
         routed = {tp: batch.leader_epoch for tp, batch in batches.items()}
         self._rules.discovery.apply_hints(
             dict.fromkeys(batches, (int(ErrorCode.network_exception), Leader())), (), routed

@@ -1,7 +1,7 @@
-"""Reference producer: the application's view.
+"""Reference producer: the methods that an application calls.
 
 A record is accepted if the buffer has room and the record's partition is known. Every accepted record is reported
-exactly once: delivered, failed, or in doubt. Cancelling any call leaves the producer unchanged.
+exactly once: delivered, failed, or in doubt. Cancelling a call of the producer leaves the producer unchanged.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an attribute access
 class Producer:
     """Producer with bounded memory, created and used on one event loop.
 
-    ``report`` is called once for every accepted record, a batch at a time, and for records that ``send`` gave up;
-    ``report`` must not raise. ``brokers.traffic`` holds the bytes by node. Raises UnsupportedError if the package of
-    ``compression_type`` is not installed.
+    ``report`` is called once for every accepted record, a batch at a time, and for records that ``send`` could not
+    accept in time; ``report`` must not raise. ``brokers.traffic`` holds the bytes sent and received by node. Raises
+    UnsupportedError if the package for ``compression_type`` is not installed.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class Producer:
         return self._rules.counts
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Wait until all partitions of ``topics`` have leaders and the producer has an id, without a limit.
+        """Wait without a time limit until all partitions of ``topics`` have leaders and the producer has an id.
 
-        Raises: BrokerError: not authorized, or no such topic for longer than ``max_block_ms``. UnsupportedError: the
-        brokers lack a required version.
+        Raises BrokerError if the producer is not authorized, or a topic does not exist for longer than
+        ``max_block_ms``; UnsupportedError if the brokers lack a required API version.
         """
         self._sender.requester.prepare()
         self._rules.metadata.want(topics)
@@ -120,9 +120,9 @@ class Producer:
         token: int,
         now_ms: float | None = None,
     ) -> bool:
-        """Accept a record without waiting. False: the buffer is full, or the topic or partition is not known.
+        """Accept a record without waiting; return False if the buffer is full, or the topic or partition is unknown.
 
-        A record that can never be accepted is reported as failed, and the result is True. ``now_ms`` is
+        For a record that can never be accepted, return True and report the record as failed. ``now_ms`` is
         ``monotonic_ms()``. Raises ClientError if the producer is closed.
         """
         now = time.monotonic() * 1000 if now_ms is None else now_ms
@@ -159,8 +159,9 @@ class Producer:
     ) -> None:
         """Accept a record, waiting up to ``max_block_ms`` for room or metadata; after that, report it as failed.
 
-        Closing the producer also ends the wait. While a record waits, no batch lingers, and its topic's metadata is
-        requested. Raises ClientError if the producer is closed already.
+        Closing the producer ends the wait of ``send``. While a record waits for room, batches are sent without
+        lingering, and metadata of the record's topic is requested. Raises ClientError if the producer is closed
+        already.
         """
         accumulator, until_ms = self._rules.accumulator, monotonic_ms() + self._settings.max_block_ms
         while not self.offer(topic, value, key=key, headers=headers, partition=partition, token=token):
@@ -178,7 +179,7 @@ class Producer:
                 return
 
     async def flush(self) -> None:
-        """Wait until all records accepted so far are reported; no batch lingers in the meantime."""
+        """Wait until all records accepted so far are reported; meanwhile batches are sent without lingering."""
         accumulator, now_ms = self._rules.accumulator, monotonic_ms()
         accumulator.flushing += 1
         try:
@@ -189,7 +190,7 @@ class Producer:
             accumulator.flushing -= 1
 
     async def close(self, timeout_ms: float) -> None:
-        """Send records for ``timeout_ms``, report the remaining records as failed or in doubt, and end all tasks."""
+        """Send buffered records for ``timeout_ms``, report the rest as failed or in doubt, and end all tasks."""
         self._closing = self._rules.accumulator.closing = True
         until_ms = monotonic_ms() + timeout_ms
         try:
@@ -202,13 +203,12 @@ class Producer:
             await self.brokers.close()
 
     def _notify_waiters(self) -> None:
-        """Release the waiters whose condition holds at the end of a turn."""
+        """Wake the callers of ``send`` and ``flush`` whose condition holds at the end of a pass of the sender."""
         for waiter, condition in self._waiters.items():
             if not waiter.done() and condition():
                 waiter.set_result(None)
 
     async def _wait_for_turn(self, condition: Callable[[], bool]) -> None:
-        """Wait for the end of a turn after which the condition holds."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters[waiter] = condition
         try:
@@ -217,7 +217,6 @@ class Producer:
             del self._waiters[waiter]
 
     async def _next_change(self, until_ms: float) -> None:
-        """Wait for the end of a turn, until ``until_ms`` at most."""
         try:
             async with asyncio.timeout(max(0.0, until_ms - monotonic_ms()) / 1000):
                 await self._wait_for_turn(lambda: True)

@@ -1,8 +1,9 @@
 """Sender of one producer: decides which node receives which batches, and when.
 
-Kafka: ``Sender.runOnce``, ``sendProducerData``. A *turn* handles responses, expires batches, requests a producer id and
-metadata where needed, and sends every node its ready batches, in as many requests as the node may have in flight,
-written together. A turn follows an append, responses, a change of connections or metadata, or a timer.
+Modelled on Kafka's ``Sender.runOnce`` and ``sendProducerData``. A *turn* of the sender handles responses, expires
+batches, requests a producer id and metadata where needed, and sends every broker its ready batches, in as many requests
+as the broker may have in flight. A turn of the sender is caused by an append, responses, a change of connections or
+metadata, or a timer.
 """
 
 import asyncio
@@ -34,8 +35,8 @@ _SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
 class Sender:
     """Sending loop of one producer.
 
-    ``error``, with its Kafka ``code``, is the error that ended the loop, if any; after an error nothing is sent.
-    ``on_turn`` is called at the end of each turn.
+    ``error``, with its Kafka ``code``, is the error that ended the sending loop, if any; after such an error no request
+    is sent. ``on_turn`` is called at the end of each pass of the sender (a turn).
     """
 
     def __init__(
@@ -64,12 +65,11 @@ class Sender:
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
-        """Schedule a turn for the next pass of the event loop."""
+        """Schedule a pass of the sender for the next iteration of the event loop."""
         if self._scheduled is None and self.error is None:
             self._scheduled = self._loop.call_soon(self._turn)
 
     def give_up(self, error: ClientError, code: int) -> None:
-        """Stop sending, and report every record without a result."""
         self.error, self.code = error, code
         self._deliveries.abandon(code)
         self._on_turn()
@@ -130,7 +130,7 @@ class Sender:
         self._on_turn()
 
     def _send_ready(self, now_ms: float) -> float:
-        """Send ready batches until no node accepts more; return the time until a node may accept more."""
+        """Send ready batches until no broker accepts more; return the milliseconds until a broker may accept more."""
         accumulator = self._rules.accumulator
         while True:
             ready = accumulator.ready(now_ms)
@@ -164,7 +164,7 @@ class Sender:
                 return inf
 
     async def _obtain_id(self, idempotence: Idempotence) -> None:
-        """Request a producer id from any broker, with back-off, until a broker returns one or refuses for good."""
+        """Request a producer id from any broker, with back-off, until a broker returns an id or refuses for good."""
 
         async def request_id() -> ProducerId:
             channel = await self._brokers.any()

@@ -1,23 +1,26 @@
-"""Record accumulator of one producer: batches queued by partition, their memory and expiry, and the order of sending.
+"""Record accumulator of one producer: batches by partition, their memory and expiry, and the order of sending.
 
-Kafka: ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``, and the expiry in ``Sender``.
+Modelled on Kafka's ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``, and the expiry in ``Sender``.
 
 Append
-  1. A record joins the last batch of its partition if there is room. Otherwise that batch is closed and a new batch is
+  1. A record joins the last batch of its partition if there is room; otherwise that batch is closed and a new batch
      opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
   2. A record is rejected if memory is short, or if it exceeds the largest request or the whole buffer.
 
 Ready
   3. A partition's first batch is ready if the batch is full, a second batch is queued, ``linger.ms`` has passed, a
      caller waits for memory or for a flush, or the producer closes; but not while the batch backs off
-     (``leader_discovery.py``) or its partition is muted. The leader of a ready batch is a ready node.
+     (``leader_discovery.py``) or its partition is muted. A broker is ready if a partition that it leads has a ready
+     batch.
   4. A partition that has batches but no leader requires a metadata refresh.
 
 Drain one node into one request
-  5. A request takes at most one batch per partition: the first, ready or not, unless the batch backs off or the
-     partition is muted. A drain starts at the partition where the last drain ended, so that no partition starves.
-  6. The drain ends before the request exceeds ``max.request.size`` (but at least one batch is sent), and at the first
-     partition whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions wait.
+  5. A Produce request takes at most one batch per partition: the oldest, ready or not, unless the batch backs off or
+     the partition is muted. A request takes batches starting at the partition where the last request ended, so that no
+     partition starves.
+  6. Batches are added before the request exceeds ``max.request.size`` (but at least one batch is sent), and at the
+     first partition whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions
+     wait.
   7. If only one request may be in flight, a drained partition is muted until the response arrives.
 
 After the response
@@ -55,7 +58,7 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 
 class Unfinished:
-    """Batches that have not ended, with their memory and expiry (rules 10 to 12)."""
+    """Batches of a producer without a result yet, with their memory and expiry."""
 
     def __init__(self, buffer_memory: int, delivery_timeout_ms: float) -> None:
         self.free_bytes = buffer_memory
@@ -66,7 +69,6 @@ class Unfinished:
         return len(self._batches)
 
     def add(self, batch: ProducerBatch) -> None:
-        """Add a batch that was just opened: the youngest batch."""
         self.free_bytes -= batch.reserved
         self._batches[batch] = None
 
@@ -76,7 +78,7 @@ class Unfinished:
         self._batches = dict.fromkeys(sorted(batches, key=lambda batch: batch.created_ms))
 
     def finish(self, batch: ProducerBatch) -> None:
-        """Close a batch that was delivered or failed, and return its memory."""
+        """Close a batch that was delivered or failed, and return its memory to the buffer."""
         del self._batches[batch]
         self.free_bytes += batch.reserved
         batch.done = True
@@ -84,7 +86,7 @@ class Unfinished:
 
     @property
     def oldest_ms(self) -> float:
-        """Creation time of the oldest batch; infinite if empty."""
+        """Creation time of the oldest batch without a result; infinite without batches."""
         return next(iter(self._batches)).created_ms if self._batches else inf
 
     @property
@@ -92,7 +94,6 @@ class Unfinished:
         return self.oldest_ms + self._delivery_timeout_ms
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Return the expired batches, oldest first; ``finish`` removes them."""
         expired = []
         for batch in self._batches:
             if batch.created_ms + self._delivery_timeout_ms > now_ms:
@@ -106,7 +107,7 @@ class Unfinished:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """Batches of one partition, oldest first. ``muted``: see rule 7. ``lengths`` is that of ``TopicQueues``."""
+    """Batches of one partition, oldest first; ``muted`` while a response is due; the topic shares ``lengths``."""
 
     tp: TopicPartition
     lengths: dict[int, int]
@@ -129,10 +130,10 @@ _EMPTY_VIEW = TopicView(0, {})
 
 @dataclass(slots=True, eq=False)
 class TopicQueues:
-    """Queues of one topic by partition, created by the first record of each partition.
+    """Batch queues of one topic by partition; the first record of a partition creates its queue.
 
-    ``all_queues``: queues of all topics. ``version``: metadata version of ``view``. ``lengths``: number of queued
-    batches by partition, for the partitioner's weights.
+    ``all_queues`` are the batch queues of all topics. ``version`` is the metadata version of ``view``. ``lengths`` is
+    the number of queued batches by partition, for the partitioner's weights.
     """
 
     name: str
@@ -144,7 +145,7 @@ class TopicQueues:
     lengths: dict[int, int] = field(default_factory=dict)
 
     def queue_for(self, key: bytes | None, partition: int | None) -> Queue:
-        """Return the queue of the explicit partition, or of the partition that the partitioner chooses."""
+        """Return the batch queue of a record's explicit partition, or of the one that the partitioner chooses."""
         target = self.sticky.choose(key) if partition is None else partition
         queue = self.queues.get(target)
         if queue is None:
@@ -168,8 +169,6 @@ class Limits(NamedTuple):
 
 
 class AppendResult(Enum):
-    """Result of an append."""
-
     NO_PARTITION = auto()  # the partition is missing from the metadata
     NO_MEMORY = auto()
     TOO_LARGE = auto()  # larger than any request, or than the whole buffer
@@ -181,7 +180,7 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an enum member look
 
 
 class Ready(NamedTuple):
-    """Nodes to drain, time until the next batch may become ready, and partitions without a leader (rule 4)."""
+    """Brokers with ready batches, time until the next batch may be ready, and partitions without a leader."""
 
     nodes: Sequence[int]
     wait_ms: float
@@ -189,7 +188,7 @@ class Ready(NamedTuple):
 
 
 class RecordAccumulator:
-    """Queued batches of one producer; ``waiting``, ``flushing``: numbers of callers waiting for memory, for a flush."""
+    """Queued batches of a producer; ``waiting`` and ``flushing`` count the callers that wait for memory or a flush."""
 
     def __init__(
         self,
@@ -229,7 +228,7 @@ class RecordAccumulator:
         timestamp_ms: int,
         now_ms: float,
     ) -> AppendResult:
-        """Append a record (rules 1 and 2). ``partition`` None: the partitioner chooses."""
+        """Append a record to a batch of its partition, which the partitioner chooses if ``partition`` is None."""
         queues = self._topics.get(topic)
         if queues is None or queues.version != self._metadata.version:
             queues = self._refresh_topic(topic)
@@ -262,7 +261,7 @@ class RecordAccumulator:
     def _open(
         self, queues: TopicQueues, queue: Queue, key: bytes | None, partition: int | None, fields: int, now_ms: float
     ) -> ProducerBatch | None:
-        """Return a new batch, or the open batch of the partition that the partitioner switches to; None: no memory."""
+        """Return a new batch, or the open batch of a new sticky partition; None if there is no buffer memory left."""
         size = max(self._limits.batch_size, batch_bound(fields))
         if size > self.unfinished.free_bytes:
             return None
@@ -279,7 +278,6 @@ class RecordAccumulator:
         return batch
 
     def _changed(self, queue: Queue) -> None:
-        """Update the indexes after the length of a queue changed."""
         queue.lengths[queue.tp.partition] = len(queue.batches)
         if queue.batches:
             self._loaded[queue] = None
@@ -291,7 +289,7 @@ class RecordAccumulator:
         return not self._loaded
 
     def ready(self, now_ms: float) -> Ready:
-        """Return ready nodes by rules 3 and 4, and pass the lengths of all queues to the partitioner."""
+        """Return the brokers with ready batches, and pass the lengths of all batch queues to the partitioner."""
         nodes: dict[int, None] = {}
         leaderless: list[TopicPartition] = []
         wait_ms = inf
@@ -315,9 +313,9 @@ class RecordAccumulator:
         return Ready(list(nodes), wait_ms, leaderless)
 
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """Return a batch's remaining back-off, drawn again in each pass of the sender.
+        """Return a batch's remaining retry back-off, drawn again in each pass of the sender.
 
-        A batch cleared at ``now_ms`` stays cleared, so that ``drain`` doesn't contradict ``ready`` in the same pass.
+        A batch without back-off at ``now_ms`` has none in the whole pass, so that ``drain`` and ``ready`` agree.
         """
         if batch.cleared_ms == now_ms:
             return 0
@@ -327,7 +325,7 @@ class RecordAccumulator:
         return wait_ms
 
     def drain(self, node_id: int, now_ms: float) -> list[ProducerBatch]:
-        """Dequeue the batches of one request to a node (rules 5 to 7): closed, numbered, counted as in flight."""
+        """Dequeue the batches of one request to a broker; close and number them, and count them as in flight."""
         as_of = (self._metadata.version, len(self._queues))
         if self._led_as_of != as_of:
             led: dict[int, list[Queue]] = {}
@@ -370,23 +368,23 @@ class RecordAccumulator:
         return batch
 
     def built(self, batch: ProducerBatch, size: int) -> None:
-        """Update the topic's compression estimate from the built size of a drained batch, in bytes."""
+        """Update a topic's compression estimate from the size in bytes of an encoded batch."""
         if self._ratios:
             self._ratios.observed(batch.tp.topic, (size - BATCH_OVERHEAD) / batch.raw)
 
     def unmute(self, batch: ProducerBatch) -> None:
-        """Allow the partition of a drained batch to be drained again: its response arrived or is lost."""
+        """Allow another request for the partition of a batch, because the batch's response arrived or is lost."""
         if self._one_at_a_time:
             self._queue_of(batch).muted = False
 
     def retry(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Queue a drained batch for a retry (rule 8)."""
+        """Queue a batch for a retry, in the order of sequences; without idempotence, at the front."""
         batch.attempts.on_failure(now_ms)
         batch.cleared_ms = -inf
         self._put_back(batch)
 
     def split(self, batch: ProducerBatch) -> Sequence[ProducerBatch]:
-        """Replace a drained batch that is too large by its parts (rule 9); return the parts."""
+        """Split a batch that the broker refused as too large, and queue and return the smaller batches."""
         parts = batch.split(min(self._limits.batch_size, (BATCH_OVERHEAD + batch.raw) // 2))
         if self._ratios:
             self._ratios.too_large(batch.tp.topic)
@@ -401,7 +399,7 @@ class RecordAccumulator:
         return parts
 
     def withdraw(self, batch: ProducerBatch) -> bool:
-        """Close a batch and remove the batch from its queue; return False for a batch in flight."""
+        """Close a batch and remove the batch from its partition's queue; return False for a batch in flight."""
         queue = self._queue_of(batch)
         batch.close()
         if batch not in queue.batches:
@@ -414,9 +412,9 @@ class RecordAccumulator:
         return self._topics[batch.tp.topic].queues[batch.tp.partition]
 
     def _put_back(self, batch: ProducerBatch) -> None:
-        """Insert a batch behind all queued batches of an earlier sequence.
+        """Insert a batch into its queue behind all batches with an earlier sequence number.
 
-        Queued batches without a sequence were never drained; they stay behind all batches that have a sequence.
+        Queued batches without a sequence number were never sent, and stay behind all batches that have one.
         """
         queue = self._queue_of(batch)
         place = 0

@@ -1,16 +1,17 @@
 """Batches that a producer fills: sizes of records, compression estimates, and the state of one batch until it ends.
 
-Kafka: ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``, ``CompressionRatioEstimator``. A
-batch is encoded only when the batch is sent.
+Modelled on Kafka's ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``,
+``CompressionRatioEstimator``. A producer's batch is encoded only when it is sent.
 
-1. A batch accepts its first record, and further records while the estimated size plus the record's largest possible
-   size stay within the limit.
-2. A batch is full if its estimated size reaches the limit, or if the batch was closed. Draining closes a batch, so a
-   retried batch is full and never lingers.
-3. After an attempt that was sent and not surely refused (``idempotence.py``), the batch stays in doubt.
-4. The compression estimate of a topic, compressed over uncompressed size, starts at 1. A worse ratio raises it at once,
-   by at least 0.05; a better ratio lowers it by 0.005 per batch. A batch uses the estimate of the time when it was
-   opened, plus 5 % for safety.
+1. A batch accepts its first record, and further records while the batch's estimated size plus the record's largest
+   possible size stay within the batch's size limit.
+2. A batch is full if its estimated size reaches the size limit, or if the batch was closed. Sending closes a batch, so
+   a retried batch is full and never lingers.
+3. After an attempt that was sent and not surely refused (``idempotence.py``), the batch may be written, and stays in
+   doubt.
+4. The compression estimate of a topic, compressed over uncompressed size, starts at 1. A worse compression ratio raises
+   the topic's estimate at once, by at least 0.05; a better ratio lowers the estimate by 0.005 per batch. A batch uses
+   the compression estimate at the time of its opening, plus 5 % for safety.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ RECORD_OVERHEAD_MAX = 21
 
 
 def fields_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Return the size of key, value and headers with their lengths."""
+    """Return the size of a record's key, value and headers, including their length fields."""
     # Called for every record: the size of a varint, (bit length + 7) // 7, is written out because a call costs more.
     size = 1 if key is None else len(key) + (len(key).bit_length() + 7) // 7
     size += 1 if value is None else len(value) + (len(value).bit_length() + 7) // 7
@@ -50,16 +51,16 @@ def _name_size(name: str) -> int:
 
 
 def record_size(fields: int, time_delta_ms: int, offset_delta: int) -> int:
-    """Return the size of a record including its length; ``fields`` is from ``fields_size``.
+    """Return the size of a record including its length field; ``fields`` is the result of ``fields_size``.
 
-    A negative time delta is counted like its absolute value, which may be wrong by one byte.
+    The size of a record with a negative time delta may be wrong by one byte, as the absolute value is used.
     """
     body = 1 + (time_delta_ms.bit_length() + 7) // 7 + (offset_delta.bit_length() + 7) // 7 + fields
     return body + (body.bit_length() + 7) // 7
 
 
 def batch_bound(fields: int) -> int:
-    """Return the largest size of a batch with a single record (``estimateSizeInBytesUpperBound``)."""
+    """Return an upper bound of the size of a batch with a single record (``estimateSizeInBytesUpperBound``)."""
     return BATCH_OVERHEAD + RECORD_OVERHEAD_MAX + fields
 
 
@@ -69,7 +70,7 @@ BETTER_STEP = 0.005
 
 
 class CompressionRatios:
-    """Compression estimates of one producer by topic (rule 4)."""
+    """Estimated compression ratios of one producer by topic."""
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
@@ -78,13 +79,12 @@ class CompressionRatios:
         return self._ratios.get(topic, 1.0)
 
     def observed(self, topic: str, ratio: float) -> None:
-        """Update the estimate with the ratio of a batch that was built."""
         estimate = self.of(topic)
         step = estimate + WORSE_STEP if ratio > estimate else estimate - BETTER_STEP
         self._ratios[topic] = max(step, ratio)
 
     def too_large(self, topic: str) -> None:
-        """Reset the estimate after a broker refused a batch as too large."""
+        """Reset a topic's compression estimate after a broker refused a batch as too large."""
         self._ratios[topic] = 1.0
 
 
@@ -92,13 +92,14 @@ class CompressionRatios:
 class ProducerBatch:
     """Records of one partition, as columns, that are delivered or fail together; ``keys`` None: no record has a key.
 
-    ``limit``: size in bytes up to which the batch is filled. ``reserved``: occupied bytes of the buffer. ``ratio``:
-    compression estimate. ``raw``: size of the records before compression. ``estimate``: size of the batch after
-    compression. ``room``: largest size of a further record's fields (rule 1).
+    ``limit`` is the size in bytes up to which a batch is filled. ``reserved`` is the part of ``buffer.memory`` that the
+    batch occupies, in bytes. ``ratio``: compression estimate. ``raw`` is the size of the records before compression,
+    ``estimate`` the size of the batch after compression. ``room`` is the largest size of another record's key, value
+    and headers.
 
-    ``attempts``: failed attempts. ``sends``: attempts including the current attempt. ``node_id``, ``leader_epoch``,
-    ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt. ``cleared_ms``: time of the last
-    check that the batch doesn't back off.
+    ``attempts``: failed attempts. ``sends`` counts the attempts to send a batch, including the current attempt.
+    ``node_id``, ``leader_epoch``, ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to
+    send a batch. ``cleared_ms`` is the time of the last check that the batch doesn't back off.
     """
 
     tp: TopicPartition
@@ -137,12 +138,11 @@ class ProducerBatch:
 
     @property
     def full(self) -> bool:
-        """True if the batch accepts no more records (rule 2)."""
         return self.closed or self.estimate >= self.limit
 
     @property
     def numbered(self) -> bool:
-        """True if the batch has a sequence: from its first drain."""
+        """True if the batch has a sequence number, from its first attempt on."""
         return self.numbers is not None and self.numbers.base_sequence != UNKNOWN
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ class ProducerBatch:
     def append(
         self, value: bytes | None, key: bytes | None, headers: Headers, token: int, timestamp_ms: int, fields: int
     ) -> int:
-        """Append a record; return the growth of the estimate, for the first record with the 61-byte header."""
+        """Append a record; return the growth of the batch's estimated size, at first with the 61-byte header."""
         values, times = self.values, self.timestamps_ms
         times.append(timestamp_ms)
         raw = self.raw = self.raw + record_size(fields, timestamp_ms - times[0], len(values))
@@ -169,7 +169,7 @@ class ProducerBatch:
         return estimate - before
 
     def split(self, limit: int) -> Sequence["ProducerBatch"]:
-        """Return closed batches of at most ``limit`` bytes, or of one record, without attempts or reserved memory."""
+        """Split a batch into closed batches of at most ``limit`` bytes, or of one record, without attempts."""
         parts: list[ProducerBatch] = []
         for number, value in enumerate(self.values):
             key, headers = self.keys[number] if self.keys else None, self.headers[number]

@@ -1,32 +1,33 @@
 """Offset commits under open-loop load: many groups without members, and a separate outcome for each commit.
 
 This is the load of KIP-1224, which concerns only the coordinator: the client sends each commit as soon as rule 1
-allows. Kafka: ``CommitRequestManager``, ``ConsumerCoordinator``.
+allows. Modelled on Kafka's ``CommitRequestManager`` and ``ConsumerCoordinator``.
 
 A *target* is one partition of one group.
 
-1. **In order.** A target has one request in flight. Later commits are queued and sent one by one, in order, so no
-   coordinator can replace a newer position with an older position.
-2. **Retries.** Errors in ``COMMIT_RETRIABLE`` are retried, those in ``COMMIT_MOVED`` after the coordinator is found
-   again; a missing response is treated like NOT_COORDINATOR. Other errors are final: a retry can't change the state of
-   group, topic or request. Retries of a target back off, doubling from ``retry.backoff.ms``, until an attempt succeeds.
-   Kafka: ``CommitRequestManager.OffsetCommitRequestState.onResponse``, and equally
+1. **In order.** A target (a partition of a group) has one commit request in flight. Later commits are queued and sent
+   one by one, in order, so no coordinator can replace a newer position with an older position.
+2. **Retries.** Errors in ``COMMIT_RETRIABLE`` are retried, errors in ``COMMIT_MOVED`` after the coordinator is found
+   again; a missing response is treated like NOT_COORDINATOR. Other errors of a commit are final: a retry can't change
+   the state of group, topic or request. Retries of a target back off, doubling from ``retry.backoff.ms``, until an
+   attempt succeeds. Modelled on Kafka's ``CommitRequestManager.OffsetCommitRequestState.onResponse`` and
    ``ConsumerCoordinator.OffsetCommitResponseHandler``.
 3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. The newest
    commit is sent in place of the older commits, which share its outcome: a commit promises that the group continues
-   from its offset *or later*. Like Kafka's auto-commit, which commits the current positions after a retriable error.
-4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was offered, even with a request in flight. That request
-   blocks its target until a response arrives or its connection is closed (rule 1).
+   from its offset *or later*. Kafka's auto-commit likewise commits the current positions after a retriable error.
+4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was offered, even with a request in flight. A commit
+   request in flight blocks later commits of its partition until a response arrives or its connection is closed.
 5. **Doubt.** A commit has *failed* if every attempt that was sent for the commit was surely not written
    (``NOT_WRITTEN``); otherwise the commit is in doubt.
 
-A coordinator appends and waits for its replicas. A pending write ends as NOT_COORDINATOR if the coordinator loses its
-partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow (``CoordinatorOperationExceptionHelper``), yet the
-write may survive: these errors prove nothing, and neither do REQUEST_TIMED_OUT and codes missing in this file.
+A coordinator appends a commit to its log and waits for the replicas. A commit that waits ends as NOT_COORDINATOR if the
+coordinator loses its partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow
+(``CoordinatorOperationExceptionHelper``), yet the write may survive: these errors prove nothing, and neither do
+REQUEST_TIMED_OUT and codes missing in this file.
 
-Not excluded, neither in Kafka nor here: a request held by a lost connection (for example because its broker was frozen)
-may be written after a later commit. Only a member's epoch or a transaction could fence the request, and these
-groups have neither.
+Neither Kafka nor this module excludes that a commit on a lost connection (for example because its broker was frozen) is
+written after a later commit. Only a member's epoch or a transaction could fence the late commit, and these groups have
+neither.
 """
 
 from collections import Counter, deque
@@ -72,7 +73,7 @@ NOT_WRITTEN: frozenset[int] = frozenset(
 
 
 class Target(NamedTuple):
-    """One partition of one group; commits are ordered within a target."""
+    """Partition of a group; the committer sends the commits of a target in order."""
 
     group: str
     topic: str
@@ -80,10 +81,10 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Outcome of one commit. ``error``: Kafka's code, 0 for success. ``in_doubt``: may be written despite the error.
+    """Outcome of one commit: ``error`` is Kafka's code, 0 for success; ``in_doubt`` means possibly written.
 
-    ``broker_id``: coordinator of the last attempt, -1 without attempts. ``attempts``: number of requests sent for the
-    commit, including requests for newer commits that superseded it.
+    ``broker_id`` is the coordinator of the commit's last attempt, -1 without attempts. ``attempts`` is the number of
+    requests sent for the commit, including requests for newer commits that superseded it.
     """
 
     token: int
@@ -110,7 +111,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Turns:
-    """Commits of a target. ``carried``: commits of the request in flight, or of the next retry, newest last."""
+    """Commits of a partition of a group; ``carried`` are those of the request in flight or retried next, in order."""
 
     waiting: deque[_Commit] = field(default_factory=deque)
     carried: list[_Commit] = field(default_factory=list)
@@ -120,7 +121,7 @@ class _Turns:
     retry_at_ms: float = 0.0
 
     def clean(self) -> None:
-        """Remove ended commits, but keep those of a request in flight until its response."""
+        """Remove commits that have ended, except the commits of a request in flight, which stay until the response."""
         while self.waiting and self.waiting[0].ended:
             self.waiting.popleft()
         if not self.in_flight:
@@ -141,7 +142,7 @@ class Commits:
         self._by_deadline: deque[_Commit] = deque()
 
     def offer(self, target: Target, offset: int, token: int, now_ms: float) -> None:
-        """Queue a commit; ``on_response``, ``expire`` or ``abandon`` returns its outcome exactly once."""
+        """Queue an offset commit, whose outcome ``on_response``, ``expire`` or ``abandon`` returns exactly once."""
         turns = self._targets.setdefault(target, _Turns())
         commit = _Commit(token, offset, now_ms + self._timeout_ms)
         turns.clean()
@@ -150,7 +151,7 @@ class Commits:
         self._by_deadline.append(commit)
 
     def wait_ms(self, target: Target, now_ms: float) -> float:
-        """Return the time until ``begin`` may be called: 0 is now; infinite during a request and without commits."""
+        """Return the milliseconds until a commit may be sent; infinite with a request in flight or without commits."""
         turns = self._targets[target]
         turns.clean()
         if turns.in_flight or not (turns.carried or turns.waiting):
@@ -158,7 +159,7 @@ class Commits:
         return max(0.0, turns.retry_at_ms - now_ms)
 
     def begin(self, target: Target) -> int:
-        """Return the offset to send; call only if ``wait_ms`` is 0, then ``on_response`` or ``on_no_response``."""
+        """Return the offset to commit now; call if ``wait_ms`` is 0, and then ``on_response`` or ``on_no_response``."""
         turns = self._targets[target]
         turns.clean()
         turns.in_flight, turns.is_sent = True, False
@@ -171,7 +172,7 @@ class Commits:
         return turns.carried[-1].offset
 
     def sent(self, target: Target, broker_id: int) -> None:
-        """Record that the attempt is sent now; an attempt without this call can't have been written."""
+        """Record that a commit request is sent now; a commit without such a record can't have been written."""
         turns = self._targets[target]
         turns.is_sent = True
         self.counts["commits_sent"] += 1
@@ -182,7 +183,7 @@ class Commits:
             commit.broker_id = broker_id
 
     def on_response(self, target: Target, error: int, now_ms: float) -> list[Outcome]:
-        """Process Kafka's error code of the attempt; return the outcomes of the commits that end."""
+        """Process Kafka's error code for a commit request; return the outcomes of the commits that end with it."""
         turns = self._targets[target]
         if turns.is_sent and error in NOT_WRITTEN:
             for commit in turns.carried:
@@ -195,18 +196,17 @@ class Commits:
         return ended
 
     def on_no_response(self, target: Target, now_ms: float) -> None:
-        """Schedule a retry after a back-off, for want of a coordinator, connection or response."""
+        """Retry a commit after a back-off, because there was no coordinator, connection or response."""
         turns = self._targets[target]
         turns.in_flight = False
         turns.retry_at_ms = now_ms + self._backoff.ms(turns.failures)
         turns.failures += 1
 
     def wanted(self, target: Target) -> bool:
-        """True if a commit of the current attempt has not ended."""
         return any(not commit.ended for commit in self._targets[target].carried)
 
     def expire(self, now_ms: float) -> list[Outcome]:
-        """End the commits that have passed their deadline."""
+        """End the commits whose deadline has passed, and return their outcomes."""
         ended = []
         while self._by_deadline and (self._by_deadline[0].ended or self._by_deadline[0].deadline_ms <= now_ms):
             commit = self._by_deadline.popleft()
@@ -216,7 +216,7 @@ class Commits:
 
     @property
     def next_deadline_ms(self) -> float:
-        """Earliest deadline for ``expire``; infinite without commits."""
+        """Earliest deadline of all pending commits; infinite without commits."""
         return self._by_deadline[0].deadline_ms if self._by_deadline else inf
 
     def abandon(self) -> list[Outcome]:

@@ -2,18 +2,19 @@
 
 Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, ``ConsumerHeartbeatRequestManager``):
 
-1. The client generates its member id, which never changes. Epoch 0 joins the group, a positive epoch is a member's, -1
-   leaves.
+1. The client generates its member id, which never changes. A heartbeat with epoch 0 joins the group, with a positive
+   epoch renews the membership, with -1 leaves the group.
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
    changed since the last heartbeat was sent; after a failed heartbeat, all fields are sent again.
-3. A response may contain a target assignment. It is reconciled in steps: revoke partitions, then take new partitions,
-   then acknowledge by a heartbeat at once. Partitions of topics whose names are unknown wait for a later step. A target
-   that changes meanwhile is reconciled afterwards.
+3. A response may contain a target assignment. A target assignment is reconciled in steps: revoke partitions, take over
+   new partitions, acknowledge by a heartbeat at once. Partitions of topics whose names are unknown wait for a later
+   step. A target assignment that arrives during a reconciliation is reconciled afterwards.
 4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost and nothing may be committed. When the
-   partitions are released, the member joins again with the same id and epoch 0, without back-off.
+   lost partitions are released, the member joins the group again with the same id and epoch 0, without back-off.
 5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): find the coordinator, then retry at once.
    COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout: back off, then retry. TOPIC_AUTHORIZATION_FAILED (29):
-   report it and back off, because the rest of the subscription may still work. Other errors end the membership.
+   report the error and back off, because the rest of the subscription may still work. Any other error in a heartbeat's
+   response ends the membership.
 
 ::
 
@@ -43,7 +44,7 @@ BACKED_OFF_CODES = frozenset({14, 29})
 
 
 class MemberState(Enum):
-    """State of a member; the module docstring shows the transitions."""
+    """State of a member of a consumer group; the module docstring shows the transitions."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
@@ -62,7 +63,7 @@ SILENT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.FA
 
 
 class AssignedPartition(NamedTuple):
-    """Partition, identified by topic id as in the group protocol."""
+    """Partition assigned to a group member, identified by topic id as in the group protocol."""
 
     topic_id: UUID
     partition: int
@@ -73,7 +74,7 @@ NOTHING: Assignment = frozenset()
 
 
 class Heartbeat(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat request. None: unchanged since the previous heartbeat."""
+    """Content of a ConsumerGroupHeartbeat request; a field is None if unchanged since the previous heartbeat."""
 
     member_id: str
     member_epoch: int
@@ -85,7 +86,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatAnswer(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat response; ``assignment`` None: unchanged."""
+    """Content of a ConsumerGroupHeartbeat response; ``assignment`` is None if it is unchanged."""
 
     error: int = 0
     member_epoch: int = 0
@@ -94,8 +95,6 @@ class HeartbeatAnswer(NamedTuple):
 
 
 class Verdict(Enum):
-    """Action that a response requires of the caller."""
-
     CONTINUE = "continue"
     RELEASE = "release the lost partitions without a commit, then call `rejoin`"
     FIND_COORDINATOR = "find the coordinator"
@@ -104,14 +103,14 @@ class Verdict(Enum):
 
 
 class Step(NamedTuple):
-    """Step of a reconciliation: revoke ``revoke``, take ``take``, then call ``finish_step``."""
+    """Step towards the target assignment: give up the partitions in ``revoke``, add those in ``take``."""
 
     revoke: Assignment
     take: Assignment
 
 
 class GroupMember:
-    """State machine of one member. Counters: heartbeats, assignments_received, rebalances, fenced."""
+    """State machine of one group member, with counters: heartbeats, assignments_received, rebalances, fenced."""
 
     def __init__(
         self, member_id: str, *, backoff: Backoff, rebalance_timeout_ms: int, rack: str | None, assignor: str | None
@@ -133,7 +132,7 @@ class GroupMember:
         self._interval_ms = self._sent_ms = self._not_before_ms = 0.0
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Set the subscription; the next heartbeat joins the group, or updates the subscription."""
+        """Set the subscribed topics, with which the next heartbeat joins the group or updates the subscription."""
         self._topics = topics
         if self.state is MemberState.UNSUBSCRIBED:
             self._join()
@@ -144,7 +143,7 @@ class GroupMember:
         self._sent_fields = {}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a heartbeat is due: 0 is now; infinite during a heartbeat and without membership."""
+        """Return the milliseconds until a heartbeat is due; infinite with one in flight or without membership."""
         if self._in_flight or self.state in SILENT:
             return math.inf
         due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
@@ -165,7 +164,7 @@ class GroupMember:
         return Heartbeat(self.member_id, self.epoch, **changed)
 
     def on_response(self, answer: HeartbeatAnswer, now_ms: float) -> Verdict:
-        """Process the coordinator's response, which is ignored after ``leave``."""
+        """Process the coordinator's response to a heartbeat, which is ignored after ``leave``."""
         self._in_flight = False
         if self.state in SILENT or self.state is MemberState.LEAVING:
             return Verdict.CONTINUE
@@ -192,20 +191,21 @@ class GroupMember:
         return Verdict.CONTINUE
 
     def on_failure(self, now_ms: float) -> None:
-        """Back off after a heartbeat without a response: a lost connection or a timeout."""
+        """Back off after a heartbeat without a response, because of a lost connection or a timeout."""
         self._in_flight = False
         self._not_before_ms = now_ms + self._backoff.ms(self._failures)
         self._failures += 1
         self._repeat_all_fields()
 
     def _repeat_all_fields(self) -> None:
-        """Send every field in the next heartbeat, at once: the coordinator may lack the last fields."""
+        """Send the next heartbeat at once with all fields, because the coordinator may lack the fields sent last."""
         self._sent_fields, self._sent_ms = {}, -math.inf
 
     def reconcile(self, named_topics: Container[UUID]) -> Step | None:
-        """Return the next step towards the target; None without a change, or during a step.
+        """Return the next step towards the target assignment; None if nothing changes or a step is in progress.
 
-        ``named_topics``: ids of the topics whose names the caller has. ``finish_step``, fencing and leaving end a step.
+        ``named_topics`` are the ids of the topics whose names the caller knows. A reconciliation step ends with
+        ``finish_step``, by fencing or by leaving the group.
         """
         if self.state is not MemberState.RECONCILING or self._step is not None:
             return None
@@ -218,7 +218,7 @@ class GroupMember:
         return step
 
     def finish_step(self) -> None:
-        """Acknowledge the completed step. No effect if the member was fenced meanwhile."""
+        """Acknowledge the completed reconciliation step, unless the member was fenced meanwhile."""
         if self._step is None:
             return
         self.owned = (self.owned - self._step.revoke) | self._step.take
@@ -226,16 +226,15 @@ class GroupMember:
 
     @property
     def unresolved(self) -> frozenset[UUID]:
-        """Topic ids of target partitions that aren't owned; the caller looks up their names."""
+        """Topic ids of partitions in the target assignment that aren't owned, whose names the caller looks up."""
         return frozenset(partition.topic_id for partition in self._target - self.owned)
 
     def rejoin(self) -> None:
-        """Join again after the lost partitions were released."""
         if self.state is MemberState.FENCED:
             self._join()
 
     def leave(self) -> bool:
-        """Leave the group; return True if a last heartbeat is due now, also after a join without a response."""
+        """Leave the group; return True if a last heartbeat must be sent, also if the join had no response yet."""
         is_member = self.state not in SILENT
         self.state = MemberState.LEAVING if is_member else MemberState.UNSUBSCRIBED
         self._step, self._in_flight = None, False

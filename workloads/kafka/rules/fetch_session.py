@@ -1,9 +1,10 @@
-"""KIP-227 incremental fetch sessions of a client; one object per broker.
+"""KIP-227 incremental fetch sessions of a client: one ``FetchSession`` object per broker.
 
-1. A request carries (session id, epoch). If the epoch is 0 (open a session) or -1 (open no session), it is *full* and
-   lists every partition; otherwise it is *incremental* and lists the changes since the previous request.
-2. Epochs count the requests of a session: 1, 2, … 2^31-1, and then 1 again, never 0.
-3. Effect of a response on the next request:
+1. A Fetch request has a session id and an epoch. With epoch 0 (open a session) or -1 (open no session), the request is
+   *full* and lists every partition; with other epochs it is *incremental* and lists the changes since the previous
+   request.
+2. Epochs number the requests of a fetch session: 1, 2, … 2^31-1, and then 1 again, never 0.
+3. Effect of a response on the next Fetch request:
 
    ==================================================  =====================  =========
    answer                                              next request           response
@@ -20,14 +21,14 @@
    none: timeout, disconnect                           (id, 0)                none
    ==================================================  =====================  =========
 
-   (id, 0) replaces the old session by a new session. A partition that an incremental response leaves out is unchanged.
-   FETCH_SESSION_TOPIC_ID_ERROR also requests new metadata.
-4. In a session, changed partitions keep their place, and new partitions go last. A full request lists partitions in the
-   order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental request lists new partitions (in
-   the order of ``wanted``), then changed partitions (in session order).
-5. Topic ids are used if every partition has a topic id, including dropped partitions.
+   A request with (id, 0) replaces the old session by a new session. A partition that an incremental response omits is
+   unchanged. FETCH_SESSION_TOPIC_ID_ERROR also requests new metadata.
+4. In a fetch session, changed partitions keep their place, and new partitions go last. A full request lists partitions
+   in the order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental request lists new
+   partitions (in the order of ``wanted``), then changed partitions (in session order).
+5. A Fetch request identifies topics by id if every partition, including dropped partitions, has a topic id.
 
-Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first drafts of the KIP have a random 64-bit id for
+Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first drafts of KIP-227 have a random 64-bit id for
 each *full* fetch instead of epochs, which misses a lost or repeated incremental request, and can't drop a partition.
 """
 
@@ -52,9 +53,9 @@ FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 class FetchPartition(NamedTuple):
-    """Fetch parameters of one partition. An incremental request omits a partition whose value is unchanged.
+    """Fetch parameters of one partition. An incremental Fetch request omits partitions whose parameters are unchanged.
 
-    Fetch's other two fields, last fetched epoch and log start offset, are for followers only.
+    Two more fields of Fetch partitions, last fetched epoch and log start offset, are for followers only.
     """
 
     topic_id: UUID | None
@@ -68,7 +69,7 @@ Dropped = tuple[TopicPartition, UUID | None]
 
 
 class FetchRequestPlan(NamedTuple):
-    """The session's part of a Fetch request. The order of ``send`` is the order on the wire."""
+    """Fields of a Fetch request that depend on the session. Partitions are sent in the order of ``send``."""
 
     session_id: int
     epoch: int
@@ -79,16 +80,15 @@ class FetchRequestPlan(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """True if ``send`` lists every partition."""
         return self.epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
     def to_forget(self, version: int) -> tuple[Dropped, ...]:
-        """Return ForgottenTopicsData; with topic ids, a recreated topic is also dropped by its old id."""
+        """Return the partitions to drop from the session; a recreated topic is dropped by its old topic id."""
         return self.forgotten + self.replaced if version >= TOPIC_IDS_SINCE else self.forgotten
 
 
 class SessionEvent(StrEnum):
-    """Change of a session, counted as ``sessions_<value>``."""
+    """Change of a fetch session, counted as ``sessions_<value>``."""
 
     ESTABLISHED = "established"
     REFUSED = "refused"  # the broker granted no session
@@ -98,7 +98,7 @@ class SessionEvent(StrEnum):
 
 
 class SessionVerdict(NamedTuple):
-    """Verdict on a response: process its partitions, or discard all of it because of ``problem``."""
+    """Decision to process a Fetch response's partitions, or to discard the whole response because of ``problem``."""
 
     accepted: bool
     event: SessionEvent | None = None
@@ -107,15 +107,15 @@ class SessionVerdict(NamedTuple):
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch of the next request; it skips 0, which is reserved for full requests."""
+    """Return the epoch after ``epoch`` in a fetch session, never 0, which is reserved for full requests."""
     return epoch + 1 if epoch < EPOCH_MAX else 1
 
 
 class FetchSession:
-    """State of the fetch session at one broker. A session has at most one request in flight.
+    """State of the fetch session at one broker. A fetch session has at most one request in flight.
 
-    Call ``build`` before each request, then ``on_response`` or ``on_failure``. ``enabled=False`` is the ablation: every
-    request is full and opens no session.
+    Call ``build`` before each Fetch request, and ``on_response`` or ``on_failure`` after the request. With
+    ``enabled=False`` (for measurements without KIP-227) every Fetch request is full and opens no session.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -129,7 +129,6 @@ class FetchSession:
 
     @property
     def session_id(self) -> int:
-        """Session id of the next request; 0 if there is no session."""
         return self._session_id
 
     @property
@@ -138,18 +137,19 @@ class FetchSession:
 
     @property
     def partitions(self) -> Mapping[TopicPartition, FetchPartition]:
-        """Partitions of the session, in session order, with or without a change in the latest request. Read-only."""
+        """All partitions of the fetch session, in session order. Read-only."""
         return self._partitions
 
     @property
     def is_open(self) -> bool:
-        """True if the next request is incremental."""
+        """True if a fetch session is open, so that the next Fetch request is incremental."""
         return self._epoch > INITIAL_EPOCH
 
     def build(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
-        """Build the next request, for exactly the partitions of ``wanted``.
+        """Build the next Fetch request, so that its session has exactly the partitions of ``wanted``.
 
-        Takes O(wanted) time; the plan has O(changed) entries.
+        Building a Fetch request takes time proportional to the partitions wanted; its size is proportional to the
+        changes.
         """
         self.counts["fetches_incremental" if self.is_open else "fetches_full"] += 1
         if not self.is_open:
@@ -184,7 +184,7 @@ class FetchSession:
         throttle_ms: float = 0,
         unknown_topic_ids: Collection[UUID] = (),
     ) -> SessionVerdict:
-        """Apply rule 3 to a response; ``unknown_topic_ids``: topic ids that ``topic_names`` lacks."""
+        """Update the session after a Fetch response; ``unknown_topic_ids`` are topic ids that ``topic_names`` lacks."""
         if error == FETCH_SESSION_ID_NOT_FOUND:
             event = self._count(SessionEvent.LOST) if self.is_open else None
             self._begin_anew(NO_SESSION)
@@ -217,12 +217,11 @@ class FetchSession:
         return SessionVerdict(True, self._count(SessionEvent.REFUSED) if self._enabled else None)
 
     def on_failure(self) -> tuple[TopicPartition, ...]:
-        """Handle a lost response; return the session's partitions, whose read replicas the caller must clear."""
+        """Handle a lost Fetch response; return the session's partitions, whose read replicas the caller must clear."""
         self._give_up()
         return tuple(self._partitions)
 
     def close(self) -> FetchRequestPlan | None:
-        """Return the request that closes the session; None without a session."""
         if self._session_id == NO_SESSION:
             return None
         plan = FetchRequestPlan(self._session_id, FINAL_EPOCH, {})
@@ -233,13 +232,12 @@ class FetchSession:
         return plan
 
     def _index_topics(self) -> None:
-        """Map topic ids to names by rule 5; empty unless every topic has an id."""
+        """Map topic ids to names; empty unless every topic in the fetch session has an id."""
         names = {partition.topic_id: tp.topic for tp, partition in self._partitions.items()}
         self._all_have_ids = None not in names
         self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}
 
     def _give_up(self) -> SessionEvent | None:
-        """Make the next request replace the current session by a new session."""
         event = self._count(SessionEvent.RESET) if self.is_open else None
         self._begin_anew(self._session_id)
         return event

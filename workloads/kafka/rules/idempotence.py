@@ -1,27 +1,27 @@
 """Idempotent producing (KIP-98, KIP-360): sequences on batches let a broker detect duplicates and gaps.
 
-Kafka: ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and
+Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and
 ``RecordAccumulator.shouldStopDrainBatchesForPartition``.
 
-1. A batch is numbered at its first drain with the producer's id and epoch and its partition's next sequence. Every
-   attempt has the same number, so that a broker recognises a batch that was already written. Sequences count records
-   and wrap from 2^31 - 1 to 0.
-2. A batch is *in flight* from its first drain until the batch is acknowledged, fails or expires, also before a retry. A
-   numbered batch is drained only if no earlier batch of its partition is in flight: after an error, requests are sent
-   one at a time and in order (``may_drain``).
+1. A batch is numbered at its first attempt with the producer's id and epoch and its partition's next sequence. Every
+   attempt of a batch has the same number, so that a broker recognises a batch that was already written. Sequence
+   numbers count records and wrap from 2^31 - 1 to 0.
+2. A batch is *in flight* from its first attempt until the batch is acknowledged, fails or expires, even while it waits
+   for a retry. A numbered batch is sent only if no earlier batch of its partition is in flight: after an error,
+   requests are sent one at a time and in order (``may_drain``).
 3. Broker errors (``can_retry``):
-   OUT_OF_ORDER_SEQUENCE_NUMBER: always retried. If the batch directly follows the last acknowledged batch, records are
-   missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
-   UNKNOWN_PRODUCER_ID: always retried. The epoch is bumped, unless the broker doesn't return its log start offset.
-   DUPLICATE_SEQUENCE_NUMBER: success without an offset; the caller calls ``acked``.
-   Others: retried if Kafka classifies them as retriable. Otherwise ``on_failure`` bumps the epoch, because the
-   sequences after the refused batch have a gap before them. After a fatal error nothing is drained any more.
-4. The client bumps the epoch by itself (KIP-360). In partitions that require it, batches in flight are renumbered from
-   0, in order; other partitions follow when they have nothing in flight, and get no new batch until then. Epoch 32767
-   is followed by a new producer id.
-5. A batch that expires after a retry may have been written, so its partition is *unresolved*: no new batch until
-   its batches in flight have ended. If a later batch was acknowledged by then, the expired batch was written; otherwise
-   the epoch is bumped.
+   OUT_OF_ORDER_SEQUENCE_NUMBER: always retried. If the refused batch directly follows the last acknowledged batch,
+   records are missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
+   UNKNOWN_PRODUCER_ID: always retried. The producer's epoch is bumped, unless the response lacks the log start offset.
+   DUPLICATE_SEQUENCE_NUMBER: the batch was written earlier, so the caller calls ``acked``, as after a success.
+   Other errors: a batch is retried if Kafka classifies the error as retriable; if not, ``on_failure`` bumps the epoch,
+   because the sequences after the refused batch have a gap before them. After a fatal error no batch is sent any more.
+4. The client bumps the producer's epoch by itself (KIP-360). In partitions that require the bump, batches in flight are
+   renumbered from 0, in order; other partitions use the new epoch when they have no batch in flight, and get no new
+   batch until then. Epoch 32767 is followed by a new producer id.
+5. A batch that expires after a retry may have been written, so its partition is *unresolved*: no new batch is sent
+   until the partition's batches in flight have ended. If one of these later batches was acknowledged, the expired batch
+   was written; otherwise the epoch is bumped.
 
 As in Kafka, although undesirable: a batch that expires in its first attempt doesn't count as unresolved (``inRetry``);
 and a bump after a refused batch also renumbers earlier batches, so that a written batch whose response was lost is
@@ -31,12 +31,13 @@ arrives.
 
 Failed or in doubt (``surely_refused``): a response proves that *its attempt* was not written only as follows.
 
-1. An error that a broker detects before it appends is proof if the response has no base offset.
+1. An error that a broker detects before it appends a batch proves that the batch was not written, if the response has
+   no base offset.
 2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership meanwhile, the batch gets
    the same error as if it had never been appended, but the response has its base offset (``DelayedProduce`` replaces
-   the error code only). So a response with a base offset proves nothing.
-3. A missing response, and any code that isn't in ``NOT_APPENDED``, prove nothing: KAFKA_STORAGE_ERROR,
-   REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+   the error code only). So an error response with a base offset does not prove that the batch was not written.
+3. A missing response, and error codes that aren't in ``NOT_APPENDED``, don't prove that a batch was not written:
+   KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 
 A record has *failed* if each attempt that was sent was surely refused; otherwise the record is in doubt.
 """
@@ -93,7 +94,7 @@ _SEQUENCES = 1 << 31
 
 
 class ProducerId(NamedTuple):
-    """Producer id and epoch; UNKNOWN until InitProducerId succeeds."""
+    """Producer id and epoch, which are UNKNOWN until InitProducerId succeeds."""
 
     id: int = UNKNOWN
     epoch: int = UNKNOWN
@@ -106,8 +107,8 @@ _NO_ID = ProducerId()
 class Numbers:
     """Producer id, epoch and sequences of one batch of ``count`` records, set by ``Idempotence``.
 
-    ``base_sequence`` is UNKNOWN until the first drain. An epoch bump before a retry may change the sequence and
-    ``producer`` (``renumbered``), so each drain must write the header.
+    ``base_sequence`` is UNKNOWN until the batch's first attempt. An epoch bump before a retry may change the batch's
+    sequence and producer epoch (``renumbered``), so each attempt must write the batch header again.
     """
 
     tp: TopicPartition
@@ -122,18 +123,18 @@ class Numbers:
 
 
 def increment(sequence: int, count: int) -> int:
-    """Add ``count`` to a sequence, which wraps from 2^31 - 1 to 0 (``DefaultRecordBatch.incrementSequence``)."""
+    """Add ``count`` to a sequence number, which wraps from 2^31 - 1 to 0 (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + count) % _SEQUENCES
 
 
 def precedes(left: int, right: int) -> bool:
-    """Return True if ``left`` is before ``right`` by less than half the range, also across the wrap."""
+    """Return True if sequence ``left`` is before ``right`` by less than half the range, also across the wrap to 0."""
     return 0 < (right - left) % _SEQUENCES < _SEQUENCES // 2
 
 
 @dataclass(slots=True, eq=False)
 class _Partition:
-    """Sequences of one partition (``TxnPartitionEntry``); ``acked`` is the sequence after the last acknowledged."""
+    """Sequences of one partition (``TxnPartitionEntry``); ``acked`` follows the last acknowledged sequence."""
 
     in_flight: list[Numbers] = field(default_factory=list)
     producer: ProducerId = _NO_ID
@@ -141,7 +142,7 @@ class _Partition:
     next_sequence: int = 0
 
     def restart(self, producer: ProducerId) -> None:
-        """Restart at sequence 0 under this id and epoch, and renumber the batches in flight."""
+        """Restart a partition at sequence 0 under a new producer id or epoch, and renumber the batches in flight."""
         self.producer = producer
         self.acked = self.next_sequence = 0
         for batch in self.in_flight:
@@ -161,8 +162,8 @@ class _Partition:
 class Idempotence:
     """Numbering of all partitions of one producer.
 
-    Each sender pass calls ``settle`` first. While ``needs_id``, the sender requests an id (InitProducerId) and calls
-    ``set_producer``. Counter: ``epoch_bumps``, including replaced producer ids.
+    The sender calls ``settle`` before sending batches. While ``needs_id`` is True, the sender requests a producer id
+    (InitProducerId) and calls ``set_producer``. The counter ``epoch_bumps`` includes replaced producer ids.
     """
 
     def __init__(self) -> None:
@@ -175,11 +176,10 @@ class Idempotence:
 
     @property
     def needs_id(self) -> bool:
-        """True if nothing can be drained before ``set_producer``."""
         return self.producer.id == UNKNOWN and not self.fatal_error
 
     def set_producer(self, producer_id: int, epoch: int) -> None:
-        """Use a new id and epoch, from InitProducerId or an epoch bump, and restart the partitions that require it."""
+        """Use a new producer id or epoch, and restart the sequences of the partitions that require a restart."""
         self.producer = ProducerId(producer_id, epoch)
         for tp in self._restart:
             self._partition(tp).restart(self.producer)
@@ -187,7 +187,7 @@ class Idempotence:
         self._restart.clear()
 
     def settle(self) -> None:
-        """Resolve partitions with expired batches (rule 5), and bump the epoch if a partition requires it."""
+        """Resolve partitions with expired batches, and bump the producer's epoch if a partition requires a bump."""
         for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
             del self._unresolved[tp]
             partition = self._partitions[tp]
@@ -201,7 +201,7 @@ class Idempotence:
                 self.set_producer(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
-        """Return True if the first batch of a queue may be sent now; otherwise the drain of its node ends."""
+        """Return True if sequences allow a partition's oldest batch to be sent now; otherwise its request ends."""
         if self.needs_id or self.fatal_error:
             return False
         partition = self._partition(batch.tp)
@@ -211,7 +211,7 @@ class Idempotence:
         return not (stale and partition.in_flight) and batch.tp not in self._unresolved
 
     def drained(self, batch: Numbers) -> None:
-        """Process a drained batch, which gets its number before the first attempt."""
+        """Record that a batch is sent; before its first attempt, assign its sequence number."""
         batch.renumbered = False
         if batch.base_sequence != UNKNOWN:
             return
@@ -222,7 +222,7 @@ class Idempotence:
         partition.in_flight.append(batch)
 
     def split(self, batch: Numbers, counts: Sequence[int]) -> list[Numbers]:
-        """Split the numbers after MESSAGE_TOO_LARGE; the parts replace the batch in flight."""
+        """Split a batch's sequence numbers after MESSAGE_TOO_LARGE; the parts replace the batch in flight."""
         in_flight = self._partition(batch.tp).in_flight
         parts = [Numbers(batch.tp, count) for count in counts]
         sequence = batch.base_sequence
@@ -234,7 +234,7 @@ class Idempotence:
         return parts
 
     def can_retry(self, batch: Numbers, error: int, *, log_start_offset: int = UNKNOWN) -> bool:
-        """Return True if a batch may be retried after this error (rule 3); the caller checks attempts and deadline."""
+        """Return True if a batch may be retried after this error, provided that attempts and time remain."""
         if error == UNKNOWN_PRODUCER_ID:
             if log_start_offset != UNKNOWN and not batch.renumbered:
                 self._restart.add(batch.tp)
@@ -251,14 +251,14 @@ class Idempotence:
         return error in RETRIABLE
 
     def acked(self, batch: Numbers) -> None:
-        """Process success or DUPLICATE_SEQUENCE_NUMBER, also of a batch that has already expired."""
+        """Process success or DUPLICATE_SEQUENCE_NUMBER of a batch, which may have expired already."""
         partition = self._partition(batch.tp)
         if batch.producer == partition.producer and precedes(partition.acked, batch.next_sequence):
             partition.acked = batch.next_sequence
         partition.remove(batch)
 
     def on_failure(self, batch: Numbers, error: int, *, refused: bool) -> None:
-        """Process a final failure. ``refused``: by this error, not because the retries are used up."""
+        """Process the final failure of a batch; ``refused``: by this error, not because the retries are used up."""
         self._partition(batch.tp).remove(batch)
         if error in FATAL:
             self.fatal_error = error
@@ -266,7 +266,7 @@ class Idempotence:
             self._restart.add(batch.tp)
 
     def expired(self, batch: Numbers, *, retried: bool) -> None:
-        """Process an expired batch. ``retried``: the batch was sent and queued for a retry at least once."""
+        """Process an expired batch; ``retried``: the batch was sent and queued for a retry at least once."""
         self._partition(batch.tp).remove(batch)
         if retried:
             latest = self._unresolved.get(batch.tp, batch.next_sequence)

@@ -4,41 +4,42 @@ Acceptance, the same for producer and consumer:
 
 1. A *hint* is the CurrentLeader that a response carries beside NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH, with both
    leader and epoch present.
-2. A hint is refused, checked in this order, if (a) its epoch isn't newer than the last seen epoch, (b) its leader is
-   neither a cached node nor among the response's endpoints, (c) its partition isn't cached. A partition without a
-   seen epoch accepts any epoch.
-3. If at least one hint is accepted, *all* endpoints of the response are merged and overwrite the cached nodes; if no
-   hint is accepted, no endpoint is merged.
-4. A hint does not replace a refresh: every invalid-metadata error requests a refresh, with or without a hint.
+2. A leader hint is refused, checked in this order, if (a) its epoch isn't newer than the last seen epoch, (b) its
+   leader is neither a cached node nor among the response's endpoints, (c) its partition isn't cached. For a partition
+   without a last seen epoch, a hint with any epoch is accepted.
+3. If at least one leader hint is accepted, *all* NodeEndpoints of the response overwrite the cached broker addresses;
+   if no hint is accepted, no address is changed.
+4. A leader hint does not replace a refresh: every invalid-metadata error requests a metadata refresh, even with a hint.
 
 Retry of a produced batch:
 
-5. A batch stores the newest leader epoch it was examined with, and its number of attempts when that epoch appeared.
-6. The first retry after a newer epoch appeared, from a hint or a Metadata response, is sent at once: exactly one
-   immediate retry per newer epoch. ``linger_ms`` doesn't delay a retry either.
-7. Any other retry waits for the back-off since its last failure, which is drawn again at each call.
+5. A batch stores the newest leader epoch of its partition that it has met, and its number of attempts at that moment.
+6. The first retry after a newer leader epoch arrived in a hint or Metadata response is sent at once: exactly one
+   immediate retry per newer epoch. ``linger_ms`` never delays a retried batch.
+7. Any other retry of a batch waits for the back-off since its last failure; the back-off is drawn again at each call.
 
-A consumer has no back-off. After an accepted hint the consumer validates the position with the new leader
-(``subscription_state.py``) and continues to fetch.
+A consumer retries a fetch without back-off. After an accepted leader hint the consumer validates the position with the
+new leader (``subscription_state.py``) and continues to fetch.
 
 Source: KIP-951 "Client"; ``Metadata.updatePartitionLeadership``, ``Sender.completeBatch``, ``AbstractFetch``,
 ``ProducerBatch.hasLeaderChangedForTheOngoingRetry``, ``RecordAccumulator.shouldBackoff``. Where Kafka 4.3 differs from
 the KIP:
 
-* The KIP ties the immediate retry to new leader info *in the response*; Kafka ties the retry to a newer epoch from any
-  source.
+* The KIP ties the immediate retry to new leader info *in the response*; Kafka ties the immediate retry to a newer epoch
+  from any source.
 * The KIP has Produce answer hints for FENCED_LEADER_EPOCH too; Produce carries no epoch, so Kafka's brokers never do.
 * CurrentLeader is in Fetch's schema since v12; brokers set CurrentLeader for consumers from v16 (Produce: v10).
-* The KIP merges a response's endpoints; Kafka does so only under rule 3.
+* The KIP always merges a response's endpoints; Kafka merges them only if a hint was accepted.
 
 Effects of each switch when off:
 
-* ``hints``: each hint is counted as ``hints_ignored_switched_off`` and ignored. The client then depends on Metadata:
-  more requests are critical, and fewer responses are equivalent to the cache, because they bring the new leader.
-* ``immediate_retry``: every retry backs off; ``retries_immediate`` move to ``retries_backed_off``.
-* ``endpoint_merge``: endpoints are ignored. A hint to a node that no Metadata response has named is refused as an
-  unknown leader.
-* ``highest_version``: Produce stays at v9 and Fetch at v15, where brokers send no hints.
+* ``hints`` off: each leader hint is counted as ``hints_ignored_switched_off`` and ignored. Without hints the client
+  depends on Metadata: more requests are critical, and fewer responses repeat the cached epochs, because they bring the
+  new leader.
+* ``immediate_retry`` off: every retry backs off, and counts as ``retries_backed_off``.
+* ``endpoint_merge`` off: endpoints in responses are ignored. A hint to a broker that no Metadata response has named is
+  refused as an unknown leader.
+* ``highest_version`` off: the client uses at most Produce v9 and Fetch v15, in which brokers send no hints.
 """
 
 from collections import Counter
@@ -61,7 +62,7 @@ CAPS: Mapping[int, int] = {0: 9, 1: 15}
 
 @dataclass(frozen=True)
 class LeaderDiscoverySwitches:
-    """Switches for the parts of KIP-951; the module's docstring describes the effect of each switch."""
+    """Switches for the features of KIP-951; the module's docstring describes the effect of each switch."""
 
     hints: bool = True
     immediate_retry: bool = True
@@ -72,7 +73,7 @@ class LeaderDiscoverySwitches:
     def of(cls, setting: object) -> "LeaderDiscoverySwitches":
         """Parse an arm's ``leader_discovery``: ``response`` (all on), ``metadata`` (all off), or a mapping of switches.
 
-        A switch that the mapping lacks is on.
+        A switch of leader discovery that the mapping lacks is on.
         """
         if isinstance(setting, cls):
             return setting
@@ -95,8 +96,6 @@ _SWITCHES = [field.name for field in fields(LeaderDiscoverySwitches)]
 
 
 class Refusal(StrEnum):
-    """Reason for which a hint was refused or ignored."""
-
     NOT_NEWER = "not_newer"
     UNKNOWN_LEADER = "unknown_leader"
     UNKNOWN_PARTITION = "unknown_partition"
@@ -115,7 +114,7 @@ COUNTERS: Mapping[Refusal | None, str] = {
 
 @dataclass(slots=True, eq=False)
 class Attempts:
-    """Failed attempts of a batch in total, and at the time when its newest leader epoch appeared (rule 5)."""
+    """Failed attempts of a batch in total, and at the time when the newest leader epoch of its partition appeared."""
 
     attempts: int = 0
     epoch: int = UNKNOWN
@@ -123,16 +122,16 @@ class Attempts:
     last_attempt_ms: float = 0.0
 
     def on_failure(self, now_ms: float) -> None:
-        """Count a failed attempt of a batch that will be retried; its back-off starts at ``now_ms``."""
+        """Count a failed attempt of a batch that will be retried; its retry back-off starts at ``now_ms``."""
         self.attempts += 1
         self.last_attempt_ms = now_ms
 
 
 class LeaderDiscovery:
-    """KIP-951 of one client on top of its metadata; ``backoff`` is configured by ``retry_backoff_ms``.
+    """KIP-951 leader discovery of one client, which updates its metadata; ``backoff`` is that of retries.
 
-    Counters: ``hints_offered``, the values of ``COUNTERS``, ``endpoints_merged`` (nodes), ``retries_immediate``,
-    ``retries_backed_off``. ``Metadata`` counts its own requests.
+    Counters of leader discovery: ``hints_offered``, the values of ``COUNTERS``, ``endpoints_merged`` (brokers),
+    ``retries_immediate``, ``retries_backed_off``.
     """
 
     def __init__(self, metadata: Metadata, switches: LeaderDiscoverySwitches, backoff: Backoff) -> None:
@@ -142,7 +141,7 @@ class LeaderDiscovery:
         self._backoff = backoff
 
     def version_cap(self, api: int) -> int | None:
-        """Return the highest version allowed for an API (by key); None without a limit."""
+        """Return the highest API version that the switches allow for an API key; None without a limit."""
         return None if self._switches.highest_version else CAPS.get(api)
 
     def apply_hints(
@@ -151,12 +150,13 @@ class LeaderDiscovery:
         endpoints: Iterable[Node],
         routed: Mapping[TopicPartition, int] | None = None,
     ) -> Mapping[TopicPartition, Refusal | None]:
-        """Apply the accepted hints of a response, and request the refresh that the errors require; return verdicts.
+        """Apply the leader hints of a response, request the metadata refresh that its errors require; return verdicts.
 
-        ``errors``: Kafka's error code and the CurrentLeader (``Leader()`` if absent) of each failed partition; a
-        disconnect is error 13 of every partition. ``endpoints``: the response's NodeEndpoints. ``routed``: the leader
-        epoch that the request was routed by, by default the current epoch. A late response to an older epoch holds up
-        no work, so the refresh isn't critical (metadata.py, cache rule 6).
+        ``errors`` maps each failed partition to Kafka's error code and its CurrentLeader (``Leader()`` if absent);
+        after a disconnect every partition has error 13. ``endpoints`` are the response's NodeEndpoints. ``routed`` maps
+        partitions to the leader epoch by which the request was routed, by default the current epoch. After a late
+        response to a request for an older leader epoch, no work waits for the metadata refresh, so the refresh isn't
+        critical.
         """
         hints = {tp: hint for tp, (error, hint) in errors.items() if error in HINTED and UNKNOWN not in hint}
         epochs = {tp: self._epoch(tp) for tp, (error, _) in errors.items() if error in INVALID_METADATA}
@@ -175,7 +175,6 @@ class LeaderDiscovery:
         return verdicts
 
     def _verdict(self, tp: TopicPartition, hint: Leader, nodes: Iterable[int]) -> Refusal | None:
-        """Apply rule 2."""
         if not self._switches.hints:
             return Refusal.SWITCHED_OFF
         if hint.epoch <= self._epoch(tp):
@@ -189,26 +188,24 @@ class LeaderDiscovery:
         return UNKNOWN if epoch is None else epoch
 
     def wait_ms(self, attempts: Attempts, tp: TopicPartition, now_ms: float) -> float:
-        """Return the time until a batch may be sent: 0 for a first attempt and for an immediate retry."""
+        """Return the milliseconds until a batch may be sent: 0 for a first attempt and for an immediate retry."""
         self.examine(attempts, tp)
         if attempts.attempts == 0 or self._is_immediate(attempts):
             return 0.0
         return max(0.0, attempts.last_attempt_ms + self._backoff.ms(attempts.attempts - 1) - now_ms)
 
     def examine(self, attempts: Attempts, tp: TopicPartition) -> None:
-        """Apply rule 5."""
         epoch = self._metadata.leader(tp).epoch
         if epoch > attempts.epoch:
             attempts.epoch = epoch
             attempts.attempts_at_epoch = attempts.attempts
 
     def drained(self, attempts: Attempts) -> bool:
-        """Count the kind of retry when a batch is sent to its leader; return True for an immediate retry."""
+        """Count a retry as immediate or backed off when a batch is sent to its leader; return True for immediate."""
         immediate = self._is_immediate(attempts)
         if attempts.attempts:
             self.counts["retries_immediate" if immediate else "retries_backed_off"] += 1
         return immediate
 
     def _is_immediate(self, attempts: Attempts) -> bool:
-        """Apply rule 6."""
         return self._switches.immediate_retry and 0 < attempts.attempts == attempts.attempts_at_epoch

@@ -2,34 +2,38 @@
 
 Cache rules:
 
-1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older epoch is
-   stale: the cached partition stays. An equal or newer epoch is accepted.
-2. **A new topic id restarts the epochs.** A different id under the same name is another topic with its own epochs.
-3. **A missing epoch clears the stored epoch.** A response without an epoch is accepted, and the last seen epoch is
-   removed. An epoch counts whether or not the partition has an error.
-4. **A response replaces everything**: nodes, topics, partitions; only a stale partition keeps its cached state. A topic
-   with an error loses its partitions, but not their last seen epochs.
+1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older epoch in a
+   Metadata response is stale, so the cached partition stays. A partition with an equal or newer leader epoch is
+   accepted.
+2. **A new topic id restarts the epochs.** A different topic id under the same name is another topic with its own leader
+   epochs.
+3. **A missing epoch clears the stored epoch.** A partition without a leader epoch in a response is accepted, and its
+   last seen epoch is removed. A partition's leader epoch is stored even if the partition has an error.
+4. **A Metadata response replaces all brokers, topics and partitions**; only a stale partition retains its cached state.
+   A topic with an error loses its partitions, but not their last seen epochs.
 5. **Errors request an update.** An invalid-metadata error of a topic or a partition requests the next update.
-6. **A request is critical** if work is held up when the request is sent: a partition was named in
-   ``request_update(held_up)`` since the last response, and the client has received no newer leader epoch since. Work is
-   held up if no leader is known, or if the leader answered with an invalid-metadata error and the client has no newer
-   leader. The request that follows a failed critical request counts again.
+6. **A Metadata request is critical** if work waits for it when it is sent: a partition was named in
+   ``request_update(held_up)`` since the last response, and the client has received no newer leader epoch since. Work
+   waits if no leader is known, or if the leader answered with an invalid-metadata error and the client has no newer
+   leader. After a failed critical request, the next Metadata request is also counted as critical.
 
 Refresh rules (``Refresh``):
 
-1. A request is due when an update was requested, or ``max_age_ms`` after the last response. A new client starts with a
-   requested update.
-2. No request is sent while another is in flight, or before the back-off since the last response or failure is over.
-3. The back-off grows with consecutive failures, and with consecutive *equivalent* responses, which have no new leader
-   epoch: this prevents a tight loop of requests to brokers that lack a recent change. The count of equivalent responses
-   is reset when the metadata reaches its maximum age.
-4. A new topic is requested at once, without back-off.
-5. A response satisfies everything requested while it was in flight, except topics that its request didn't name.
+1. A Metadata request is due when an update was requested, or ``max_age_ms`` after the last response. A new client sends
+   a Metadata request at once.
+2. No Metadata request is sent while another is in flight, or before the back-off since the last response or failure is
+   over.
+3. The back-off of Metadata requests grows with consecutive failures, and with consecutive *equivalent* responses, which
+   have no new leader epoch: this prevents a tight loop of requests to brokers that lack a recent change. The count of
+   equivalent responses is reset when the metadata reaches its maximum age.
+4. Metadata of a new topic is requested at once, without back-off.
+5. A Metadata response satisfies updates requested while its request was in flight, except for topics that the request
+   didn't name.
 
 Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
-``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Differences: Kafka requests
-new topics separately (KIP-526) and forgets unused topics; here each request names all wanted topics. Cache rule 6
-doesn't exist in Kafka.
+``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Unlike this module, Kafka
+requests new topics separately (KIP-526) and drops unused topics; here each Metadata request names all wanted topics.
+Kafka doesn't distinguish critical Metadata requests.
 """
 
 from collections import Counter
@@ -65,17 +69,15 @@ class Refresh:
         self._refreshed_ms = -inf
 
     def request(self) -> None:
-        """Request an update as soon as the back-off allows."""
         self._requested = True
 
     def request_at_once(self) -> None:
-        """Request an update without back-off (refresh rule 4)."""
         self._requested = True
         self._refreshed_ms = -inf
         self.equivalents = 0
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a request is due: 0 is now, infinite during a request. May draw a back-off."""
+        """Return the milliseconds until a Metadata request is due: 0 is now, infinite with a request in flight."""
         if self._in_flight:
             return inf
         until_old = max(0.0, self._answered_ms + self._max_age_ms - now_ms)
@@ -91,7 +93,7 @@ class Refresh:
         self._in_flight = True
 
     def on_response(self, now_ms: float, *, complete: bool) -> None:
-        """Record a response. ``complete``: the request named all topics wanted now (refresh rule 5)."""
+        """Record a Metadata response; ``complete``: its request named all topics that are wanted now."""
         self._in_flight = False
         self._requested = not complete
         self._answered_ms = self._refreshed_ms = now_ms
@@ -99,11 +101,11 @@ class Refresh:
         self.equivalents += 1
 
     def record_new_epoch(self) -> None:
-        """Record that the response had a new epoch, so the response isn't equivalent."""
+        """Record that a Metadata response had a new leader epoch, so the response isn't equivalent to the cache."""
         self.equivalents = 0
 
     def on_failure(self, now_ms: float) -> None:
-        """Record a request without a usable response; the update remains requested."""
+        """Record a Metadata request without a usable response; the update remains requested."""
         self._in_flight = False
         self._refreshed_ms = now_ms
         self._failures += 1
@@ -133,7 +135,7 @@ class Metadata:
         self._held_up: dict[TopicPartition, int] = {}
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return the leader; ``node_id`` UNKNOWN: no leader, no cached leader, or a newer epoch without its leader."""
+        """Return a partition's leader; ``node_id`` is UNKNOWN if no leader of the newest known epoch is cached."""
         cached = self._partitions.get(tp)
         last_epoch = self._epochs.get(tp, UNKNOWN)
         if cached is None or cached.leader.epoch != last_epoch or cached.leader.node_id not in self.nodes:
@@ -141,15 +143,14 @@ class Metadata:
         return cached.leader
 
     def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """Return the newest leader epoch from any source, which may be newer than the cached leader's epoch."""
+        """Return a partition's newest leader epoch from any source, which may be newer than the cached leader's."""
         return self._epochs.get(tp)
 
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
-        """Return the cached leader, replicas and offline replicas of a partition."""
         return self._partitions.get(tp)
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic of the last response, without partitions if the topic has an error; None without the topic."""
+        """Return a topic of the last Metadata response, without partitions if the topic has an error; else None."""
         return self._topics.get(name)
 
     def topic_id(self, name: str) -> UUID | None:
@@ -157,32 +158,32 @@ class Metadata:
         return topic.topic_id if topic else None
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic that has this id now."""
+        """Return the name of the topic that has this topic id now; None for an unknown id."""
         return next((topic.name for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Topics that a request must name, in the order in which they were added."""
+        """Topics that a Metadata request must name, in the order in which they were added."""
         return tuple(self._wanted)
 
     def want(self, topics: Iterable[str]) -> None:
-        """Add topics to the requests; new topics request an update without back-off."""
+        """Add topics to future Metadata requests; new topics request an update without back-off."""
         new = dict.fromkeys(topic for topic in topics if topic not in self._wanted)
         if new:
             self._wanted |= new
             self._refresh.request_at_once()
 
     def request_update(self, held_up: Iterable[TopicPartition] = ()) -> None:
-        """Request an update as soon as the back-off allows. ``held_up``: partitions whose work waits (rule 6)."""
+        """Request a metadata update as soon as the back-off allows; work on ``held_up`` partitions waits for it."""
         self._refresh.request()
         self._held_up |= {tp: self._epochs.get(tp, UNKNOWN) for tp in held_up}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the time until a request is due: 0 is now, infinite during a request."""
+        """Return the milliseconds until a Metadata request is due: 0 is now, infinite with a request in flight."""
         return self._refresh.wait_ms(now_ms)
 
     def request_sent(self) -> bool:
-        """Record that a request for all ``wanted`` topics was sent; return True if the request is critical (rule 6)."""
+        """Record that a Metadata request for all wanted topics was sent; return True if the request is critical."""
         self._refresh.request_sent()
         self._requested_topics = frozenset(self._wanted)
         critical = any(self._epochs.get(tp, UNKNOWN) <= epoch for tp, epoch in self._held_up.items())
@@ -191,12 +192,12 @@ class Metadata:
         return critical
 
     def on_failure(self, now_ms: float) -> None:
-        """Record a request without a usable response: disconnected, timed out, or refused as a whole."""
+        """Record a Metadata request without a usable response: disconnected, timed out, or refused as a whole."""
         self._refresh.on_failure(now_ms)
         self.counts["metadata_failed"] += 1
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
-        """Apply a response by rules 1 to 5. Epochs of Metadata v8 and below are unreliable: pass them as UNKNOWN."""
+        """Update the cache from a Metadata response; unreliable leader epochs (before v9) must be UNKNOWN."""
         self.version += 1
         self._held_up = {}
         self._refresh.on_response(now_ms, complete=self._requested_topics.issuperset(self._wanted))
@@ -223,9 +224,9 @@ class Metadata:
             self._topics[name] = topic._replace(partitions=current)
 
     def update_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """Store a newer epoch, of a committed offset or a ListOffsets response, and request an update; True if newer.
+        """Store a newer leader epoch from a committed offset or ListOffsets, and request an update; True if newer.
 
-        An epoch without an earlier epoch is ignored (``updateLastSeenEpochIfNewer``).
+        A leader epoch of a partition without a last seen epoch is ignored (``updateLastSeenEpochIfNewer``).
         """
         newer = tp in self._epochs and epoch > self._epochs[tp]
         if newer:
@@ -234,7 +235,6 @@ class Metadata:
         return newer
 
     def _take(self, topic: TopicMetadata) -> TopicMetadata:
-        """Return the topic to cache, without stale partitions, and store its epochs."""
         if not INVALID_METADATA.isdisjoint([topic.error, *(partition.error for partition in topic.partitions)]):
             self._refresh.request()
         if topic.error:
@@ -246,7 +246,7 @@ class Metadata:
         return topic._replace(partitions=tuple(partition for partition in latest if partition is not None))
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
-        """Return the newer of the cached and the received partition; None for a stale partition that isn't cached."""
+        """Return the newer of the cached and received partition metadata; None for stale metadata without cached."""
         last_epoch, epoch = self._epochs.get(tp), new.leader.epoch
         restarts = renewed and last_epoch is not None and epoch != UNKNOWN
         if last_epoch is not None and UNKNOWN < epoch < last_epoch and not restarts:

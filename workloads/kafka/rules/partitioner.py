@@ -9,34 +9,35 @@ adaptive      plus draws weighted by load (``load_table``)    the default
 availability  plus late brokers excluded (``NodeLatency``)    partitioner.availability.timeout.ms=5
 ============  ==============================================  ===============================================
 
-Counters: ``partition_draws`` of all modes; ``partition_draws_weighted`` by load; ``partitions_left_out`` of weighted
-draws because of a late broker; ``partition_draws_in_rack`` among leaders in the client's rack.
+Counters: ``partition_draws`` (of all modes); ``partition_draws_weighted`` (by load); ``partitions_left_out`` (of
+weighted draws, because of a late broker); ``partition_draws_in_rack`` (among leaders in the client's rack).
 
 KIP-480 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored, ``UniformStickyPartitioner``):
 
 1. Whenever a batch must be opened in the sticky partition, for any record, another partition becomes sticky
    (``onNewBatch``), and a record without a key goes there.
-2. The draw is uniform over the partitions that have a leader, except the current partition unless no other has one;
-   over all partitions if none has a leader.
+2. A draw is uniform over the partitions with a leader, without the current sticky partition if there are others; if no
+   partition has a leader, over all partitions.
 
-KIP-480 is the control because it runs away: a slow broker keeps its batches open longer, so each switch sends it more
-records, which makes the broker slower still. KIP-794's motivation measured five times the bytes.
+KIP-480 is the control arm because its load runs away: a slow broker's batches stay open longer, so each switch sends
+that broker more records, which makes the broker slower still. KIP-794's authors measured five times the bytes at the
+slow broker.
 
 KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). S is
 ``batch.size`` (at least 1):
 
-1. Bytes appended to the sticky partition are counted, whether or not the batches are delivered.
-2. From S bytes on, the partition switches at the first append that fills its last batch (``enable_switch``), so that no
-   partial batch stays behind; from 2 S on, it switches at any append.
-3. A switch deferred by rule 2 happens before a new batch is opened in the partition.
-4. A switch resets the count to 0, even if the draw (with replacement) returns the same partition.
-5. A draw uses the weights of the load table if there is one (adaptive). Otherwise it is uniform over partitions that
-   have a leader, or over all partitions if none has a leader.
-6. If rack-aware (KIP-1123, Kafka 4.4), both kinds of draw are limited to partitions whose leader is in the client's
-   rack, if there are any.
+1. The partitioner counts the bytes appended to the sticky partition, whether or not the batches are delivered.
+2. From S bytes on, the sticky partition switches at the first append that fills its last batch (``enable_switch``), so
+   that no partial batch stays behind; from 2 S bytes on, the sticky partition switches at any append.
+3. A switch that waits for a full batch happens before a new batch is opened in the sticky partition.
+4. A switch of the sticky partition resets its byte count to 0, even if the draw returns the same partition again.
+5. A draw is weighted by the load table if there is one (adaptive). Without a load table, a draw is uniform over
+   partitions that have a leader, or over all partitions if none has a leader.
+6. If rack-aware (KIP-1123, Kafka 4.4), weighted and uniform draws are limited to partitions whose leader is in the
+   client's rack, if there are any.
 
-The KIP switches at exactly S bytes; Kafka defers the switch by rules 2 and 3 (KAFKA-14156). So if records don't fill a
-batch to the byte, a partition with a backlog gets two batches per turn and a partition without a backlog gets one.
+KIP-794 switches at exactly S bytes; Kafka waits for a full batch (KAFKA-14156). So if records don't fill a batch to the
+byte, a partition with a backlog gets two batches per turn and a partition without a backlog gets one.
 """
 
 from abc import ABC, abstractmethod
@@ -56,8 +57,8 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Node, TopicMetadata
 class TopicView(NamedTuple):
     """Partitions of a topic, as a client in one rack sees them; rebuilt when metadata changes.
 
-    ``partitions``: number of partitions. ``leaders``: partition → leader's node id, ascending, without leaderless
-    partitions. ``in_rack``: partitions whose leader is in the client's rack.
+    ``partitions`` is the topic's number of partitions. ``leaders`` maps partitions, in ascending order, to their
+    leaders' node ids. ``in_rack`` lists the partitions whose leader is in the client's rack.
     """
 
     partitions: int
@@ -84,7 +85,7 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition of a key: its hash without the sign bit (``Utils.toPositive``) modulo *all* partitions."""
+    """Return a key's partition: its hash without sign bit (``Utils.toPositive``) modulo the topic's partitions."""
     return (_unsigned(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -113,14 +114,14 @@ class NodeLatency:
         self._delay_ms: dict[int, float] = {}
 
     def ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record that a node has ready data; ``can_drain``: the node can accept the data now."""
+        """Record that data for a broker is ready; ``can_drain``: the broker can accept the data now."""
         drained_ms = self._drain_ms.setdefault(node_id, now_ms)
         if can_drain:
             drained_ms = self._drain_ms[node_id] = now_ms
         self._delay_ms[node_id] = now_ms - drained_ms
 
     def later_than(self, timeout_ms: float) -> frozenset[int]:
-        """Return the nodes whose data has waited longer than ``timeout_ms``."""
+        """Return the brokers for which ready data has waited longer than ``timeout_ms``."""
         return frozenset(node_id for node_id, delay_ms in self._delay_ms.items() if delay_ms > timeout_ms)
 
 
@@ -128,7 +129,7 @@ QUEUES_MIN = 2
 
 
 class LoadTable(NamedTuple):
-    """Cumulative frequencies of partitions; ``left_out``: number of partitions excluded because of a late broker."""
+    """Cumulative weights of partitions; ``left_out`` is the number of partitions excluded due to late brokers."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
@@ -136,23 +137,25 @@ class LoadTable(NamedTuple):
     in_rack: bool = False
 
     def at(self, number: int) -> int:
-        """Return the partition selected by a non-negative random number."""
+        """Return the partition that a non-negative random number selects by weight."""
         return self.partitions[bisect_right(self.cumulative, number % self.cumulative[-1])]
 
 
 def load_table(
     view: TopicView, queued: Mapping[int, int], late: Collection[int], *, rack_aware: bool = False
 ) -> LoadTable | None:
-    """Return the table of an adaptive draw (``BuiltInPartitioner.updatePartitionLoadStats``); None: draw uniformly.
+    """Return the weights of partitions (``BuiltInPartitioner.updatePartitionLoadStats``); None: all are equal.
 
-    ``queued``: number of waiting batches of each partition that ever had a batch. ``late``: ids of late nodes. A
-    partition's weight is the longest queue + 1 - its own queue: queues of 0, 3 and 1 batches have the weights 4, 1 and
-    3. Their running sum 4, 5, 8 is the table: a random number 0…7 selects the first entry greater than the number.
+    ``queued`` is the number of waiting batches of each partition that ever had a batch. ``late`` are the ids of brokers
+    that accept data late. A partition's weight is the longest queue + 1 - its own queue: queues of 0, 3 and 1 batches
+    have the weights 4, 1 and
+    3. The running sum 4, 5, 8 of the weights 4, 1, 3 is the load table: a random number 0…7 selects the first greater
+       sum.
 
-    1. A partition without a leader, or with waiting batches at a late broker, isn't in the table.
-    2. Draws are uniform while some partition never had a batch, with fewer than two queues, if no partition remains, or
-       if all queues are equally long and no partition was excluded.
-    3. If rack-aware, only partitions whose leader is in the client's rack remain, unless that leaves none.
+    1. A partition without a leader, or with waiting batches for a late broker, isn't in the load table.
+    2. Draws of a partition are uniform while some partition never had a batch, with fewer than two partitions, if all
+       partitions are excluded, or if all queues are equally long and no partition was excluded.
+    3. If rack-aware, the load table has only partitions whose leader is in the client's rack, if there are any.
     """
     if len(queued) < max(view.partitions, QUEUES_MIN):
         return None
@@ -169,7 +172,7 @@ def load_table(
 
 
 class StickyPartition(ABC):
-    """Sticky partition of one topic; subclasses decide when it changes.
+    """Sticky partition of one topic; subclasses decide when another partition becomes sticky.
 
     After ``set_view``, ``RecordAccumulator.append`` calls ``choose`` for each record, ``before_new_batch`` before
     opening a batch (after True, ``choose`` again, once), and ``appended`` after the append.
@@ -183,15 +186,15 @@ class StickyPartition(ABC):
         self._partition = UNKNOWN
 
     def set_view(self, view: TopicView) -> None:
-        """Update the view after a metadata change. The sticky partition stays; the next draw uses the new view."""
+        """Use a topic's changed metadata from the next draw of a sticky partition on."""
         self._view = view
 
     def draws(self, key: bytes | None) -> bool:
-        """True if a record with this key goes to the sticky partition. An empty key counts as a key."""
+        """True if a record goes to the sticky partition because it has no key; an empty key counts as a key."""
         return key is None or self._ignore_keys
 
     def choose(self, key: bytes | None) -> int:
-        """Return the partition of a record without an explicit partition."""
+        """Return the partition of a record that names no partition: by its key, or the sticky partition."""
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, self._view.partitions)
         if self._partition == UNKNOWN:
@@ -200,16 +203,17 @@ class StickyPartition(ABC):
 
     @abstractmethod
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
-        """Prepare to open a batch in ``partition``. True: the sticky partition changed, choose again."""
+        """Prepare to open a batch; return True if the sticky partition changed, so that the caller chooses again."""
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:  # noqa: B027  # KIP-480 does not count bytes
-        """Count a drawn record that was appended to the sticky partition's last batch.
+        """Count the bytes of a record that was appended to the sticky partition's last batch.
 
-        ``grown_bytes``: growth of the batch's estimated size, with the first record including the 61-byte header.
+        ``grown_bytes`` is the growth of the batch's estimated size, which at the first record includes the 61-byte
+        header.
         """
 
     def load(self, queued: Mapping[int, int]) -> None:  # noqa: B027  # KIP-480 ignores load
-        """Update the number of waiting batches of each partition that ever had a batch; called in every sender pass."""
+        """Update the number of waiting batches of each partition that ever had one; called in every sender pass."""
 
     @abstractmethod
     def _draw(self) -> int: ...
@@ -226,8 +230,6 @@ class StickyPartition(ABC):
 
 
 class RunawaySticky(StickyPartition):
-    """Sticky partition of one topic by KIP-480."""
-
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
         if partition != self._partition:
             return False
@@ -243,7 +245,8 @@ class RunawaySticky(StickyPartition):
 class UniformSticky(StickyPartition):
     """Sticky partition of one topic by KIP-794.
 
-    ``late`` returns the ids of the late nodes, in every sender pass; without ``late``, draws are uniform, not adaptive.
+    In every sender pass, ``late`` returns the ids of brokers that accept data late; without ``late``, partitions are
+    drawn uniformly, not adaptively.
     """
 
     def __init__(
@@ -265,20 +268,20 @@ class UniformSticky(StickyPartition):
         self._table: LoadTable | None = None
 
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:  # noqa: ARG002 (a drawn partition is the sticky partition)
-        """Apply rule 3 of KIP-794. Only drawn records cause a switch."""
+        """Switch the sticky partition if enough bytes were appended; only records without a key cause a switch."""
         if not drawn or self._produced_bytes < self._switch_bytes:
             return False
         self._switch()
         return True
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Apply rules 1 and 2 of KIP-794."""
+        """Count the bytes of the sticky partition, and switch the partition after enough bytes (KIP-794)."""
         produced = self._produced_bytes = self._produced_bytes + grown_bytes
         if produced >= self._switch_bytes and (enable_switch or produced >= 2 * self._switch_bytes):
             self._switch()
 
     def load(self, queued: Mapping[int, int]) -> None:
-        """Store the current state. A draw builds the table on demand: passes are frequent, draws are rare."""
+        """Store the queues' lengths; the load table is built at the next draw, because draws are rare."""
         if self._late is not None:
             self._loads = self._view, dict(queued), self._late()
 
@@ -287,7 +290,7 @@ class UniformSticky(StickyPartition):
         super()._switch()
 
     def _draw(self) -> int:
-        """Apply rules 5 and 6 of KIP-794."""
+        """Draw the next sticky partition, by load if adaptive, and in the client's rack if rack-aware."""
         if self._loads is not None:  # build the table once per pass
             self._table = load_table(*self._loads, rack_aware=self._rack_aware)
             self._loads = None
@@ -313,8 +316,8 @@ AVAILABILITY_TIMEOUT_MS = 5
 class Partitioner:
     """Sticky partitions of all topics, and the brokers' latencies.
 
-    ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka, modes that aren't adaptive
-    ignore the timeout. Mode ``sticky`` ignores ``rack_aware``.
+    ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka, partitioners that aren't
+    adaptive ignore the timeout. The KIP-480 partitioner ignores ``rack_aware``.
     """
 
     def __init__(
@@ -346,10 +349,10 @@ class Partitioner:
             self._new_topic = partial(RunawaySticky, random, self.counts, ignore_keys=ignore_keys)
 
     def topic(self, name: str) -> StickyPartition:
-        """Return a topic's sticky partition, for the caller to store: every record needs the object."""
+        """Return the ``StickyPartition`` of a topic, which the caller stores because every record needs it."""
         return self._topics.get(name) or self._topics.setdefault(name, self._new_topic())
 
     def node_ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record a node with ready data (``NodeLatency.ready``); called for each such node in every sender pass."""
+        """Record that data for a broker is ready (``NodeLatency.ready``); called in every sender pass."""
         if self._timeout_ms:
             self._latency.ready(node_id, now_ms, can_drain=can_drain)

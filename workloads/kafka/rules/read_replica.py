@@ -1,16 +1,19 @@
 """KIP-392, read from the closest replica: the broker that serves each partition, and the handling of its errors.
 
 1. The leader names a preferred replica in a Fetch response without records; the consumer then fetches from that replica
-   for a lease of ``metadata.max.age.ms``. Naming the same replica again doesn't extend the lease. The position stays.
-2. When the lease expires, the consumer fetches from the leader, which names a replica again: one redirect per lease.
+   for a lease of ``metadata.max.age.ms``. If the leader names the same replica again, the lease isn't extended. The
+   partition's position stays the same.
+2. When the lease expires, the consumer fetches from the leader, which names a replica again, so there is one fetch from
+   the leader per lease.
 3. If metadata doesn't list the replica, or lists it as offline, the consumer returns to the leader and refreshes the
    metadata.
-4. A failed request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch ends
-   the partition's lease.
-5. Most errors of a partition end the lease and request metadata (``after_error``). OFFSET_OUT_OF_RANGE from a replica
-   only ends the lease, and the leader decides. UNKNOWN_LEADER_EPOCH changes nothing, so the consumer fetches again at
-   once until the follower has caught up: the harness must show this hot loop of Kafka's client.
-6. A lease ends with the partition's assignment, which isn't counted as a fail-back.
+4. A failed Fetch request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch
+   ends the partition's lease on a replica.
+5. Most fetch errors of a partition end its lease on a replica and request metadata. After OFFSET_OUT_OF_RANGE from a
+   replica the lease ends, and the partition is fetched from the leader. UNKNOWN_LEADER_EPOCH changes nothing, so the
+   consumer fetches again at once until the follower has caught up: the harness must show this hot loop of Kafka's
+   client.
+6. A lease on a replica ends when the partition is no longer assigned, which isn't counted as a fail-back.
 
 The KIP's four cases of an offset out of range:
 
@@ -23,8 +26,8 @@ case  offset                        KIP: the broker says          Kafka: the bro
 4     after the log's end           OUT_OF_RANGE, validate first  OFFSET_OUT_OF_RANGE         asks the leader
 ====  ============================  ============================  ==========================  =======================
 
-When the *leader* says out of range, the reset policy decides, in all cases; "earliest" is then the leader's earliest
-offset, and not the replica's, as in the KIP. Consumers send replica id -1, not the KIP's -2.
+When the *leader* responds OFFSET_OUT_OF_RANGE, the consumer always applies the reset policy; "earliest" is then the
+leader's earliest offset, and not the replica's, as in the KIP. Consumers send replica id -1, not the KIP's -2.
 
 Source: ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState``, ``FetchUtils`` of Kafka 4.3.
 """
@@ -45,8 +48,6 @@ OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: return to the lea
 
 
 class AfterError(Enum):
-    """Action of a consumer after an error of one partition in a Fetch response."""
-
     FETCH_AGAIN = "as before, at once"
     REFRESH = "refresh the metadata, then fetch from the leader"
     ASK_LEADER = "fetch the same offset from the leader"
@@ -57,21 +58,21 @@ class AfterError(Enum):
 
 
 class ReadFrom(NamedTuple):
-    """Broker of the next fetch."""
+    """Broker to fetch a partition from, and whether the choice requires new metadata."""
 
     node_id: int
     refresh_metadata: bool = False
 
 
 class Lease(NamedTuple):
-    """Replica to fetch from until ``expires_ms``."""
+    """Follower replica to fetch a partition from until ``expires_ms``."""
 
     node_id: int
     expires_ms: float
 
 
 def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
-    """Return the action of rule 5; ``current``: for the current position, ``resets``: there is a reset policy."""
+    """Return a consumer's action after a fetch error of a partition, by rule 5 of the module's docstring."""
     if error in FAIL_BACK:
         return AfterError.REFRESH
     if error in HARMLESS:
@@ -86,7 +87,7 @@ def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> Aft
 
 
 class ReadReplicas:
-    """Leases of one consumer. ``enabled=False`` is the ablation: every fetch goes to the leader.
+    """Read replicas of one consumer's partitions; with ``enabled=False`` every fetch goes to the leader.
 
     Counters: ``replica_switched`` (a lease on a different replica than before), ``lease_expired``, and
     ``replica_failed_back`` (a lease that ended early for any reason).
@@ -99,7 +100,7 @@ class ReadReplicas:
         self._leases: dict[TopicPartition, Lease] = {}
 
     def grant(self, tp: TopicPartition, node_id: int, now_ms: float) -> bool:
-        """Process the preferred replica named by the leader; return True if the consumer switches to that replica."""
+        """Store the preferred replica that the leader named; return True if the consumer switches to that replica."""
         lease = self._leases.get(tp)
         if not self._enabled or (lease and lease.node_id == node_id):
             return False
@@ -108,14 +109,14 @@ class ReadReplicas:
         return True
 
     def replica(self, tp: TopicPartition) -> int | None:
-        """Return the replica of a partition's lease, even if the lease has expired; None without a lease."""
+        """Return the replica that a partition is fetched from, even if its lease has expired; None without a lease."""
         lease = self._leases.get(tp)
         return lease.node_id if lease else None
 
     def node_for(
         self, tp: TopicPartition, partition: PartitionMetadata, nodes: Container[int], now_ms: float
     ) -> ReadFrom:
-        """Return the broker to fetch ``tp`` from, by rules 2 and 3. ``nodes``: node ids in the metadata."""
+        """Return the broker to fetch ``tp`` from: an online replica or the leader; ``nodes`` are the known brokers."""
         lease = self._leases.get(tp)
         if lease is None:
             return ReadFrom(partition.leader.node_id)
@@ -130,7 +131,7 @@ class ReadReplicas:
         return ReadFrom(partition.leader.node_id, refresh_metadata=True)
 
     def clear(self, tp: TopicPartition) -> int | None:
-        """End a lease early, for example after a leader change; return its replica, None without a lease."""
+        """Stop fetching a partition from a replica, for example after a leader change; return that replica or None."""
         lease = self._leases.pop(tp, None)
         if lease is None:
             return None
@@ -138,12 +139,11 @@ class ReadReplicas:
         return lease.node_id
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop the leases of partitions that are no longer assigned (rule 6)."""
         for tp in partitions:
             self._leases.pop(tp, None)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool, resets: bool) -> AfterError:
-        """Return the action after ``error``, and end the lease if rule 5 requires it."""
+        """Return the action after a partition's fetch error, and end its lease on a replica if necessary."""
         action = after_error(error, leased=tp in self._leases, current=current, resets=resets)
         if action in {AfterError.REFRESH, AfterError.ASK_LEADER}:
             self.clear(tp)

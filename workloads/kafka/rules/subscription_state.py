@@ -2,24 +2,27 @@
 
 Rules of a position (``Position``):
 
-1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. FETCHING and
-   AWAIT_VALIDATION have a position, which AWAIT_VALIDATION has not validated yet; the other two states have none.
-2. A partition is fetched only in FETCHING, and not while the partition is about to be revoked.
+1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. The states
+   FETCHING and AWAIT_VALIDATION have a position, which in AWAIT_VALIDATION is not validated yet; the other two states
+   have no position.
+2. A partition is fetched only in the state FETCHING, and not while the partition is about to be revoked.
 3. A position consists of an offset, the leader epoch of the record before the offset, and the leader of the last check.
    When the leader or its epoch changes and both epochs are known, the position must be validated by
    OffsetsForLeaderEpoch to the new leader; if an epoch is unknown, fetching continues without a check.
-4. The response is the end offset of the position's epoch in the leader's log. If it is at or after the position, the
-   position holds. Otherwise the log was truncated, and the position moves back to the end. If the end is undefined, the
-   logs have nothing in common, and the reset policy decides. Without a policy, divergence is an error.
-5. An offset from ListOffsets has no epoch and is never validated.
+4. The response to OffsetsForLeaderEpoch is the end offset of the position's epoch in the leader's log. If that end
+   offset is at or after the position, the position is valid. If the end offset is before the position, the log was
+   truncated, and the position moves back to the end offset. If the end offset is undefined, the logs have nothing in
+   common, and the reset policy decides. Without a reset policy, a truncated log is an error.
+5. A position from ListOffsets has no epoch and is never validated.
 
 Rules of all positions (``SubscriptionState``):
 
-1. Partitions are served in assignment order. After an error a partition moves to the end.
-2. A look-up or validation holds its partition until the request's deadline or, after a failure, until the back-off has
-   passed (``hold``). Any move of the position ends the hold.
-3. A look-up result counts only while the same reset is pending, a validation result only for an unchanged position.
-4. Any error of a look-up or validation is retried with fresh metadata, including unknown codes (for example
+1. Partitions are fetched in the order of assignment; after an error a partition moves to the end of that order.
+2. A partition gets no other offset look-up or validation until the request's deadline or, after a failure, the end of
+   the back-off (``hold``). Any change of the position ends this exclusion.
+3. The result of an offset look-up is used only while the same reset is pending, the result of a validation only for an
+   unchanged position.
+4. Any error of an offset look-up or validation is retried with fresh metadata, including unknown codes (for example
    OFFSET_NOT_AVAILABLE of a new leader); only TOPIC_AUTHORIZATION_FAILED is raised.
 
 Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3. KIP-392 would
@@ -40,8 +43,6 @@ ResetPolicy = Literal["earliest", "latest", "none"]
 
 
 class State(Enum):
-    """State of a partition's position."""
-
     INITIALIZING = "no position yet"
     FETCHING = "fetch from the position"
     AWAIT_RESET = "look up an offset by the reset policy"
@@ -65,19 +66,19 @@ class FetchPosition(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """OffsetsForLeaderEpoch's result: the largest epoch not above the requested epoch, and its end offset."""
+    """Result of OffsetsForLeaderEpoch: the largest epoch not above the requested epoch, and its end offset."""
 
     epoch: int
     offset: int
 
     @property
     def undefined(self) -> bool:
-        """True if the leader has no epoch that low."""
+        """True if the leader's log has no epoch as low as the requested epoch."""
         return UNKNOWN in self
 
 
 class Truncation(NamedTuple):
-    """Truncation of the log below ``position``; ``end`` None: unknown. Without ``repaired`` the caller must raise."""
+    """Truncation of a log below the position; ``end`` is None if unknown; unless ``repaired``, the caller raises."""
 
     position: FetchPosition
     end: EndOffset | None
@@ -86,7 +87,7 @@ class Truncation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """State machine of one partition. ``fetch`` is the position, None in the states without a position."""
+    """State machine of one partition's position; ``fetch`` is the position, None in states without a position."""
 
     state: State = State.INITIALIZING
     fetch: FetchPosition | None = None
@@ -99,29 +100,29 @@ class Position:
         return self.state is State.FETCHING and not self.revoking
 
     def seek(self, position: FetchPosition) -> None:
-        """Move to this position from any state; the position awaits validation if its epochs are known."""
+        """Set a partition's position, which awaits validation if its leader epochs are known."""
         self._become(State.FETCHING, position)
         self._check(position)
 
     def reset(self, policy: ResetPolicy) -> None:
-        """Clear the position; an offset must be looked up."""
+        """Clear a partition's position, so that its offset must be looked up by ListOffsets."""
         self.policy = policy
         self._become(State.AWAIT_RESET, None)
 
     def follow(self, leader: Leader) -> bool:
-        """Process the current leader; return True if the leader of an existing position changes."""
+        """Process a partition's current leader; return True if it differs from the leader of the position."""
         if self.fetch is None or leader.node_id == UNKNOWN or leader == self.fetch.leader:
             return False
         self._check(self.fetch._replace(leader=leader))
         return True
 
     def advance(self, offset: int, offset_epoch: int) -> None:
-        """Advance behind delivered records; ``offset_epoch``: epoch of the last record. Ignored unless FETCHING."""
+        """Advance the position, if FETCHING, behind delivered records; ``offset_epoch``: epoch of the last record."""
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
     def apply_validation(self, position: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
-        """Apply rule 4 of a position. None: the validated ``position`` holds, or is not the current position."""
+        """Apply a validation; return None if ``position`` is valid, or is no longer the current position."""
         if self.state is not State.AWAIT_VALIDATION or self.fetch != position:
             return None
         if not end.undefined and end.offset >= position.offset:
@@ -134,7 +135,6 @@ class Position:
         return Truncation(position, None if end.undefined else end, repaired=policy != "none")
 
     def skip_validation(self) -> None:
-        """Accept the position as valid."""
         if self.state is State.AWAIT_VALIDATION:
             self._become(State.FETCHING, self.fetch)
 
@@ -151,14 +151,14 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 
 def is_retried(error: int) -> bool:
-    """True if ListOffsets or OffsetsForLeaderEpoch is retried after ``retry.backoff.ms`` and a metadata refresh."""
+    """True if an error of ListOffsets or OffsetsForLeaderEpoch is retried after a back-off and a metadata refresh."""
     return error != TOPIC_AUTHORIZATION_FAILED
 
 
 class SubscriptionState:
     """Partitions assigned to a consumer, each with its ``Position``; calls for other partitions are ignored.
 
-    Counters: ``position_resets`` and ``position_validations`` (both when requested), ``truncations_detected``.
+    Counters: ``position_resets`` and ``position_validations`` (both counted when requested), ``truncations_detected``.
     """
 
     def __init__(self, policy: ResetPolicy) -> None:
@@ -176,11 +176,10 @@ class SubscriptionState:
         return len(self._positions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the assignment, in this order; positions of new partitions start INITIALIZING."""
+        """Replace the assigned partitions, in this order; new partitions start in the state INITIALIZING."""
         self._positions = {tp: self._positions.get(tp) or Position() for tp in partitions}
 
     def move_to_end(self, tp: TopicPartition) -> None:
-        """Move a partition to the end of the order of service."""
         if tp in self._positions:
             self._positions[tp] = self._positions.pop(tp)
 
@@ -206,12 +205,12 @@ class SubscriptionState:
         return {tp: position.fetch for tp, position in waiting if position.fetch is not None}
 
     def hold(self, partitions: Iterable[TopicPartition], until_ms: float) -> None:
-        """Exclude partitions from ``to_reset`` and ``to_validate`` until ``until_ms``."""
+        """Send no ListOffsets or OffsetsForLeaderEpoch for the partitions until ``until_ms``."""
         for position in self._of(partitions):
             position.not_before_ms = until_ms
 
     def held_ms(self, now_ms: float) -> float:
-        """Return the time until the next hold ends; infinite without holds."""
+        """Return the milliseconds until a partition excluded by ``hold`` may be looked up; infinite without any."""
         holds = (partition.not_before_ms for partition in self._positions.values() if partition.not_before_ms > now_ms)
         return min(holds, default=inf) - now_ms
 
@@ -220,39 +219,39 @@ class SubscriptionState:
         return position.state if position else None
 
     def position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Return the position, validated or not; None if there is no position."""
+        """Return a partition's position, validated or not; None if the partition has no position."""
         position = self._positions.get(tp)
         return position.fetch if position else None
 
     def valid_position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Return the position to fetch from or to commit; None unless FETCHING, and while about to be revoked."""
+        """Return a partition's valid position, to fetch or commit; None while the partition is about to be revoked."""
         position = self._positions.get(tp)
         return position.fetch if position and position.fetchable else None
 
     def is_current(self, tp: TopicPartition, offset: int) -> bool:
-        """True if a fetch response for ``offset`` matches the position; other responses must be ignored."""
+        """True if a fetch response for ``offset`` matches the partition's position; other responses must be ignored."""
         position = self.valid_position(tp)
         return position is not None and position.offset == offset
 
     def seek(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Move to a position of the application or a committed offset."""
+        """Set a partition's position, as chosen by the application or from a committed offset."""
         for partition in self._of((tp,)):
             partition.seek(position)
             self._count_validation(partition)
 
     def advance(self, tp: TopicPartition, offset: int, offset_epoch: int) -> None:
-        """Advance to ``offset`` after delivery; ``offset_epoch`` is the last batch's leader epoch."""
+        """Advance a partition's position after delivery; ``offset_epoch`` is the last batch's leader epoch."""
         for partition in self._of((tp,)):
             partition.advance(offset, offset_epoch)
 
     def reset(self, tp: TopicPartition, policy: ResetPolicy | None = None) -> None:
-        """Request an offset look-up by ``policy``, by default the consumer's policy; not by "none"."""
+        """Request a look-up of a partition's start or end offset, by default as the consumer's reset policy says."""
         for partition in self._of((tp,)):
             partition.reset(policy or self.policy)
             self.counts["position_resets"] += 1
 
     def apply_lookup(self, tp: TopicPartition, policy: ResetPolicy, offset: int, leader: Leader) -> bool:
-        """Move to a ListOffsets result; False if no reset by ``policy`` is pending."""
+        """Set a partition's position to a ListOffsets result; False if no reset by ``policy`` is pending."""
         partition = self._positions.get(tp)
         if partition is None or partition.state is not State.AWAIT_RESET or partition.policy != policy:
             return False
@@ -260,7 +259,7 @@ class SubscriptionState:
         return True
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
-        """Apply new leaders; return partitions with a new leader or epoch, whose read replicas the caller clears."""
+        """Apply partitions' leaders; return those with a new leader or epoch, whose read replicas the caller clears."""
         return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
@@ -272,7 +271,7 @@ class SubscriptionState:
         return moved
 
     def apply_validation(self, tp: TopicPartition, position: FetchPosition, end: EndOffset) -> Truncation | None:
-        """Apply an OffsetsForLeaderEpoch result."""
+        """Apply the result of OffsetsForLeaderEpoch to a partition's position."""
         partition = self._positions.get(tp)
         truncation = partition.apply_validation(position, end, self.policy) if partition else None
         if partition and truncation:
@@ -282,7 +281,6 @@ class SubscriptionState:
         return truncation
 
     def skip_validation(self, partitions: Iterable[TopicPartition]) -> None:
-        """Accept positions of a leader that can't validate them (OffsetsForLeaderEpoch before v3)."""
         for position in self._of(partitions):
             position.skip_validation()
 

@@ -1,8 +1,7 @@
 """Transaction with a single offset commit: the control arm of KIP-1224, whose batches never linger.
 
-Kafka: the part of ``TransactionManager`` for offsets. The protocol is that before KIP-890's second part
-(AddOffsetsToTxn up to 4, TxnOffsetCommit up to 4, EndTxn up to 4), which brokers of either kind serve; InitProducerId
-up to 5.
+Modelled on the part of Kafka's ``TransactionManager`` for offsets. The transaction protocol is that before KIP-890's
+second part (API versions up to 4; InitProducerId up to 5), which brokers with or without KIP-890 support.
 
 ::
 
@@ -12,13 +11,15 @@ up to 5.
                                             └──────────── READY ◀┴─────▶ ABORTING   EndTxn(abort)
 
 1. Retried after a back-off: COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous transaction is still
-   completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A missing response is
-   retried as well: every step may be sent twice.
+   completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A request without a
+   response is retried as well, because every request of a transaction may be sent twice.
 2. Retried after the coordinator is found again: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit also
    REQUEST_TIMED_OUT.
-3. Aborted: errors of the group or of this transaction only (``ABORTABLE``). The next transaction uses the same id.
-4. Fatal: all other errors, above all PRODUCER_FENCED. Where an application would create a new Kafka producer with the
-   same transactional id, the next transaction begins with InitProducerId, which also ends an open transaction.
+3. Aborted: errors of the group or of this transaction only (``ABORTABLE``). After an abort, the next transaction uses
+   the same producer id.
+4. All other errors of a transaction, above all PRODUCER_FENCED, are fatal. Where an application would create a new
+   Kafka producer with the same transactional id, the next transaction begins with InitProducerId, which also ends an
+   open transaction.
 5. ``abandon`` aborts a transaction when its commit has expired, unless its EndTxn was already requested.
 """
 
@@ -34,7 +35,7 @@ from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
 
 class Stage(Enum):
-    """Stage of a transactional id: a request to send, except ``NO_ID`` and ``READY``."""
+    """Stage of a transaction, named after the request to send next; ``NO_ID`` and ``READY`` have no request."""
 
     NO_ID = auto()
     IDENTIFYING = auto()
@@ -46,8 +47,6 @@ class Stage(Enum):
 
 
 class Identity(NamedTuple):
-    """Producer id and epoch from InitProducerId."""
-
     producer_id: int = UNKNOWN
     epoch: int = UNKNOWN
 
@@ -76,11 +75,10 @@ _OPEN = frozenset({Stage.ADDING, Stage.COMMITTING})
 
 
 class Transaction:
-    """State of one transactional id. ``error``: result of the last transaction, 0 for a commit.
+    """State of one transactional id. ``error`` is the error code of the last transaction, 0 for a commit.
 
-    ``identity``: result of InitProducerId, set by the caller before ``on_response``.
-    Counters: ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``,
-    ``transaction_steps_retried``.
+    ``identity`` is the result of InitProducerId, set by the caller before ``on_response``. Counters:
+    ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``, ``transaction_steps_retried``.
     """
 
     def __init__(self, backoff: Backoff, counts: Counter[str]) -> None:
@@ -93,7 +91,7 @@ class Transaction:
 
     @property
     def has_request(self) -> bool:
-        """True if the request of ``stage`` must be sent, after ``wait_ms``."""
+        """True if the transaction's stage requires a request, to be sent after ``wait_ms``."""
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
     def begin(self) -> None:
@@ -102,11 +100,10 @@ class Transaction:
         self.stage = Stage.IDENTIFYING if self.stage is Stage.NO_ID else Stage.ADDING
 
     def coordinator_lost(self, error: int) -> bool:
-        """Return True if ``error`` at the current stage requires finding the coordinator again (rule 2)."""
+        """Return True if an error of a transaction's request requires finding the coordinator again."""
         return error in (COMMIT_MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
     def on_response(self, error: int) -> None:
-        """Process Kafka's error code for the request of ``stage``."""
         if error in (COMMIT_RETRIABLE if self.stage is Stage.COMMITTING else STEP_RETRIABLE):
             self.on_no_response()
         elif error in ABORTABLE and self.stage is not Stage.ABORTING:
@@ -121,13 +118,13 @@ class Transaction:
             self._enter(_NEXT[self.stage])
 
     def on_no_response(self) -> None:
-        """Retry the same request after a back-off, for want of a coordinator, connection or response."""
+        """Retry a transaction's request after a back-off, because there was no coordinator, connection or response."""
         self._counts["transaction_steps_retried"] += 1
         self.wait_ms = self._backoff.ms(self._failures)
         self._failures += 1
 
     def abandon(self) -> None:
-        """Abort a transaction whose commit has expired (rule 5)."""
+        """Abort a transaction whose offset commit has expired, unless EndTxn was already requested."""
         if self.stage in _OPEN:
             self._abort(int(ErrorCode.request_timed_out))
 
@@ -139,7 +136,6 @@ class Transaction:
         self._enter(Stage.ABORTING)
 
     def _fatal(self, error: int) -> None:
-        """Apply rule 4."""
         self.error = self.error or error
         self._counts["transactions_failed"] += 1
         self._enter(Stage.NO_ID)

@@ -2,12 +2,13 @@
 
 Back-off, for retries, refreshes and reconnects:
 
-1. Attempt ``n``, from 0, waits ``initial_ms * 2**n``, at most ``max_ms``.
-2. The wait is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't retry
-   together; the result is limited to ``max_ms`` again.
-3. With ``max_ms`` at or below ``initial_ms`` the wait is always ``max_ms``.
+1. Retry ``n``, from 0, waits ``initial_ms * 2**n`` milliseconds, at most ``max_ms``.
+2. The back-off is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't retry
+   together; the product is limited to ``max_ms`` again.
+3. With ``max_ms`` at or below ``initial_ms`` the back-off is always ``max_ms``.
 
-Every call draws a new value, as in Kafka's clients. Source: KIP-580; ``common/utils/ExponentialBackoff.java``.
+Every call of a back-off draws a new random factor, as in Kafka's clients. Source: KIP-580;
+``common/utils/ExponentialBackoff.java``.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class TopicPartition(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Broker, with the address of the listener that sent the response."""
+    """Broker, with the address of the listener that the client uses."""
 
     node_id: int
     host: str
@@ -47,7 +48,7 @@ class Leader(NamedTuple):
 
 
 class PartitionMetadata(NamedTuple):
-    """Partition in a Metadata response. ``leader`` is UNKNOWN without a leader; ``error`` is Kafka's code."""
+    """Partition in a Metadata response. The leader may be UNKNOWN; ``error`` is Kafka's error code."""
 
     partition: int
     leader: Leader
@@ -57,7 +58,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """Topic in a Metadata response; ``topic_id`` None: the broker sends no topic ids."""
+    """Topic in a Metadata response; ``topic_id`` is None if the broker sends no topic ids."""
 
     name: str
     topic_id: UUID | None
@@ -66,7 +67,7 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """Content of a Metadata response that the rules use, independent of the API version."""
+    """Content of a Metadata response that the client rules use, independent of the API version."""
 
     nodes: tuple[Node, ...]
     topics: tuple[TopicMetadata, ...]
@@ -85,7 +86,7 @@ class Backoff:
     random: Random
 
     def ms(self, attempt: int) -> float:
-        """Draw the wait in milliseconds before attempt ``attempt`` + 1."""
+        """Draw the back-off in milliseconds after failed attempt ``attempt``, which counts from 0."""
         if self.max_ms <= self.initial_ms:
             return self.max_ms
         # Limit the exponent instead of the product, so that a large attempt number can't overflow.

@@ -1,9 +1,9 @@
 """Parser of record batches of format v2: a header, and records as columns of numbers over one block of bytes.
 
 Columns (``offsets``, ``value_sizes``, ``header_values``) are computed without creating an object per record;
-``records()`` creates them.
+``records()`` creates such objects.
 
-1. Nothing in a batch is used before its CRC has been checked; lengths and counts are checked before memory is reserved.
+1. A batch is parsed only after its CRC has been checked; lengths and counts are checked before memory is reserved.
 2. A batch that is cut off at the end of the buffer is ignored: brokers cut responses at the fetch's byte limit.
 3. ``parse`` makes all checks, so the methods of ``Batch`` can't fail.
 """
@@ -57,7 +57,7 @@ class Record(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before the records. Producer id, epoch and sequence are -1 without idempotence."""
+    """Header of a record batch, 61 bytes; producer id, epoch and sequence are -1 without idempotence."""
 
     base_offset: int
     length: int
@@ -75,7 +75,7 @@ class BatchHeader(NamedTuple):
 
 
 class Batch:
-    """Checked batch. ``payload``: decompressed block of records. ``size_bytes``: size on the wire.
+    """Checked batch. ``payload`` is the decompressed block of records, ``size_bytes`` the batch's size on the wire.
 
     Keys, values and ``header_values`` may be views of the payload, so a batch keeps the whole response in memory.
     """
@@ -88,7 +88,7 @@ class Batch:
 
     @property
     def base_offset(self) -> int:
-        """Offset of the first record as produced; compaction may have removed that record."""
+        """Offset of the batch's first record as produced; compaction may have removed that record."""
         return self.header.base_offset
 
     @property
@@ -98,7 +98,7 @@ class Batch:
 
     @property
     def leader_epoch(self) -> int:
-        """Epoch of the leader that appended the batch."""
+        """Leader epoch in which the batch was appended."""
         return self.header.leader_epoch
 
     @property
@@ -120,20 +120,20 @@ class Batch:
 
     @cached_property
     def timestamps_ms(self) -> Ints:
-        """Timestamps in milliseconds since 1970: the producer's, or the broker's if the topic uses LogAppendTime."""
+        """Records' timestamps in ms since 1970: the producer's, or the broker's if the topic uses LogAppendTime."""
         if self.header.attributes & LOG_APPEND_TIME:
             return np.full(self.count, self.header.max_timestamp_ms)
         return self.columns.time_delta_ms + self.header.base_timestamp_ms
 
     @property
     def value_sizes(self) -> Ints:
-        """Sizes of the values in bytes; -1 for null."""
+        """Sizes of the records' values in bytes; -1 for null."""
         return self.columns.value_size
 
     def header_values(self, name: str, size: int) -> NDArray[np.uint8] | None:
-        """Return the values of header ``name``, shape (count, size).
+        """Return all records' values of header ``name``, shape (count, size).
 
-        None unless every record has only this header, with a value of this size.
+        The result is None unless every record has only this header, with a value of this size.
         """
         return header_values_of(self._pieces, self.payload, _single_header_lead(name, size), size)
 
@@ -177,7 +177,7 @@ class Batch:
 
 @lru_cache(maxsize=256)
 def _single_header_lead(name: str, size: int) -> bytes:
-    """Return the bytes before the value of a record's only header: header count, name, value size."""
+    """Return the bytes before the value of a record's only header: header count, name and value size."""
     return varint(1) + varint(len(name.encode())) + name.encode() + varint(size)
 
 
@@ -186,8 +186,8 @@ def parse(
 ) -> Iterator[Batch]:
     """Yield the batches in the ``records`` field of a fetch response.
 
-    Raises: ProtocolError: a batch is corrupt, or larger than ``batch_bytes_max``, compressed or decompressed.
-    UnsupportedError: a batch has an old format, or its codec isn't installed.
+    Raises ProtocolError if a batch is corrupt, or larger than ``batch_bytes_max``, compressed or decompressed;
+    UnsupportedError if a batch has an old format or its codec isn't installed.
     """
     view, at = memoryview(buffer).toreadonly(), 0
     while len(view) - at > _MAGIC_AT:

@@ -1,8 +1,8 @@
 """Builder of record batches of format v2.
 
 Records of the same shape (values of one size; keys of one size or none; one header of the same name and size, or none)
-are built by joining columns: each variable part is a column, and the bytes between two columns are constant. All other
-records, and single records, are written one by one. Both ways produce the same bytes.
+are built by joining columns: each variable part is a column, and the bytes between two columns are constant. Records of
+different shapes, and single records, are written one by one, with the same bytes as a result.
 """
 
 from collections.abc import Sequence
@@ -44,9 +44,10 @@ def build(
     compression: str = "none",
     transactional: bool = False,
 ) -> bytes:
-    """Build a batch of at least one record; ``timestamps_ms``, ``keys`` and ``headers`` are as long as ``values``.
+    """Build a batch of one or more records; ``timestamps_ms``, ``keys`` and ``headers`` are as long as ``values``.
 
-    Raises: UnsupportedError: ``compression`` isn't installed. ValueError: no records, or columns of different lengths.
+    Raises UnsupportedError if the package for ``compression`` isn't installed, ValueError if there are no records or
+    columns of different lengths.
     """
     count = len(values)
     lengths = len(timestamps_ms), len(values if keys is None else keys), len(values if headers is None else headers)
@@ -64,7 +65,6 @@ def build(
 
 
 def seal(base_offset: int, after_crc: bytes, records: bytes, leader_epoch: int = -1) -> bytes:
-    """Join the parts of a batch, with its length and CRC."""
     length = BATCH_OVERHEAD - UNTIL_LENGTH_BYTES + len(records)
     crc = crc32c.crc32c(records, crc32c.crc32c(after_crc))
     return b"".join((UNTIL_CRC.pack(base_offset, length, leader_epoch, MAGIC, crc), after_crc, records))
@@ -76,7 +76,6 @@ def records_bytes(
     keys: Sequence[bytes | None] | None,
     headers: Sequence[Headers] | None,
 ) -> bytes:
-    """Build the records of a batch, uncompressed."""
     columns = _same_shape_columns(values, keys, headers) if len(values) > 1 else None
     if columns is None:
         return one_by_one(values, time_deltas_ms, keys, headers)
@@ -111,20 +110,20 @@ def one_by_one(
 
 
 def _field(content: bytes | None) -> tuple[bytes, bytes]:
-    """Return length and content; the caller joins them with the other parts."""
+    """Return the length and content of a record's key or value as byte strings, which the caller joins."""
     return (_NULL, b"") if content is None else (varint(len(content)), content)
 
 
 @lru_cache(maxsize=256)
 def _name(name: str) -> bytes:
-    """Encode a header's name with its length; a producer uses few names."""
+    """Encode a record header's name with its length; cached, because a producer uses few names."""
     return b"".join(_field(name.encode()))
 
 
 def _same_shape_columns(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, headers: Sequence[Headers] | None
 ) -> list[Column] | None:
-    """Return the columns after the deltas, the first of which is constant; None if the records differ in shape."""
+    """Return the columns of bytes after the records' deltas; None if the records differ in shape."""
     value_size = _common_size(values)
     key_size = -1 if keys is None else _common_size(keys)
     if value_size is None or key_size is None:
@@ -146,7 +145,7 @@ def _same_shape_columns(
 
 
 def _common_size(items: Sequence[Any]) -> int | None:
-    """Return the length that all items have; None if lengths differ or an item is null."""
+    """Return the length of all keys or values; None if their lengths differ or an item is null."""
     try:
         sizes = set(map(len, items))
     except TypeError:  # len(None); catching it is cheaper than testing each item
@@ -161,6 +160,5 @@ def _heads_of_equal_times(size: int, constant: bytes, count: int) -> Sequence[by
 
 @lru_cache(maxsize=1 << 16)
 def _head(size: int, constant: bytes, time_delta_ms: int, offset_delta: int) -> bytes:
-    """Return a record's bytes from its length to the constant after the deltas."""
     deltas = _ATTRIBUTES + varint(time_delta_ms) + varint(offset_delta)
     return varint(len(deltas) + size) + deltas + constant

@@ -1,12 +1,13 @@
 """Asyncio connection to one broker, with many requests in flight and responses in request order.
 
-1. ``request`` writes at once and returns a future. Cancelling the future discards the response and keeps the channel
-   open. ``ask`` costs no future; the requests of several ``ask`` calls are written together by ``flush``.
+1. ``request`` writes a request at once and returns a future; cancelling the future discards the response, and the
+   channel stays open. ``ask`` creates no future, to save time; ``flush`` writes the requests of several ``ask`` calls
+   together.
 2. A request without a response in time fails with TimeoutError and closes the channel, as in Kafka's NetworkClient:
-   responses are ordered, so no later response can arrive before the missing one. The other requests fail with
-   ConnectionError.
-3. An invalid or unexpected message closes the channel; all requests in flight fail with ProtocolError.
-4. ``open`` logs in and negotiates versions, with at most ApiVersions v4, which names no cluster and no node: with v5
+   responses are ordered, so no later response can arrive before the missing response. The other requests in flight then
+   fail with ConnectionError.
+3. An invalid or unexpected message from the broker closes the channel; all requests in flight fail with ProtocolError.
+4. ``open`` logs in and negotiates API versions by ApiVersions v4 or older, which names no cluster and no node: with v5
    (KIP-1242) a broker behind a misrouting proxy would refuse the connection.
 """
 
@@ -64,9 +65,9 @@ class _Pending(NamedTuple):
 
 
 class Channel(asyncio.Protocol):
-    """Open connection, created by ``open``. Methods without a docstring belong to asyncio's protocol interface.
+    """Open connection to a broker. Methods without a docstring belong to asyncio's protocol interface.
 
-    ``versions``: offered by the broker. ``sent_bytes``, ``received_bytes``: totals. ``closed``: nothing can be sent.
+    ``versions`` are the API versions that the broker offers. ``closed`` is True when no request can be sent any more.
     ``on_answers`` is called after the callbacks of all responses received together, and after the channel closes.
     """
 
@@ -101,11 +102,11 @@ class Channel(asyncio.Protocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
         security: Security = PLAINTEXT,
     ) -> Self:
-        """Connect, log in and negotiate versions, within ``connect_timeout_ms``.
+        """Connect to a broker, log in and negotiate API versions, within ``connect_timeout_ms``.
 
-        Raises: OSError: the connection was refused, reset or not trusted (TLS), or took too long (``TimeoutError``).
-        AuthenticationError: SASL failed. ProtocolError: the peer doesn't speak Kafka's protocol. UnsupportedError:
-        client and broker have no version of ApiVersions in common.
+        Raises OSError if the connection was refused, reset or not trusted (TLS), or took too long (``TimeoutError``);
+        AuthenticationError if SASL failed; ProtocolError if the peer doesn't speak Kafka's protocol; UnsupportedError
+        if client and broker have no version of ApiVersions in common.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -125,13 +126,13 @@ class Channel(asyncio.Protocol):
 
     @property
     def drained(self) -> bool:
-        """True if the socket has accepted all flushed requests, so the next request doesn't queue behind them."""
+        """True if the socket has accepted all flushed requests, so that the next request is sent at once."""
         return self._transport.get_write_buffer_size() == 0
 
     def request(self, request: RequestPayload, *, timeout_ms: float) -> asyncio.Future[Reply]:
-        """Send a request at once. The future may fail with TimeoutError, ConnectionError or ProtocolError (rules 2, 3).
+        """Send a request at once; the future may fail with TimeoutError, ConnectionError or ProtocolError.
 
-        Raises: ConnectionError: the channel is closed. ValueError: the request can't be encoded.
+        Raises ConnectionError if the channel is closed, ValueError if the request can't be encoded.
         """
         reply: asyncio.Future[Reply] = self._loop.create_future()
         self.ask(type(request), encoded_parts(request), partial(self._settle, reply), timeout_ms=timeout_ms)
@@ -139,9 +140,9 @@ class Channel(asyncio.Protocol):
         return reply
 
     def ask(self, kind: type[RequestPayload], body: Sequence[bytes], callback: Callback, *, timeout_ms: float) -> None:
-        """Queue an encoded request for the next ``flush``; ``callback`` is called exactly once, later.
+        """Queue an encoded request for the next ``flush``; ``callback`` gets its response or an exception once.
 
-        Raises ConnectionError, without a call of ``callback``, if the channel is closed.
+        Raises ConnectionError, and doesn't call ``callback``, if the channel is closed.
         """
         self.send_only(kind, body)
         deadline_s = self._loop.time() + timeout_ms / 1000
@@ -162,7 +163,6 @@ class Channel(asyncio.Protocol):
             self.flush()
 
     def flush(self) -> None:
-        """Write the requests queued since the previous flush."""
         if self._unwritten and not self.closed:
             self._transport.write(b"".join(self._unwritten))
             self.sent_bytes += self._unwritten_bytes
@@ -170,7 +170,7 @@ class Channel(asyncio.Protocol):
         self._unwritten_bytes = 0
 
     async def close(self) -> None:
-        """Flush and close; requests in flight fail with ConnectionError. Closing again has no effect."""
+        """Write queued requests and close the connection; requests in flight fail with ConnectionError."""
         self.flush()
         self._fail(ConnectionAbortedError, f"the connection to {self.address} was closed by this client")
         self._transport.close()
@@ -179,7 +179,7 @@ class Channel(asyncio.Protocol):
         await self._lost
 
     def abort(self) -> None:
-        """Close at once and discard buffered requests."""
+        """Close the connection at once and discard buffered requests."""
         self._fail(ConnectionAbortedError, f"the connection to {self.address} was aborted by this client")
         self._transport.abort()
 
@@ -216,7 +216,6 @@ class Channel(asyncio.Protocol):
             reply.set_result(Reply(outcome, self._response_bytes))
 
     def _set_timer(self, deadline_s: float) -> None:
-        """Replace the timer of the earliest deadline; the timer may fire after the response to its request."""
         if self._timer:
             self._timer.cancel()
         self._timer = self._loop.call_at(deadline_s, self._check_deadlines)
@@ -236,7 +235,6 @@ class Channel(asyncio.Protocol):
         self._transport.abort()
 
     def _fail(self, kind: type[Exception], reason: str) -> None:
-        """Mark the channel as closed and fail all requests in flight; the first reason is stored."""
         if not self.closed:
             self.closed, self._close_reason = True, reason
         if self._timer:
@@ -247,7 +245,7 @@ class Channel(asyncio.Protocol):
 
 
 async def _negotiate(channel: Channel, security: Security, timeout_ms: float) -> Versions:
-    """Log in and return the versions that the broker offers; abort the channel on failure."""
+    """Log in and return the API versions that the broker offers; abort the channel on failure."""
     steps, response = login(security), None
     version = known_versions(Api.API_VERSIONS)[-1]
     try:

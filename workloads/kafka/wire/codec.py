@@ -1,7 +1,7 @@
-"""Kafka messages on the wire: framing, choice of API versions, headers.
+"""Kafka messages on the wire: length prefixes, choice of API versions, headers.
 
-A frame is a signed 32-bit length and a message; a message is a header and a body. The version of an API is the highest
-that the broker offers, kio knows and the caller allows.
+A frame is a signed 32-bit length and a message; a message is a header and a body. Of each API the client uses the
+highest version that the broker offers, kio knows and the caller allows.
 """
 
 import struct
@@ -27,7 +27,7 @@ _MESSAGE_BYTES_MIN = 4  # a correlation id
 
 
 def checked_length(prefix: bytes | bytearray | memoryview, position: int, bytes_max: int) -> int:
-    """Return the length in the prefix at ``position``; raise ProtocolError if the length is invalid."""
+    """Return a message's length from the prefix at ``position``; raise ProtocolError if the length is invalid."""
     length: int = PREFIX.unpack_from(prefix, position)[0]
     if not _MESSAGE_BYTES_MIN <= length <= bytes_max:
         raise ProtocolError(f"invalid message length {length}; {_MESSAGE_BYTES_MIN} to {bytes_max} bytes are allowed")
@@ -37,8 +37,8 @@ def checked_length(prefix: bytes | bytearray | memoryview, position: int, bytes_
 class Frames:
     """Splits a stream of bytes, received in arbitrary pieces, into messages.
 
-    Messages are views of the received data. Only an incomplete message is stored between two calls; its buffer grows
-    with the bytes received, never with the length announced.
+    The messages returned are views of the received data. Only an incomplete message is stored between two calls of
+    ``feed``; its buffer grows with the bytes received, never with the length announced.
     """
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -47,7 +47,7 @@ class Frames:
         self._needed_bytes = PREFIX.size  # with fewer bytes, _partial can't contain a whole message
 
     def feed(self, data: bytes) -> list[memoryview]:
-        """Return the messages that ``data`` completes, without prefixes. ProtocolError: the stream is unusable."""
+        """Return the messages that ``data`` completes, without prefixes; raise ProtocolError for an invalid length."""
         buffer = memoryview(data)
         if self._partial:
             self._partial += data
@@ -70,8 +70,6 @@ class Frames:
 
 
 class Api(IntEnum):
-    """Kafka's API keys that the reference clients use."""
-
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
@@ -96,20 +94,20 @@ def known_versions(api: Api) -> range:
 
 @cache
 def request_type(api: Api, version: int) -> type[RequestPayload]:
-    """Return the request class of a version; the first call's import takes 10 ms or more for large classes."""
+    """Return kio's request class of an API version; its first import takes 10 ms or more for large classes."""
     if version not in known_versions(api):
         raise UnsupportedError(f"{api.name} version {version} is unknown; this client knows {_span(api)}")
     return load_request_schema(api, version)
 
 
 class Versions:
-    """Versions that one broker offers: API key -> (lowest version, highest version)."""
+    """API versions that one broker offers: API key -> (lowest version, highest version)."""
 
     def __init__(self, offered: Mapping[int, tuple[int, int]]) -> None:
         self.offered = dict(offered)
 
     def pick(self, api: Api, cap: int | None = None) -> int:
-        """Return the highest version, at most ``cap``, that broker and client support; raise UnsupportedError."""
+        """Return an API's highest version up to ``cap`` that broker and client support; else raise UnsupportedError."""
         if api not in self.offered:
             raise UnsupportedError(
                 f"the broker doesn't offer {api.name}; this client needs one of versions {_span(api)}"
@@ -140,7 +138,7 @@ _API_VERSIONS = int(Api.API_VERSIONS)  # comparing an int is faster than compari
 
 
 def encode_frame(request: RequestPayload, correlation_id: int, client_id: str | None) -> bytes:
-    """Encode a request with its length prefix and header. Raises ValueError as ``encode`` does."""
+    """Encode a request with its length prefix and header; raise ValueError if a field is invalid."""
     body = encoded_parts(request)
     return b"".join((frame_head(type(request), sum(map(len, body)), correlation_id, client_id), *body))
 
@@ -153,9 +151,9 @@ def frame_head(kind: type[RequestPayload], body_bytes: int, correlation_id: int,
 
 @cache
 def _header_constants(kind: type[RequestPayload], client_id: str | None) -> tuple[int, int, bytes]:
-    """Return API key, version, and the header's bytes after the correlation id.
+    """Return a request's API key, version, and header bytes after the correlation id.
 
-    The client id has a 16-bit length even in a flexible header, which ends with an empty list of tags.
+    The client id has a 16-bit length even in a flexible request header, which ends with an empty list of tags.
     """
     name = b"" if client_id is None else client_id.encode()
     header_end = _SHORT.pack(-1 if client_id is None else len(name)) + name + bytes(kind.__header_schema__.__flexible__)
@@ -175,11 +173,11 @@ def prepare(kind: type[RequestPayload]) -> None:
 
 
 def decode_response(response_type: type[Response], message: bytes | memoryview, correlation_id: int) -> Response:
-    """Decode a response with its header. Bytes after its end are ignored, as in Kafka.
+    """Decode a response with its header. Bytes after the end of a response are ignored, as in Kafka.
 
     A broker without this client's version of ApiVersions responds in version 0 with UNSUPPORTED_VERSION (KIP-511).
     librdkafka's mock broker sends invalid bytes after the error, which are replaced by an empty list of versions.
-    Raises ProtocolError if the message is invalid or responds to another request.
+    Raises ProtocolError if the response is invalid or responds to another request.
     """
     header, position = decode(response_type.__header_schema__, message)
     if header.correlation_id != correlation_id:

@@ -26,7 +26,7 @@ OFFSET_OUT_OF_RANGE = 1
 
 
 def name(code: int) -> str:
-    """Return Kafka's name of a code, such as ``NOT_LEADER_OR_FOLLOWER``; ``CODE_<n>`` if kio doesn't know it."""
+    """Return Kafka's name of an error code, such as ``NOT_LEADER_OR_FOLLOWER``, or ``CODE_<n>`` for an unknown code."""
     try:
         return ErrorCode(code).name.upper()
     except ValueError:

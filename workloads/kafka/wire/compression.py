@@ -31,7 +31,7 @@ def available(name: str) -> bool:
 
 
 def compress(name: str, data: bytes) -> bytes:
-    """Compress ``data``. Raises UnsupportedError if the codec isn't installed."""
+    """Compress ``data``. Compress records; raise UnsupportedError if the codec isn't installed."""
     if name == "gzip":
         return zlib.compress(data, wbits=_GZIP_WBITS)
     cramjam = _import_cramjam(name)
@@ -49,10 +49,10 @@ def compress(name: str, data: bytes) -> bytes:
 
 
 def decompress(name: str, data: Buffer, limit: int) -> Buffer:
-    """Decompress at most ``limit`` bytes.
+    """Decompress records to at most ``limit`` bytes.
 
-    Raises: ProtocolError: ``data`` is invalid, or larger than ``limit`` when decompressed. UnsupportedError: the codec
-    isn't installed.
+    Raises ProtocolError if the data is invalid or larger than ``limit`` when decompressed, UnsupportedError if the
+    codec isn't installed.
     """
     cramjam = None if name == "gzip" else _import_cramjam(name)
     errors = (zlib.error, struct.error, *([cramjam.DecompressionError] if cramjam else []))

@@ -1,7 +1,7 @@
 """Blocking connection to one broker, one request at a time, for administration and probes.
 
-Framing, codec and login are shared with the asyncio ``Channel``. A peer that violates the protocol raises an
-``OSError``, so that a caller that tries several brokers continues with the next one.
+Encoding and login are shared with the asyncio ``Channel``. A broker that violates the protocol causes an ``OSError``,
+so that a caller that tries several brokers continues with the next broker.
 """
 
 import socket
@@ -27,8 +27,6 @@ PORT_MAX = 65_535
 
 
 class Address(NamedTuple):
-    """Host and port of a listener."""
-
     host: str
     port: int
 
@@ -48,14 +46,14 @@ class Address(NamedTuple):
 
 
 class PeerError(ConnectionError):
-    """The peer violated the protocol, or authentication failed."""
+    """Error: the broker violated the protocol, or authentication failed."""
 
 
 class Connection:
-    """Blocking connection; its constructor connects and logs in.
+    """Blocking connection to a broker; its constructor connects and logs in.
 
-    All methods raise OSError if the connection is refused, reset, closed or not trusted (``PeerError``), or if there is
-    no response within ``timeout_s`` (``TimeoutError``).
+    All methods of a connection raise OSError if the connection is refused, reset, closed or not trusted
+    (``PeerError``), or if there is no response within ``timeout_s`` (``TimeoutError``).
     """
 
     def __init__(self, address: Address, timeout_s: float, security: Security = PLAINTEXT) -> None:

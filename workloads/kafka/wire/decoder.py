@@ -1,16 +1,17 @@
 """Decoder of Kafka's messages into kio's dataclasses, with bounded memory.
 
 kio's own reader is unsafe for received bytes: kio reserves memory for any announced item count (a ten-byte response can
-end the process), fails on unknown tagged fields and error codes, and accepts an invalid null. Rules of this decoder:
+exhaust a process's memory), fails on unknown tagged fields and error codes, and accepts an invalid null. Rules of this
+decoder:
 
-1. A length or count must fit into the remaining bytes. All arrays and tags of a message have at most ITEMS_MAX items in
-   total: 35,000 partitions with their replicas, at most 250 MB of Python objects. A string has at most
-   STRING_BYTES_MAX bytes, as in Kafka's readers.
+1. A length or item count must not exceed the remaining bytes of the message. All arrays and tags of a message have at
+   most ITEMS_MAX items in total, enough for 35,000 partitions with their replicas, and at most 250 MB of Python
+   objects. A string has at most STRING_BYTES_MAX bytes, as in Kafka's readers.
 2. Unknown tagged fields are skipped (KIP-482); an unknown error code is a plain int.
 3. A message is refused if it has an invalid null, a tagged field of the wrong size, or text that isn't UTF-8.
 
-Each struct type is compiled into a function; neighbouring fields of fixed size share one ``Struct.unpack_from``. Fields
-of type ``records`` are views of the message, not copies.
+For each struct type a decoding function is generated; neighbouring fields of fixed size share one
+``Struct.unpack_from``. Fields of type ``records`` are views of the message, not copies.
 """
 
 import struct
@@ -44,7 +45,7 @@ LengthReader = Callable[[Data, int], tuple[int, int]]
 
 
 def decode(entity_type: type[E], data: Data, position: int = 0) -> tuple[E, int]:
-    """Return the entity at ``position`` and the position behind the entity; raise ProtocolError if invalid."""
+    """Return kio's entity at ``position`` and the position after its end; raise ProtocolError if it is invalid."""
     try:
         entity, end = _struct_reader(entity_type)(data, position, [ITEMS_MAX])
     except (struct.error, IndexError, ValueError, OverflowError) as error:
@@ -54,7 +55,7 @@ def decode(entity_type: type[E], data: Data, position: int = 0) -> tuple[E, int]
 
 
 def prepare_decoder(entity_type: type[Entity]) -> None:
-    """Compile the decoder of a type before its first use."""
+    """Compile the decoder of a message type before its first use."""
     _struct_reader(entity_type)
 
 
@@ -92,7 +93,6 @@ def _struct_reader(entity_type: type[Entity]) -> Reader:
 
 
 def _add_variable_field(function: Function, field: Field) -> None:
-    """Read a string, bytes, an array or a struct; compact null, empty values and short strings need no call."""
     name = f"v_{field.name}"
     call = f"{name}, position = {function.bind(_reader(field))}(data, position, remaining)"
     if not field.compact or not (field.is_array or field.kind in _CONVERSIONS):
@@ -110,7 +110,7 @@ def _add_variable_field(function: Function, field: Field) -> None:
 
 
 def _tags_reader(fields: Sequence[Field]) -> Reader:
-    """Return the reader of all tagged fields' values, in the order of ``fields``."""
+    """Return a function that reads the values of all tagged fields of a struct, in the order of ``fields``."""
     defaults = [field.default for field in fields]
     readers = {field.tag: (index, _reader(field)) for index, field in enumerate(fields)}
 
@@ -134,7 +134,7 @@ def _tags_reader(fields: Sequence[Field]) -> Reader:
 
 
 def _reader(field: Field) -> Reader:
-    """Return the reader of a field's value. Null is invalid in a tagged field, because it would be omitted."""
+    """Return a function that reads a field's value; null is invalid in a tagged field, which would be omitted."""
     kind, nullable = field.kind, field.nullable and field.tag is None
     if field.is_array:
         return _array_reader(field, nullable=nullable)
@@ -209,7 +209,7 @@ def _check_null(size: int, *, nullable: bool) -> None:
 
 
 def _reserve_items(data: Data, position: int, count: int, remaining: list[int]) -> None:
-    """Subtract ``count`` items from the message's limit. An item has at least one byte."""
+    """Subtract ``count`` items, of at least one byte each, from the message's item limit."""
     remaining[0] -= count
     if remaining[0] < 0 or count > len(data) - position:
         raise ValueError(f"{count} items exceed the rest of the message, or the limit of {ITEMS_MAX} per message")
@@ -223,7 +223,7 @@ def _end(data: Data, position: int, size: int) -> int:
 
 
 def _length_reader(field: Field) -> LengthReader:
-    """Return the reader of a field's length; -1 is null. A compact length is stored plus one, so that null is 0."""
+    """Return a function that reads a field's length, -1 for null; a compact length is stored plus one."""
     if field.compact:
 
         def read_compact_length(data: Data, position: int) -> tuple[int, int]:

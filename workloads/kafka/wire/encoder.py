@@ -23,7 +23,7 @@ def encode(entity: Entity) -> bytes:
 
 
 def encoded_parts(entity: Entity) -> list[bytes]:
-    """Return the parts that ``encode`` joins. Byte fields are not copied."""
+    """Return an encoded kio entity as byte strings; fields of type ``bytes`` are not copied."""
     parts: list[bytes] = []
     kind = type(entity)
     try:
@@ -68,7 +68,7 @@ def _struct_writer(entity_type: type[Entity]) -> Writer:
 
 
 def _writer(field: Field) -> Writer:
-    """Return the writer of a field's value: an array or a single item, either of which may be null."""
+    """Return a function that writes a field's value: an array or a single item, either of which may be null."""
     length, write_item = _length_writer(field, short=False), _item_writer(field)
 
     def write_array(items: Sequence[Any], put: Put) -> None:
@@ -97,7 +97,7 @@ def _writer(field: Field) -> Writer:
 
 
 def _item_writer(field: Field) -> Writer:
-    """Return the writer of one value of the field's kind, ignoring ``is_array`` and ``nullable``."""
+    """Return a function that writes one value of the field's type, ignoring ``is_array`` and ``nullable``."""
     if not isinstance(field.kind, str):
         return _struct_writer(field.kind)
     if field.kind in FIXED:
@@ -124,7 +124,7 @@ def _item_writer(field: Field) -> Writer:
 
 
 def _length_writer(field: Field, *, short: bool) -> Callable[[int], bytes]:
-    """Return the encoder of a length; -1 is null. A compact length is stored plus one, so that null is 0."""
+    """Return a function that encodes a length, -1 for null; a compact length is stored plus one."""
     if field.compact:
         return lambda length: uvarint(length + 1)
     return struct.Struct(">h" if short else ">i").pack

@@ -1,7 +1,7 @@
-"""SASL login to a broker, as a generator without I/O: yields requests and is sent their responses.
+"""SASL login to a broker, as a generator without I/O that yields requests and receives their responses.
 
-SaslHandshake selects the mechanism, then SaslAuthenticate carries its messages; since version 1 of the handshake
-(KIP-152) these are ordinary Kafka requests. A broker that limits sessions (KIP-368) closes the connection when the
+SaslHandshake requests select the mechanism, then SaslAuthenticate requests carry its messages; both are ordinary Kafka
+requests since SaslHandshake v1 (KIP-152). A broker that limits sessions (KIP-368) closes the connection when the
 session ends, and the client connects again. Mechanisms: PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802,
 RFC 7677, KIP-84).
 """
@@ -36,7 +36,7 @@ _NONCE_BYTES = 24
 
 
 def login(security: Security) -> Login:
-    """Log in; yields no request if ``security`` has no SASL mechanism.
+    """Log in to a broker by SASL; yields no request if ``security`` has no SASL mechanism.
 
     Raises AuthenticationError, without secrets in the text, if the broker refuses the client or the client the broker.
     """
@@ -62,19 +62,19 @@ def login(security: Security) -> Login:
 
 
 def conversation(mechanism: str, user: str, password: str) -> Conversation:
-    """Return the client's side of PLAIN or of a SCRAM mechanism with a fresh nonce."""
+    """Return the client's SASL messages for PLAIN, or for a SCRAM mechanism with a fresh nonce, as a generator."""
     if mechanism == "PLAIN":
         return plain(user, password)
     return scram(_HASHES[mechanism], user, password, secrets.token_urlsafe(_NONCE_BYTES))
 
 
 def plain(user: str, password: str) -> Conversation:
-    """RFC 4616, without an authorisation identity."""
+    """Generate the message of SASL PLAIN (RFC 4616), without an authorisation identity."""
     yield f"\0{user}\0{password}".encode()
 
 
 def scram(algorithm: str, user: str, password: str, nonce: str) -> Conversation:
-    """RFC 5802 with hashlib's ``algorithm``; ``nonce`` is fresh, printable ASCII without a comma."""
+    """Generate the messages of SCRAM (RFC 5802); ``nonce`` is fresh, printable ASCII without a comma."""
     client_first = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = yield (_NO_BINDING + client_first).encode()
     challenge = _attributes(server_first)
@@ -101,7 +101,7 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Conversation:
 
 
 def _attributes(message: bytes) -> dict[str, str]:
-    """Parse a server message; raise AuthenticationError for an error or a required extension."""
+    """Parse a server's SCRAM message; raise AuthenticationError for an error or a required extension."""
     try:
         attributes = dict(part.split("=", 1) for part in message.decode().split(","))
     except ValueError:

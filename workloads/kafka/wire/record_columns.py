@@ -1,13 +1,13 @@
-"""Reader of the records in an uncompressed block, as columns of numbers: deltas, positions and sizes.
+"""Reader of the records in a decompressed batch, as columns of numbers: deltas, positions and sizes.
 
 A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its checks)::
 
     length │ attributes 1 · time delta · offset delta · key size · key · value size · value · header count · headers
 
-Lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size. Records of the same
-shape, with deltas of the same varint length, are a constant stride apart. Only the first record of such a *run* is
-parsed; the bytes between the variable parts of the other records are compared with it. Other records are parsed one by
-one.
+A record's lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size.
+Consecutive records with fields of the same lengths form a *run*. Only the first record of a run is parsed; in the other
+records of the run, the bytes between times, keys and values are compared with the first record. Records outside runs
+are parsed one by one.
 """
 
 from array import array
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 
 
 class Columns(NamedTuple):
-    """Deltas of all records, and positions of their parts in the block; a null has size -1."""
+    """Deltas of all records of a batch, and positions and sizes of their keys, values and headers; null has size -1."""
 
     time_delta_ms: Ints
     offset_delta: Ints
@@ -39,7 +39,7 @@ class Columns(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One parsed record: positions in the block, deltas, and sizes (-1 for null)."""
+    """One parsed record: positions in the decompressed batch, deltas, and sizes (-1 for null)."""
 
     start: int
     time_at: int
@@ -62,12 +62,12 @@ class Span(NamedTuple):
 
     @property
     def row(self) -> tuple[int, ...]:
-        """Row of ``Columns``: the fields from ``time_delta_ms`` to ``headers_at``."""
+        """Row of a record in ``Columns``: the fields from ``time_delta_ms`` to ``headers_at``."""
         return self[4:11]
 
 
 def read(payload: memoryview, start: int) -> Span:
-    """Parse the record at ``start``; raise ProtocolError if it is invalid or incomplete."""
+    """Parse the record at ``start``; raise ProtocolError if the record is invalid or incomplete."""
     try:
         length, at = read_varint(payload, start)
         end = at + length
@@ -110,7 +110,7 @@ def read(payload: memoryview, start: int) -> Span:
 
 
 def _read_field(payload: memoryview, at: int, end: int) -> tuple[int, int, int]:
-    """Return the start of a key, value or header part, its size, and the position after it."""
+    """Return the start, size and end of a key, value, header name or header value."""
     size, at = read_varint(payload, at)
     if size < 0:
         return at, -1, at
@@ -130,13 +130,12 @@ _CACHED_STEPS_MAX = 1024  # runs up to this length share cached steps
 
 
 class Run(NamedTuple):
-    """``length`` records of the same shape, of which ``span`` is the first."""
+    """Run of ``length`` consecutive records whose fields have the same lengths; ``span`` is the first record."""
 
     span: Span
     length: int
 
     def rows(self, payload: memoryview) -> Bytes:
-        """Return the bytes of the records, shape (length, stride)."""
         stride = self.span.stride
         return np.frombuffer(payload, np.uint8, self.length * stride, self.span.start).reshape(self.length, stride)
 
@@ -144,7 +143,7 @@ class Run(NamedTuple):
         return rows[:, self.span.time_at - self.span.start : self.span.offset_delta_at - self.span.start]
 
     def table(self, payload: memoryview) -> Ints:
-        """Return the columns of the records, one per row."""
+        """Return the numbers of a run as a matrix with one record per row."""
         steps = _steps if self.length <= _CACHED_STEPS_MAX else _steps.__wrapped__
         table: Ints = steps(self.span.stride, self.length) + np.array(self.span.row)[:, None]
         varints = self.times(self.rows(payload))
@@ -156,7 +155,7 @@ class Run(NamedTuple):
         return table
 
     def is_uniform(self, payload: memoryview) -> bool:
-        """Check that the records differ from the first only in times and contents, and that offset deltas count up."""
+        """Check that a run's records differ only in times, keys and values, and that offset deltas count up."""
         span, rows = self.span, self.rows(payload)
         start = span.start
         offset_deltas = rows[:, span.offset_delta_at - start : span.deltas_end - start]
@@ -186,9 +185,9 @@ Pieces = list[Run | Ints]
 
 
 def pieces_of(payload: memoryview, count: int, last_offset_delta: int) -> Pieces:
-    """Split the ``count`` records that fill ``payload`` into runs and single records.
+    """Split the records of a batch into runs (records whose fields have the same lengths) and single records.
 
-    Raises ProtocolError for invalid records, and for offset deltas that don't ascend or exceed ``last_offset_delta``.
+    Raises ProtocolError if a record is invalid, or offset deltas don't ascend or exceed ``last_offset_delta``.
     """
     singles = array("q")
     pieces: Pieces = []
@@ -223,7 +222,6 @@ def pieces_of(payload: memoryview, count: int, last_offset_delta: int) -> Pieces
 
 
 def _pop_table(singles: "array[int]") -> list[Ints]:
-    """Move the rows of single records into a table; no table without records."""
     if not singles:
         return []
     table = np.array(singles).reshape(-1, len(Columns._fields)).T
@@ -237,7 +235,7 @@ def columns_of(pieces: Pieces, payload: memoryview) -> Columns:
 
 
 def header_values_of(pieces: Pieces, payload: memoryview, lead: bytes, size: int) -> Bytes | None:
-    """Return the ``size`` bytes after ``lead`` in every record; None if the headers of a record start differently."""
+    """Return every record's ``size`` bytes after the header bytes ``lead``; None if a record has other header bytes."""
     blocks = []
     for piece in pieces:
         if isinstance(piece, Run):
@@ -269,7 +267,7 @@ def _decode_zigzag(numbers: Ints) -> Ints:
 
 @lru_cache(maxsize=256)
 def _steps(stride: int, count: int) -> Ints:
-    """Return the differences between the columns of ``count`` records and those of the first record."""
+    """Return the differences between the columns of ``count`` records of a run and the columns of its first record."""
     return np.array([[0], [1], [stride], [0], [stride], [0], [stride]]) * np.arange(count)
 
 

@@ -1,8 +1,8 @@
 """Building blocks of the compiled encoder and decoder: kio's message schemas, Kafka's primitive types, code generation.
 
-kio generates one frozen dataclass per struct and version. ``Field`` describes one of its fields. A field's Python value
-is kio's: ``ErrorCode``, ``timedelta``, aware ``datetime`` (None for -1), ``UUID`` (None for zero). An error code that
-kio doesn't know is a plain int, so that responses of newer brokers can be decoded.
+kio generates one frozen dataclass per struct and version. ``Field`` describes one field of such a dataclass. The Python
+values of fields are kio's: ``ErrorCode``, ``timedelta``, aware ``datetime`` (None for -1), ``UUID`` (None for zero). An
+error code that kio doesn't know is a plain int, so that responses of newer brokers can be decoded.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,8 +23,8 @@ from aftershock.errors import ProtocolError, UnsupportedError
 class Function:
     """Generated function: lines of source text and the objects that they use, like ``__init__`` of a dataclass.
 
-    Straight-line code for each struct takes a third of the time of a loop over its fields. The text contains only names
-    from kio's class definitions, never bytes of a message.
+    Generated code without loops takes a third of the time of a loop over a struct's fields. The source text contains
+    only names from kio's class definitions, never bytes of a message.
     """
 
     def __init__(self, parameters: str) -> None:
@@ -32,13 +32,13 @@ class Function:
         self._names: dict[str, Any] = {}
 
     def bind(self, value: object) -> str:
-        """Return a name by which the lines can use ``value``."""
+        """Return a name by which the generated source text can use ``value``."""
         name = f"_{len(self._names)}"
         self._names[name] = value
         return name
 
     def add(self, *lines: str) -> None:
-        """Append lines of the body; inner blocks are indented relative to it."""
+        """Append lines to the body of the generated function; inner blocks are indented relative to the body."""
         self._lines += (f"    {line}" for line in lines)
 
     def compile(self) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ _SHORT_UVARINTS = tuple(bytes((number,)) for number in range(_CONTINUATION))
 
 
 def uvarint(number: int) -> bytes:
-    """Encode an unsigned varint: seven bits per byte, lowest first. Compact lengths and tags have this form."""
+    """Encode an unsigned varint, as in compact lengths and tags: seven bits per byte, lowest first."""
     if number < _CONTINUATION:
         return _SHORT_UVARINTS[number]
     encoded = bytearray()
@@ -67,7 +67,7 @@ def uvarint(number: int) -> bytes:
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return the number at ``position`` and the position after it. Raises ValueError, or IndexError past the end."""
+    """Return the unsigned varint at ``position`` and its end; raise ValueError, or IndexError past the buffer's end."""
     number = 0
     for index in range(_UVARINT_BYTES_MAX):
         byte = data[position + index]
@@ -79,14 +79,14 @@ def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 16)
 def varint(number: int) -> bytes:
-    """Encode a signed number of up to 64 bits as the zigzag varint that records use."""
+    """Encode a signed number of up to 64 bits as a zigzag varint, as in records."""
     return uvarint((number << 1) ^ (number >> 63))
 
 
 def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
-    """Return the signed number at ``at`` and the position after it.
+    """Return the zigzag varint at position ``at`` and the position after its end.
 
-    Raises: ProtocolError: more than ten bytes, or more than 64 bits. IndexError: the buffer ends within the varint.
+    Raises ProtocolError if the varint has more than ten bytes or 64 bits, IndexError if the buffer ends before its end.
     """
     byte = buffer[at]
     if byte < _CONTINUATION:  # nearly all varints have one byte
@@ -111,7 +111,7 @@ _ZERO_UUID = bytes(16)
 
 
 class _ErrorCodes(dict[int, int]):
-    """Number -> kio's ErrorCode; an unknown number maps to itself."""
+    """Map of numbers to kio's ErrorCode, in which an unknown number maps to itself."""
 
     def __missing__(self, number: int) -> int:
         return number
@@ -166,10 +166,11 @@ FIXED = {
 
 
 class Field(NamedTuple):
-    """Field of a struct.
+    """Field of a struct in Kafka's protocol.
 
-    ``kind``: Kafka's type name (``int32``, ``string``) or the nested struct; for an array, that of its items.
-    ``compact``: lengths are unsigned varints. ``tag`` and ``default`` are used for tagged fields only (KIP-482).
+    ``kind`` is Kafka's type name (``int32``, ``string``) or the nested struct, of an array the type of its items.
+    ``compact`` is True if lengths are unsigned varints. ``tag`` and ``default`` are used for tagged fields only
+    (KIP-482).
     """
 
     name: str
@@ -182,18 +183,18 @@ class Field(NamedTuple):
 
     @property
     def fixed(self) -> Fixed | None:
-        """Encoding of a field whose size does not depend on its value, else None."""
+        """Encoding of a field of fixed size; None for fields of variable size."""
         return None if self.is_array or not isinstance(self.kind, str) else FIXED.get(self.kind)
 
 
 @cache
 def plain_fields(entity_type: type[Entity]) -> tuple[Field, ...]:
-    """Return the fields that are always present, in their order on the wire."""
+    """Return a struct's fields that are always present, in their order on the wire."""
     return tuple(field for field in _fields(entity_type) if field.tag is None)
 
 
 def runs(entity_type: type[Entity]) -> Iterator[tuple[Field, ...]]:
-    """Yield the plain fields: neighbours of fixed size in one tuple, every other field alone."""
+    """Yield a struct's untagged fields: neighbours of fixed size in one tuple, every other field alone."""
     for is_fixed, group in groupby(plain_fields(entity_type), lambda field: field.fixed is not None):
         if is_fixed:
             yield tuple(group)
@@ -203,7 +204,7 @@ def runs(entity_type: type[Entity]) -> Iterator[tuple[Field, ...]]:
 
 @cache
 def tagged_fields(entity_type: type[Entity]) -> tuple[Field, ...]:
-    """Return the fields that are present if they differ from their default, in KIP-482's order of ascending tags."""
+    """Return a struct's tagged fields, which are present unless they have their default, in ascending order."""
     tagged = {field.tag: field for field in _fields(entity_type) if field.tag is not None}
     for field in tagged.values():
         if field.default is MISSING:
@@ -224,6 +225,6 @@ def _fields(entity_type: type[Entity]) -> Iterator[Field]:
 
 
 def _without_none(annotation: object) -> tuple[object, bool]:
-    """Split ``X | None`` into X and True; any other annotation is not nullable. kio uses no other unions."""
+    """Split the annotation ``X | None`` into X and True (nullable); return any other annotation with False."""
     some = [part for part in get_args(annotation) if part is not NoneType]
     return (some[0], True) if NoneType in get_args(annotation) else (annotation, False)

@@ -1,7 +1,7 @@
 """Security settings of a connection: Kafka's protocol, SASL credentials and TLS certificates.
 
 The protocols are PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL; a client certificate and key make SSL mutual (mTLS).
-``workloads/adapters/security.py`` builds these values from the plan. ``repr`` omits the secrets.
+``workloads/adapters/security.py`` builds the ``Security`` settings from the plan. ``repr`` omits the passwords.
 """
 
 import ssl
@@ -16,9 +16,10 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @dataclass(frozen=True)
 class Security:
-    """Security settings. ``ca``: PEM file of trusted certificates, None for the system's.
+    """Security settings of a connection; ``ca`` is a PEM file of trusted certificates, None for the system's.
 
-    ``certificate`` and ``key`` are the client's. ``mechanism``, ``user`` and ``password`` are used by SASL only.
+    ``certificate`` and ``key`` are PEM files of the client. ``mechanism``, ``user`` and ``password`` are used by SASL
+    only.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -37,7 +38,7 @@ class Security:
 
     @cached_property
     def tls(self) -> ssl.SSLContext | None:
-        """TLS context, None without TLS. Raises OSError if a file can't be read or is invalid."""
+        """TLS context; None without TLS. Raises OSError if a certificate or key can't be read or is invalid."""
         if not self.encrypted:
             return None
         context = ssl.create_default_context(cafile=self.ca)
