@@ -78,7 +78,7 @@ class Then(_Composed):
 
 
 class Repeat(_Composed):
-    """One element in rounds, `repeat` times or `until` a moment, started `every` interval or when a round ends."""
+    """A fault or composed element that is repeated, `repeat` times or `until` a moment, `every` interval."""
 
     at: Moment = 0
     repeat: Annotated[StrictInt, Field(ge=1, le=STEPS_MAX)] | None = None

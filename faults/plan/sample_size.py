@@ -188,7 +188,7 @@ def arms_on(draft: Draft, side: str) -> list[str]:
 
 
 def slo_problems(draft: Draft) -> Iterator[Problem]:
-    """Yield everything that prevents a check of an SLO of the plan."""
+    """Yield a problem for each reason why an SLO of the plan can't be checked."""
     faults = draft.faults
     ids = {name for scheduled in faults.expansion.schedule for name in (scheduled.id, scheduled.entry)}
     if not _is_certain(draft):

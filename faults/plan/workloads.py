@@ -190,7 +190,7 @@ class Arm(Part):
 
     @property
     def switches(self) -> dict[str, Any]:
-        """Rules of the reference client that the plan switches, as plain data by name."""
+        """Rules of the reference client that the plan turns on or off, as plain data by name."""
         names = ("leader_discovery", "fetch_session", "read_replica", "partitioner")
         values = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
@@ -219,7 +219,10 @@ class Workload(Part):
 
 
 class Warmup(Part):
-    """Limits of the warm-up, which ends when latency is stable; if latency isn't stable after ``max``, INCONCLUSIVE."""
+    """Limits of the warm-up, which ends when latency is stable.
+
+    If latency isn't stable after ``max``, the run is INCONCLUSIVE.
+    """
 
     min: Duration = 5_000
     max: Duration = 60_000

@@ -227,7 +227,7 @@ def with_faults(document: Document, units: Collection[Location]) -> Document:
 
 
 def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Location]) -> Mapping[str, Any] | None:
-    """Return an entry of the plan's faults with only these faults, or None if no fault is left."""
+    """Return an entry of the plan's ``faults``, reduced to the given faults; None if it contains none of them."""
     if "kind" in entry or "choose" in entry:
         return entry if loc in units else None
     if not any(unit[: len(loc)] == loc for unit in units):

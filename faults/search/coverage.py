@@ -131,8 +131,8 @@ def api_of(fault: Fault) -> str | None:
 class Worker:
     """A client process of a plan: one operation of one arm.
 
-    ``label`` is its name in the coverage matrix; ``grouped`` is True if the client commits offsets, alone or as a
-    member of a group.
+    ``label`` is the client's name in the coverage matrix; ``grouped`` is True if the client commits offsets, alone or
+    as a member of a group.
     """
 
     workload: str

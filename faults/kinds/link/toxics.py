@@ -151,7 +151,7 @@ class ToxicFault(LinkFault):
 
 
 class ClosedConnectionInjection(MeasuredInjection):
-    """Toxics that close the connection of a request ``timeout`` after the request, instead of passing an answer."""
+    """Toxics that close a connection ``timeout`` after a request over it, instead of passing on the response."""
 
     what = "time until the connection of a request was closed without an answer"
     unit = "ms"
@@ -226,7 +226,7 @@ class Reset(ToxicFault):
 
 
 class SlowCloseInjection(MeasuredInjection):
-    """Toxics that pass closes of a connection on late; a sample is the time of the fastest close over a link."""
+    """Toxics that delay closes of a connection; a sample is the time of the fastest close over a link."""
 
     what = "rise of the fastest of three closes, passed on to the broker and back"
     unit = "ms"
