@@ -122,7 +122,7 @@ def carry_out(
 ) -> Outcome:
     """Inject a fault, show the progress, and heal the fault; raise FaultError as `inject` does.
 
-    A signal heals the fault at once; further signals do not interrupt the healing.
+    A signal (such as Ctrl-C) heals the fault at once; further signals do not interrupt the healing.
     """
     began_us = clock.now_us()
 
@@ -269,9 +269,9 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 class SharedJournal(Journal):
-    """Journal of a cluster into which several processes may inject.
+    """Journal of a cluster into which several processes may inject faults by hand.
 
-    The first journal line of a fault is refused if the fault conflicts with a fault in force.
+    The journal refuses the first line of a fault that conflicts with a fault in force.
     """
 
     def __init__(self, home: RunDir, clock: RunClock, log: Log) -> None:

@@ -29,8 +29,8 @@ from aftershock.harness.safety.lease import Kind, host_lease
 class LeasedJob:
     """Job to drive on a leased cluster, with the kind of host lease (alone or shared) that the job needs.
 
-    ``test`` names the holder of the leases to waiting processes, for example as a test's node id. ``begin`` creates the
-    run directory, and is called when host and cluster are leased.
+    ``test`` is the name, for example a test's node id, that other processes see as the holder of the leases. ``begin``
+    creates the run directory, and is called when host and cluster are leased.
     """
 
     job: Job

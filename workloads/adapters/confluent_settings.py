@@ -25,7 +25,7 @@ class Traffic:
     """Bytes that a client has sent to and received from each broker, as of librdkafka's latest statistics.
 
     Traffic with a broker proves that the client was exposed to a fault on the link between its rack and that broker.
-    Toxiproxy's count is no proof, because Toxiproxy counts a connection's bytes only when the connection closes.
+    Toxiproxy's byte count can't prove exposure, because Toxiproxy counts a connection's bytes only when it closes.
     """
 
     def __init__(self) -> None:
@@ -99,8 +99,8 @@ def producer_config(assignment: ProduceAssignment) -> Config:
 def consumer_config(assignment: ConsumeAssignment) -> Config:
     """Return librdkafka's consumer settings; raise ``WorkloadError`` for a setting that is not allowed.
 
-    librdkafka requires a ``group.id`` of every consumer. A consumer without a group therefore gets a unique
-    ``group.id``, under which no offset is ever committed.
+    Because librdkafka requires a ``group.id`` of every consumer, a consumer without a group gets a unique ``group.id``,
+    under which no offset is ever committed.
     """
     planned: Config = {
         "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",

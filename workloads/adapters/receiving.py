@@ -109,7 +109,7 @@ class ReceiveRecorder:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """Record the delivery of a record at the current time; ``mark`` is None for a foreign record.
+        """Record the delivery of a record at the current time; ``mark`` is None for a record of a foreign producer.
 
         The ``value`` of a record is compared with the value that was sent, except that None stands for a client that
         reports no values. Records that were in the topic before the run are counted but have no spool row.

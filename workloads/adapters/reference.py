@@ -189,8 +189,8 @@ _CONSUMER_CLOSE_MS = 3_000.0
 class ReferenceConsumer(EventLoopClient, ReceivingClient):
     """Workload consumer, with start offsets that are fixed before the first record is produced.
 
-    If a partition has an error, the consumer reports the error and pauses before the next poll. An error that is final
-    for the consumer, such as a rejection by its group, ends the worker with that error's message.
+    The consumer reports a partition's error, and pauses before the next poll. An error that is final for the consumer,
+    such as a rejection by its group, ends the worker with that error's message.
     """
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:

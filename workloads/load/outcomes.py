@@ -80,8 +80,8 @@ Columns = dict[str, Any]
 def convert(home: Path, outcomes: Path) -> list[Path]:
     """Convert the spools under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``, which is created.
 
-    A second conversion replaces the Parquet files. A spool without an assignment is skipped, because its worker has
-    sent nothing.
+    A repeated conversion replaces the Parquet files. A spool without an assignment is skipped, as its worker sent
+    nothing.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
     paths = []

@@ -110,7 +110,7 @@ def pack(producer_id: int, seq: int, intended_us: int) -> bytes:
 
 
 def unpack(headers: Headers) -> Mark | None:
-    """Return the mark in a record's headers, None for a foreign record."""
+    """Return the mark in a record's headers; None for a foreign record, which has no valid mark."""
     for name, value in headers or ():
         if name == HEADER and isinstance(value, bytes) and len(value) == _MARK.size:
             mark = Mark(*_MARK.unpack(value))

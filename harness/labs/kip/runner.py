@@ -109,7 +109,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class FinishedPart:
-    """Finished part of a trial; ``run`` is the name of its run directory, which is beside ``trial.json``."""
+    """Finished part of a trial; ``run`` is the name of the part's run directory, which is beside ``trial.json``."""
 
     digest: str
     blocks: int | None

@@ -154,7 +154,7 @@ class Cache:
         return self._unused[digest].popleft() if self._unused[digest] else None
 
     def add(self, outcome: Outcome) -> None:
-        """Append an outcome in one write, on a new line even after a write that was cut off."""
+        """Append a candidate plan's outcome in one write, on a new line even if the previous write was cut off."""
         text = self._path.read_bytes() if self._path.exists() else b""
         torn = bool(text) and not text.endswith(b"\n")
         values = {key: getattr(outcome, name) for name, key in _CACHE_KEYS.items()}

@@ -57,7 +57,7 @@ class Cluster(Protocol):
 
 
 class StandingCluster:
-    """Cluster of the user, on which conformance checks create topics but delete no topic and stop no broker."""
+    """Existing cluster of the user: conformance checks create topics there, but delete no topic and stop no broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -166,7 +166,7 @@ class Bench:
     def session(
         self, assignment: Assignment | None = None, positions: Mapping[int, int] | None = None
     ) -> Iterator[ClientSession]:
-        """Start the client program and send it ``assignment``, if given; kill the program when the block ends."""
+        """Start the client program and send it ``assignment``, if given; kill it when the ``with`` block ends."""
         session = ClientSession(self._command, self._patience_s)
         try:
             if assignment is not None:
@@ -207,7 +207,7 @@ class Bench:
         return {**names, **cluster, **unused, "client": "exec"}
 
     def fill(self, topic: str, records: Mapping[int, Sequence[ExpectedRecord]]) -> None:
-        """Append records to the partitions of a topic, as another producer would."""
+        """Append records to the partitions of a topic, as a producer other than the client program would."""
         producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "linger.ms": 0})
         for partition, partition_records in records.items():
             for key, value, headers in partition_records:
@@ -244,7 +244,7 @@ class Bench:
 
 
 def marked_record(number: int, size_bytes: int = 100, key: bytes | None = None) -> ExpectedRecord:
-    """Return a record whose header ``aftershock`` holds a mark, as in the records of a run."""
+    """Return a record with a mark (producer, number and intended time in a header), like the records of a run."""
     value = number.to_bytes(8, "big") * (size_bytes // 8 + 1)
     return ExpectedRecord(key, value[:size_bytes], ((HEADER, pack(0, number, number)),))
 
