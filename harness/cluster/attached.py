@@ -1,9 +1,9 @@
 """Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
-The harness has no access to the cluster's nodes, networks and disks. All clients are in one rack; a broker is in the
-rack that its ``broker.rack`` reports, under the plan's name for it. A run on an attached cluster uses existing topics,
-and creates and deletes the topics under ``attach.create``. Links have the same names as on clusters that the harness
-launches, for example ``client_a-k1``.
+The harness has no access to the cluster's nodes, networks and disks. All clients are in the rack ``attach.rack``; each
+broker is in the rack that its ``broker.rack`` names. A run on an attached cluster uses existing topics, and creates and
+deletes the topics under ``attach.create``. Links have the same names as on clusters that the harness launches, for
+example ``client_a-k1``.
 """
 
 import base64

@@ -41,8 +41,8 @@ def create_volumes(
 def run_on_volume(container: Container, path: str, script: str, *, root: bool) -> str:
     """Run a shell script in a new container that mounts the node's volume at ``path``; return the script's output.
 
-    The script runs as root, or as the user of the node's container. Raises ClusterError if the script's exit status is
-    not 0.
+    The script runs as root, or, if ``root`` is False, as the user of the node's container. Raises ClusterError if the
+    script's exit status is not 0.
     """
     mounts = {mount["Destination"]: mount["Name"] for mount in container.attrs["Mounts"] if mount["Type"] == "volume"}
     if path not in mounts:

@@ -153,7 +153,7 @@ class Upkeep:
         ownership.remove_run(self._client, run_id)
 
     def list_clusters(self, owner: str) -> list[str]:
-        """Return the run ids of the clusters that the owner process owns, except clusters that should stay."""
+        """Return the run ids of the owner's clusters, except clusters that stay after the pool is closed."""
         clusters = ownership.list_clusters(self._client)
         return [cluster.run_id for cluster in clusters if cluster.owner == owner and not cluster.keep]
 

@@ -85,7 +85,7 @@ class Toxiproxy:
         self._request("delete", f"/proxies/{proxy}/toxics/{name}", missing_ok=True)
 
     def enable(self, proxy: str, *, enabled: bool) -> None:
-        """Enable a proxy, or disable it: Toxiproxy then closes all connections and refuses new ones. Toxics stay."""
+        """Enable a proxy, or disable it, which closes its connections and refuses new connections; toxics stay."""
         self._request("post", f"/proxies/{proxy}", json={"enabled": enabled})
 
     def disabled(self) -> frozenset[str]:
@@ -141,7 +141,10 @@ class WireProxy:
 
     @classmethod
     def start(cls, routes: Iterable[Route], guard: Address, home: Path) -> Self:
-        """Start a wire proxy for these routes. The wire proxy ends when nothing listens at ``guard`` any more."""
+        """Start a wire proxy for these routes.
+
+        The wire proxy ends when no process listens at the address ``guard`` any more.
+        """
         log = home / "logs" / LOG
         log.parent.mkdir(exist_ok=True)
         config = json.dumps({"ways": list(routes), "guard": guard})

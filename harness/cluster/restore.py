@@ -1,9 +1,9 @@
-"""Restore of a used cluster to its launched state, with a proof that the restore succeeded.
+"""Restore of a used cluster to its state after launch, with checks that the restore succeeded.
 
-Each step of a restore checks one aspect of the cluster, repairs the aspect, and returns a sentence about the repair.
-All steps of a restore repeat until a complete round finds nothing to repair. A state that can't be repaired raises an
-error at once; a state that repairs itself is polled until the deadline. Each broker is asked for its own metadata,
-because a broker that was frozen has old metadata.
+Each step of a restore checks and repairs one aspect of the cluster, and returns a sentence about the repair. All steps
+of a restore repeat until a complete round finds nothing to repair. A state that can't be repaired raises an error at
+once; a state that repairs itself is polled until the deadline. Each broker is asked for its own metadata, because a
+broker that was frozen has old metadata.
 """
 
 from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ QUORUM_PROXY_PORT = 29100  # + the node's id; for the harness's requests to vote
 
 @dataclass(frozen=True)
 class Node:
-    """A Kafka node, its rack and its roles; controllers that are no brokers have ids from 11."""
+    """A Kafka node, its rack and its roles; controllers that are not brokers have ids from 11."""
 
     id: int
     rack: str
@@ -199,7 +199,7 @@ class ClusterSpec:
 
     Attributes:
         racks: number of brokers by rack, in the order of their ids.
-        controllers: number of isolated controllers.
+        controllers: number of controllers that are not brokers.
         config: properties of all brokers; an empty value means Kafka's default.
         brokers: properties of single brokers, which override ``config``.
     """

@@ -1,7 +1,7 @@
 """Administration of a cluster over Kafka's protocol, through listeners that faults never touch.
 
-Every broker forwards requests for the active controller. An administration request therefore goes to the broker that
-answered last, then to the remaining brokers, each with a deadline. A dead or frozen broker delays only the first
+Every broker forwards requests that need the active controller. An administration request therefore goes to the broker
+that answered last, then to the remaining brokers, each with a deadline. A dead or frozen broker delays only the first
 request, by one deadline.
 """
 
@@ -336,7 +336,7 @@ def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
-    """Return the only broker that can answer, because a broker describes only its own configuration."""
+    """Return the broker that must get a configuration request, because a broker describes only its own settings."""
     return BrokerId(int(name)) if kind == BROKER and name else None
 
 

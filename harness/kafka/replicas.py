@@ -189,14 +189,14 @@ def read_replicas(
 def _read_replica(
     admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, until_s: float
 ) -> list[Row]:
-    """Return one fingerprint for each stretch of a replica's batches, and a row with the error if a read failed.
+    """Return a fingerprint for each group of consecutive batches of a replica, and a row for a failed read.
 
     Replicas are read with a consumer's Fetch request without rack and session, which a follower answers from version 11
-    on (KIP-392), up to its own high watermark. A follower gets the leader's high watermark with its next fetch, so the
-    read waits for that.
+    on (KIP-392), up to its own high watermark. A follower gets the leader's high watermark with its next fetch, so a
+    read waits until the follower has fetched again.
 
     Replicas keep batches as the leader wrote them: a batch is represented by its base offset, leader epoch and the CRC
-    computed from its content (not the header's CRC). Each fingerprint is the exclusive or of the hashes of a stretch of
+    computed from its content (not the header's CRC). Each fingerprint is the exclusive or of the hashes of a group of
     batches, so a difference can be located.
     """
     stretches: dict[int, Row] = {}

@@ -47,11 +47,11 @@ def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Settings that all assignments of a run share.
+    """Settings that all client processes of a run share.
 
     Args:
-        origin_ns: the origin of the run's clock.
-        spool: the folder for the clients' rows.
+        origin_ns: start of the run's clock, as ``time.monotonic_ns()`` returned it.
+        spool: the folder to which the clients write their rows (records sent, delivered and committed).
         events: path of the run's ``events.jsonl``.
         begin: the first offset of this run in each partition, where that offset is not 0.
         java: the command that starts Kafka's own Java client; empty if no arm uses the Java client.

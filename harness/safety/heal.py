@@ -52,8 +52,9 @@ def heal(
         client: client of the Docker engine; None: only attached clusters are healed.
         run_id: id of the run to heal; None for all runs.
         log: called with a line of text for each healed fault, and for each fault that can't be healed.
-        explicit: the user named the run (default: True with a ``run_id``). If True, faults of a kept cluster are healed
-            even if the process that injected them is alive, and a failure to heal is an error instead of a logged line.
+        explicit: the user named the run (default: True with a ``run_id``). With ``explicit``, faults of a kept cluster
+            are healed even if the process that injected them is alive, and a failure to heal is an error instead of a
+            logged line.
         home: run directory of a run on an attached cluster, needed if the run has no spool any more.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
@@ -276,8 +277,8 @@ def _replace_names(value: Any, names: Mapping[str, str]) -> Any:
 def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | None, run_id: str) -> list[str]:
     """Return the shell commands that undo a fault by hand, in order, without repetitions.
 
-    ``containers`` maps nodes to container names; ``toxiproxy`` is the URL of Toxiproxy's API. An undo over Kafka's
-    protocol has the command ``aftershock heal``.
+    ``containers`` maps nodes to container names; ``toxiproxy`` is the URL of Toxiproxy's API. For an undo over Kafka's
+    protocol, the shell command is ``aftershock heal``.
     """
     args, commands = undo.args, list[str]()
     match undo.verb:

@@ -154,7 +154,7 @@ def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) ->
 
 
 def lease_kind(slos: Sequence[str]) -> Kind:
-    """Return the kind of lease for a run: "integrity" if it has SLOs and all are about counts, else "latency"."""
+    """Return the kind of lease for a run: "integrity" if it has SLOs and all SLOs count records, else "latency"."""
     return "integrity" if slos and all(isinstance(parse(text), Count) for text in slos) else "latency"
 
 

@@ -1,8 +1,8 @@
 """Watchdog: a process that waits until the owner of a cluster or run ends, and then heals the owner's faults.
 
-The watchdog is a separate process in its own session, so neither a kill nor a Ctrl-C of the runner reaches it. After
-the owner's end, the watchdog waits for ``GRACE_S``, in which other processes may heal the faults, and then heals the
-remaining faults.
+The watchdog is a separate process in its own session, so a kill or a Ctrl-C of the run does not reach the watchdog.
+After the owner's end, the watchdog waits for ``GRACE_S``, in which other processes may heal the faults, and then heals
+the remaining faults.
 """
 
 import os

@@ -86,7 +86,7 @@ class MachineWorld:
 
     @in_thread
     def memory_used(self, broker: BrokerId) -> int:
-        """Return the broker's memory in use in bytes, because not all kernels count failed allocations."""
+        """Return the broker's memory in use, in bytes, which all kernels count, unlike failed allocations."""
         return int(self._stats(broker).get("memory_stats", {}).get("usage", 0))
 
     @in_thread

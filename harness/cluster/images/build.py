@@ -84,7 +84,7 @@ class Recipe:
     def name(self) -> str:
         """Full name of the image, with a hash of the recipe's files and pinned versions.
 
-        The hash makes every checkout find the image of an unchanged recipe, and build a new image of a changed recipe.
+        The hash in the name lets every checkout find the image of an unchanged recipe, and rebuild a changed recipe.
         """
         digest = hashlib.sha256()
         for part in (self.version, self.base, *self.pinned):
