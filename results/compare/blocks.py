@@ -92,7 +92,7 @@ def parse(text: str) -> Measure:
 
 
 def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
-    """Return the default measures: recovery, and the p95 latency under faults of produce, consume or commit."""
+    """Return the default measures of a comparison: recovery, and the p95 latency of each operation under faults."""
     names = tuple(sides)
     recovery = (Measure(RECOVERY),) if "produce" in names else ()
     return (*recovery, *(Measure(f"{side}.latency", 0.95, "fault") for side in names))
@@ -163,7 +163,7 @@ def _gap(longest_us: int | None, successes: int) -> Block:
 def _recoveries(
     analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, default_block: int
 ) -> dict[int, Block]:
-    """Return the slowest recovery of each block, by the default criterion, not by the criteria of SLOs."""
+    """Return the slowest recovery of each block by the default criterion; an SLO's own criteria are left out."""
     block_of = {
         step["id"]: int(step.get("block") or default_block)
         for step in steps
@@ -188,6 +188,6 @@ def slowest_recovery(rows: Sequence[Mapping[str, Any]]) -> Block:
 
 
 def _number(subject: str) -> int:
-    """Return the block number in a measurement's subject: 3 for ``block=3``, 0 for any other subject."""
+    """Return the number of a block from a subject such as ``block=3``, 0 for any other subject."""
     name, _, number = subject.partition("=")
     return int(number) if name == "block" and number.isdecimal() else 0

@@ -7,10 +7,10 @@ third of all comparisons of a client with itself. All calculations use log-ratio
 Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test, and
 with the exact sign-flip test, which assumes only symmetry. Unpaired groups of blocks are tested with Welch's t-test. A
 block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and only
-the signs of the differences are tested. A pair without a sign counts as evidence against both directions. "Equivalent"
-is shown by two one-sided tests (TOST) within a margin, even if a difference is certain. Fewer than six pairs are
-inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16. Holm's correction covers all
-metrics of a pair of arms, including metrics that could not be tested.
+the signs of the differences are tested. A pair whose difference has no sign counts as evidence against both directions.
+"Equivalent" is shown by two one-sided tests (TOST) within a margin, even if a difference is certain. Fewer than six
+pairs are inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16. Holm's correction covers
+all metrics of a pair of arms, including metrics that could not be tested.
 
 Importing ``scipy.stats`` takes a second in every judgement, so only ``scipy.special`` is used.
 """

@@ -1,4 +1,4 @@
-"""Change points in nightly measurements, instead of thresholds.
+"""Change points in series of nightly measurements, instead of thresholds.
 
 The method is PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to the control arm, so that effects
 on both arms cancel; without a control, on logarithms of the value itself. In simulations without a shift, penalty 6 and

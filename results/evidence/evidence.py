@@ -92,7 +92,7 @@ class Source(ABC):
         return files.lines(self.where(name), self.content(name) or b"")
 
     def whole_lines(self, name: str) -> list[tuple[int, dict[str, Any]]]:
-        """Parse a JSONL document into line numbers and objects; an incomplete line is an error."""
+        """Parse a JSONL document into line numbers and objects; an incomplete line raises EvidenceError."""
         return files.whole_lines(self.where(name), self.content(name) or b"")
 
 
@@ -197,7 +197,7 @@ class Evidence:
     """The contents of a run directory.
 
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
-    files. ``home`` is the folder for the results.
+    files. ``home`` is the folder for the results of judging.
     """
 
     home: Path

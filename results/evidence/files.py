@@ -48,7 +48,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Parse a JSONL file, empty if the file does not exist. An incomplete last line is left out."""
+    """Parse a JSONL file, empty if the file does not exist. An incomplete last line of the file is left out."""
     return lines(str(path), path.read_bytes()) if path.exists() else []
 
 
@@ -135,7 +135,7 @@ def truncated(where: str, why: str) -> EvidenceError:
 def check_columns(
     where: str, present: Sequence[tuple[str, str]], columns: Mapping[str, str], required: Collection[str]
 ) -> None:
-    """Raise EvidenceError if the columns of a Parquet file differ from their declaration.
+    """Raise EvidenceError if the columns of a Parquet file differ from the table's declaration.
 
     ``present`` and ``columns`` map column names to Spark types, in the file and as declared. Each of the ``required``
     columns must occur once in the file. A declared column that is not required was added to the format later: the

@@ -118,7 +118,7 @@ def analysis_of(home: Path) -> Mapping[str, Any]:
 
 
 def older_version_note(home: Path, measurement: str) -> str:
-    """Return the text that replaces a measurement which an older version did not make."""
+    """Return the note shown for a measurement that an older version of Aftershock did not make."""
     return f"The run was judged by an older version, without {measurement}; `aftershock verdict {home}` adds it."
 
 
@@ -162,7 +162,7 @@ class JudgedRun:
     def trials(self) -> tuple[set[int] | None, tuple[str, ...]]:
         """Return the blocks in which every fault took effect, and a note for each block that is left out.
 
-        For a run without blocks, None replaces the blocks.
+        The blocks are None for a run without blocks.
         """
         unproven, steps = self.unproven(), [step for step in self.timeline["steps"] if step.get("block")]
         if not steps:

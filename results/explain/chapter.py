@@ -65,7 +65,7 @@ class Chapter:
 def chapter(
     evidence: Evidence, analysis: Mapping[str, Any], force: Force, until_us: int, lanes: Sequence[Lane]
 ) -> Chapter:
-    """Return the chapter of a fault; ``until_us`` is the start of the next fault or the end of the load."""
+    """Return a fault's chapter of the story; ``until_us`` is the start of the next fault or the end of the load."""
     step = next((step for step in evidence.steps if step["id"] == force.fault), {})
     origin = "by hand" if force.by_hand else "by the plan" if step else "from outside the plan"
     parameters = f", {parameters_text(step)}" if parameters_text(step) else ""

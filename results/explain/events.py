@@ -1,7 +1,7 @@
 """Journal and client events in plain words, and the times during which each fault was in force.
 
 A missing field of an event is left out of the sentence; an event of an unknown type is shown by its name and fields.
-The faults are those of the plan and those injected by hand during the run.
+The described faults are those of the plan and those injected by hand during the run.
 """
 
 from collections.abc import Callable, Mapping, Sequence

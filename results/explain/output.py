@@ -45,7 +45,7 @@ class Story:
 
 
 def story(home: Path) -> Story:
-    """Return the story of the judged run in ``home``. Raises EvidenceError if the run was not judged."""
+    """Return the story of the judged run in directory ``home``. Raises EvidenceError if the run was not judged."""
     return build_story(read(home, {}), verdict_of(home), analysis_of(home))
 
 

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RecordHistory:
-    """History of a record: its moments in order. ``missing`` says which records exist, if the record is unknown."""
+    """History of a record: its events in order. ``missing`` says which records exist, if the record is unknown."""
 
     name: str
     moments: tuple[Moment, ...] = ()

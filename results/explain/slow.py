@@ -1,15 +1,15 @@
-"""Latency budget of a record, and the slowest records with the faults that overlapped them. Pure.
+"""Latency budget of a record, and the slowest records with the faults that overlapped these records. Pure.
 
 ::
 
     intended   sent        refused      metadata      sent again          acknowledged
        |-lag----|--in the client or broker--|--metadata--|--back-off--|-----in flight-----|
 
-The parts (from schedule lag to time in flight) add up to the latency of the record. Clients report the time of a retry
-when they send it, and the time of a refusal by its leader hint. No client reports when the first attempt leaves its
-batch, so waiting in the batch and everything else that a client doesn't report is called ``in the client or broker``.
-The retries of a record are the last ``attempts - 1`` retries of its batch, or of the partition if the events name no
-batch.
+The parts (from schedule lag to time in flight) add up to the latency of the record. Clients report a retry when they
+send the record again, and a refusal when they receive the leader hint. No client reports when the first attempt leaves
+its batch, so waiting in the batch and everything else that a client doesn't report is called ``in the client or
+broker``. A record's retries are the last ``attempts - 1`` retries of its batch, or of the partition if the events name
+no batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempted(SlowRecord):
-    """A record or commit from its intended time, with its operation and client."""
+    """A record or commit with its intended time, operation and client."""
 
     op: str
     client: str

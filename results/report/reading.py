@@ -152,6 +152,6 @@ def perf(rows: Rows) -> str:
 
 
 def forest(verdicts: Sequence[str]) -> str:
-    """Describe the forest plot: ``Comparisons: 1 improved, 2 inconclusive. An interval that contains 1 ..``."""
+    """Describe the forest plot: ``Comparisons: 1 improved, 2 inconclusive``."""
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     return f"Comparisons: {counts}. An interval that contains 1 proves neither a difference nor equality."

@@ -1,4 +1,4 @@
-"""Pages over several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a CI job's summary.
+"""Pages about several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a CI job's summary.
 
 ``comparison.html`` shows runs side by side, with a row per check and a column per run, and judges nothing: ``aftershock
 compare`` decides whether a difference in figures is significant. Two runs have the same check if its id and its subject
@@ -23,7 +23,7 @@ from aftershock.results.text import cell, observed, problems, run_s, seconds, se
 
 @dataclass(frozen=True)
 class Run:
-    """A run in a list: its verdict, or the reason (``why``) for its absence. ``took_s`` is None if unknown."""
+    """A run in a list of runs: its verdict, or the reason (``why``) for its absence. ``took_s`` is None if unknown."""
 
     home: Path
     id: str

@@ -1,7 +1,7 @@
 """Drawing of charts as ``<svg>`` elements: style, fault bands, and latency over time.
 
 An ``<svg>`` element is small, has the same bytes for the same figure, and is accessible by its title and description.
-Greys and lines are readable on light and dark backgrounds. A page can contain several figures.
+Greys and lines of charts are readable on light and dark backgrounds. A page can contain several figures.
 
 Each fault's band has its own colour, in the order of the timeline, from the eight colours of Okabe and Ito, which
 colour-blind readers can distinguish; the ninth fault has the first colour again.
@@ -116,7 +116,7 @@ def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
 
 
 def _compact_path(path: re.Match[str]) -> str:
-    """Round coordinates to a tenth of a point; write lines as relative steps, which are shorter (SVG 1.1, 8.3.2)."""
+    """Round SVG numbers to a tenth of a point; write lines as relative steps, which are shorter (SVG 1.1, 8.3.2)."""
     points, remainder = _POINT.findall(path[1]), _POINT.sub("", path[1]).strip()
     if remainder not in ("", "z"):  # curves
         rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[1])

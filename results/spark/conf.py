@@ -1,6 +1,7 @@
 """Spark's settings, by the amount of evidence and by the place where Spark runs. Pure.
 
-Settings that change a result (time zone, ANSI mode) are the same everywhere. Other settings depend on measurements.
+Spark settings that change a result (time zone, ANSI mode) are the same everywhere. The other settings follow from
+measurements.
 
 Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
 of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (2.5 million
@@ -33,7 +34,7 @@ class Load:
 
     @property
     def large(self) -> bool:
-        """True if suspect records may need memory: 1.4 million suspect records do not fit into 600 MB."""
+        """True if suspected violations may need memory: 1.4 million suspected records do not fit into 600 MB."""
         return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
 
     @property

@@ -1,9 +1,9 @@
 """``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history of many runs.
 
- Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
- first word of the statement. A statement that starts with WITH may be an INSERT, so its EXPLAIN plan decides. The
- tables of a query on runs are temporary views of the evidence, the results of judging, and the documents. Every view
- begins with the column ``run``, the run's id; a table that a run lacks has no rows for that run.
+Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
+first word of the statement. A statement that starts with WITH may be an INSERT, so its EXPLAIN plan decides. A query
+on runs sees the evidence, the results of judging, and the documents as temporary views. Every view begins with the
+column ``run``, the run's id; a table that a run lacks has no rows for that run.
 
 A history has the results of many runs in folders whose names are columns, so a query of last month opens no other
 files: ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
@@ -67,7 +67,7 @@ def first_word(text: str) -> str:
 
 
 def query_error(error: Exception) -> AftershockError:
-    """Return Spark's error about a SQL query as one for the user. The Spark session must be open."""
+    """Return Spark's error about a SQL query as an AftershockError. The Spark session must be open."""
     return AftershockError(f"Spark refuses the query: {reason(error)}")
 
 
@@ -84,7 +84,7 @@ EVENTS = "run string, t_us bigint, arm string, workload string, event string, de
 
 
 def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
-    """Create the SQL views of all tables of these runs."""
+    """Create a temporary Spark view for each table of the runs."""
     ids = [str(run.run["run_id"]) for run in runs]
     numbers = F.broadcast(small(spark, list(enumerate(ids)), "run int, id string"))
     for name, rows in vars(tables(spark, runs)).items():

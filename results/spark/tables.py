@@ -4,7 +4,7 @@ Spark reads all files of an evidence table at once, no matter how many runs. Eac
 of its run in the list of runs: an int is a shorter key than a run's id.
 
 Values that differ between runs are in small tables (``small``) rather than in expressions. Spark keeps small tables as
-local relations: a join with a local relation needs no job, and an empty one removes everything that depends on it.
+local relations: a join with a local relation needs no job, and an empty relation removes everything that depends on it.
 Small tables should be wrapped in ``F.broadcast``. Hadoop's paths are patterns and are not percent-encoded; ``literal``
 and ``uris`` handle that.
 """

@@ -2,8 +2,8 @@
 
 A claim names the parts of its trial that it needs; a part is one judged run of a plan. A part that was not run, did not
 finish, or has failed harness checks makes each claim on it inconclusive, so the ``judge`` function of a claim only gets
-trustworthy parts. A claim on a run without blocks also needs its faults to be witnessed and exposed (``faults`` of
-``on_part``).
+trustworthy parts. A claim on a run without blocks is also inconclusive unless the faults in ``faults`` (of ``on_part``)
+took effect.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -38,7 +38,7 @@ class Judge(NamedTuple):
 
 
 def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults: Sequence[str] = ()) -> Judge:
-    """Return a judge of one part of a trial, inconclusive if a fault was not injected, witnessed and exposed."""
+    """Return a judge of one run of a trial, inconclusive unless each fault was injected, witnessed and exposed."""
 
     def judge_if_proven(parts: Parts) -> Judged:
         unproven = parts[name].run.unproven() if faults else {}
@@ -53,7 +53,7 @@ def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults:
 
 
 def on_parts(names: Sequence[str], judge: Callable[..., Judged], *arguments: object) -> Judge:
-    """Return a judge that gets several parts of a trial as a list, in the order of ``names``."""
+    """Return a judge of several runs (parts) of a trial, given as a list in the order of ``names``."""
     return Judge((*names,), lambda parts: judge([parts[name] for name in names], *arguments))
 
 
@@ -107,7 +107,7 @@ def verdict(statements: Sequence[Statement]) -> Verdict:
     then shows an effect where none exists), a claim is inconclusive, or there are no claims; else not seen if a claim
     is not seen; else confirmed.
 
-    Statements of role ``report`` never decide.
+    Statements of role ``report`` have no effect on the verdict.
     """
     claims, controls = ([entry for entry in statements if entry.role == role] for role in ("claim", "control"))
     biased = next((control for control in controls if control.word != "confirmed"), None)

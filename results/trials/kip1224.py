@@ -58,7 +58,7 @@ def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
 
 
 def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge a figure under load, adaptive linger relative to fixed; inconclusive if coordinators did not batch."""
+    """Judge a figure under load, adaptive linger relative to fixed; inconclusive if coordinators batched no commits."""
     judged = judge(by_fixed(runs, figure))
     sizes = map(kip1224_commits.commits_per_flush, runs)
     fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))
@@ -131,7 +131,7 @@ def survived(part: Part, rule: str) -> Judged:
 def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confidence: float = 0.95) -> Estimate:
     """Return the difference between median commit latencies: the mean over slices of the mean over runs.
 
-    The difference is unknown if a slice of any run has no answered commit.
+    The difference in latency is unknown if a slice of any run has no answered commit.
     """
     differences = []
     for run in runs:

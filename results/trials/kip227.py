@@ -1,7 +1,7 @@
 """Claims of KIP-227 (incremental fetch requests): the cost of a fetch depends on the partitions that changed.
 
- Each partition listed in a fetch costs about 70 bytes of request and response (Fetch 15 and later: 33 and 37). In each
- slice of time, a straight line fitted to sessions of four sizes gives the cost of one more partition.
+Each partition listed in a fetch costs about 70 bytes of request and response (Fetch 15 and later: 33 and 37). In each
+slice of time, a straight line fitted to sessions of four sizes gives the cost of one more partition.
 
 **Cost of a fetch:** the bytes of a fetch request and its response without the records, as the reference consumers count
 them. The consumers' byte counters are sampled every second; the value of a slice is the growth from the last sample

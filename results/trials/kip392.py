@@ -177,7 +177,7 @@ def oscillation(part: Part) -> Judged:
 
 
 def grants(part: Part) -> Judged:
-    """Report how often leaders named a preferred read replica for one partition, at most, within ten seconds.
+    """Report how many times, at most, leaders named a preferred read replica of a partition within ten seconds.
 
     A leader names a returning replica as preferred read replica as soon as the replica is in sync. A client drops a
     preferred read replica that its metadata lacks, and the next fetch response names the replica again (as with Kafka's

@@ -1,10 +1,10 @@
 """Claims of KIP-794 (strictly uniform sticky partitioner, adaptive choice) and of KIP-1123 (choice in the rack).
 
 Published in KIP-794 for 1 MB/s with one slow broker of three: the old sticky partitioner reaches 0.84 MB/s with a p99
-of 10 992 ms; uniform, adaptive and availability have a p99 of 214, 154 and 150 ms. With the sticky partitioner, 46.8 of
-65 MB went to the slow broker; with uniform, adaptive and availability 22.2, 19.2 and 17.4 of 66 MB. At 2 MB/s the
-uniform partitioner saturates (1.85 MB/s, p99 2408 ms) and the adaptive partitioner does not (p99 167 ms; 14.9 MB of
-65.7 to the slow broker).
+of 10 992 ms; uniform, adaptive and availability have a p99 of 214, 154 and 150 ms. With the sticky partitioner of
+KIP-794's example, 46.8 of 65 MB went to the slow broker; with uniform, adaptive and availability 22.2, 19.2 and 17.4 of
+66 MB. At 2 MB/s the uniform partitioner saturates (1.85 MB/s, p99 2408 ms) and the adaptive partitioner does not (p99
+167 ms; 14.9 MB of 65.7 to the slow broker).
 
 Series 1 offers a rate that the cluster can sustain if no queue grows without limit, series 2 a higher rate. A record
 that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen.
@@ -112,7 +112,7 @@ def _deviation(share: Estimate) -> Estimate:
 
 
 def turns(records: Placed) -> str:
-    """Describe how many consecutive records go to one partition."""
+    """Describe how many consecutive records a producer sends to one partition."""
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():
@@ -189,7 +189,7 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
 
 
 def equal_bytes(part: Part, arm: str) -> Judged:
-    """Judge the broker whose share of bytes deviates most from a third."""
+    """Judge the share of bytes of the broker that deviates most from a third."""
     share = farthest(of(part, arm), settled(part, EQUAL), 0.9)
     return within(share, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
 
@@ -206,7 +206,7 @@ def draws(part: Part, arm: str, fault: str) -> Judged:
 
 
 def batches(part: Part) -> Judged:
-    """Judge bytes on the wire per record, uniform relative to sticky: batch and request headers differ."""
+    """Judge bytes on the wire per record (headers differ): partitioner ``uniform`` relative to ``sticky``."""
     slices, per_record = settled(part, EQUAL), list[Floats]()
     for arm in ("uniform", "sticky"):
         sent = part.bytes_by_broker("sent", "a", f"orders-{arm}-produce", slices)

@@ -100,7 +100,7 @@ def whole(within: Sequence[Slice]) -> Slice:
 
 
 def fair(records: Placed, within: Sequence[Slice]) -> Judged:
-    """Judge that each turn is followed by either other partition equally often: chi-square over all turns."""
+    """Judge that both other partitions follow equally often after records to one partition (chi-square test)."""
     where, _ = records.within(whole(within)).turns()
     counts = Counter(pairwise(where.tolist()))
     squared, freedom = 0.0, 0

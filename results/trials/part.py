@@ -217,10 +217,10 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 def onsets(part: Part, entry: str) -> Spans:
-    """Return, by block, the span from 50 ms before injection began until the fault was in force.
+    """Return, by block, the span of time from 50 ms before injection began until the fault was in force.
 
-    For the fault ``stop`` the span is the time from SIGTERM to exit. Only blocks in which all faults took effect are
-    included.
+    For the fault ``stop`` the measured span is the time from SIGTERM to the broker's exit. Only blocks in which all
+    faults took effect are included.
     """
     times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
     trials, _ = part.run.trials()

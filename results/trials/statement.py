@@ -134,7 +134,7 @@ def report(ours: Estimate, why: str) -> Judged:
 
 
 def add_reason(judged: Judged, text: str) -> Judged:
-    """Return the result with ``text`` added to its reason, after a semicolon."""
+    """Return the result of a claim with ``text`` added to its reason, after a semicolon."""
     return Judged(judged.ours, judged.word, "; ".join(filter(None, (judged.why, text))))
 
 
