@@ -99,7 +99,7 @@ def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
 
 
 def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
-    """Return the windows of blocks that every run is measured in, so that arms can be compared later without Spark."""
+    """Return the measurements to take in every block, so that arms can be compared later without Spark."""
     if not any(phase.block for phase in evidence.phases):
         return ()
     sides = dict.fromkeys(side for client in evidence.clients for side in client.topics)

@@ -117,7 +117,7 @@ def lines_of(run: JudgedRun) -> Iterator[Line]:
 
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """Return value, unit and record count by (metric, window); a recovery is the slowest of all rounds and blocks."""
+    """Return (value, unit, record count) by (metric, window); a recovery is the slowest of all rounds and blocks."""
 
     def scaled(us: float | None, by: float) -> float | None:
         return us / by if us else None

@@ -117,7 +117,7 @@ def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...
 
 
 def between(base: Path, changed: Path, options: Options) -> tuple[Comparison, ...]:
-    """Compare each arm of two runs. Raises EvidenceError if the runs have different plans."""
+    """Compare each arm with itself in another run. Raises EvidenceError if the runs have different plans."""
     runs = base_run, changed_run = read_judged_run(base), read_judged_run(changed)
     refuse_unlike(*runs)
     arms = {workload["name"]: set(workload["arms"]) for workload in base_run.timeline["workloads"]}

@@ -79,7 +79,7 @@ class Trend:
 
 
 def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, ...]:
-    """Return the trend of every nightly series by name. Known issues expire by the last night of the ledger."""
+    """Return the trend of every nightly series by name. Known issues that ended before the last night are expired."""
     last = max((line.night for line in lines), default=date.min)
     return tuple(_trend(of_series, issues, last) for of_series in series(lines))
 

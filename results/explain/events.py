@@ -27,7 +27,7 @@ Event = Mapping[str, Any]
 
 
 def target(targets: Mapping[str, Any]) -> str:
-    """Describe targets: ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions of orders)``."""
+    """Describe a fault's targets: ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions)``."""
     texts, roles = [], targets.get("roles") or {}
     if brokers := targets.get("brokers"):
         rack = f" in rack {roles['rack']}" if roles.get("rack") and len(brokers) == 1 else ""

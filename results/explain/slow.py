@@ -123,7 +123,7 @@ def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
         retries = retries[len(retries) - min(len(retries), record.attempts - 1) :]
     if not retries:
         return []
-    # A refusal before another batch's last retry is not this record's.
+    # A refusal before another batch's last retry is not a refusal of this record.
     earlier_us: list[int] = [event["t_us"] for event in all_retries if event["t_us"] < retries[0]["t_us"]]
     from_us = max([record.sent_us, *earlier_us])
     return [

@@ -94,7 +94,7 @@ def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
     text = text[text.index("<svg") :].replace("<metadata>", "")
     text = re.sub(r">\n\s*<", "><", re.sub(r' d="([^"]*)"', _compact_path, text))
 
-    # Only ids that are referenced stay, prefixed by the figure's name.
+    # Ids without a reference are removed; the other ids are prefixed by the figure's name.
     used = {reference for _, reference in _REFERENCE.findall(text)}
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
     text = _REFERENCE.sub(lambda found: f"{found[1]}{name}-{found[2]}", text)

@@ -113,7 +113,7 @@ def followers_cpu(parts: Sequence[Part]) -> Judged:
 
 
 def _follower_usage_per_s(parts: Sequence[Part], name: str) -> tuple[Floats, Floats] | None:
-    """Return the usage per second of each broker in two parts of the trial; None if a broker has no figures."""
+    """Return the CPU or network use per second of each broker in two runs; None if a broker has no figures."""
     sides: list[Floats] = []
     for part in parts:
         spans, brokers = broker_usage(part)

@@ -124,7 +124,7 @@ def turns(records: Placed) -> str:
 def ordered(part: Part, fault: str) -> Judged:
     """Judge the slow broker's share of bytes minus the mean share of the other brokers, for arm ``adaptive``.
 
-    The same difference for arm ``uniform`` is the value of no effect.
+    The slow broker's share minus the others' mean share in arm ``uniform`` is the value of no effect.
     """
     adaptive, uniform = (
         mean([share - (100 - share) / 2 for share in _slow_shares(part, arm, fault)], "points")

@@ -89,7 +89,7 @@ def bootstrap(
     seed: str,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Return a figure of several clients' records with a bootstrap interval (resampled are whole slices of time).
+    """Return a figure of several clients' records with a bootstrap interval (by resampling whole slices).
 
     ``groups`` has each client's records by slice, the same slices for all; ``figure`` gets the records of each client.
     """
