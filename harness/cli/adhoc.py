@@ -1,6 +1,7 @@
 """Commands for ad-hoc work: kept clusters, faults by hand, healing, and listing or pruning runs.
 
-Exit codes of ``inject``: 0 witnessed and healed, 2 not witnessed, 3 not injected or not healed, 130 stopped and healed.
+Exit codes of ``inject``: 0 fault witnessed and healed, 2 not witnessed, 3 not injected or not healed, 130 interrupted
+and healed.
 """
 
 import json
@@ -51,7 +52,7 @@ def up(
 
 @clusters.command()
 def status(as_json: JsonOption = False, run_id: RunOption = None) -> int:
-    """Show the kept clusters with their nodes and the faults in force. With --json, print one cluster, or null."""
+    """Show the kept clusters, their nodes and faults in force; with --json, print one cluster, or null if none."""
     from rich.console import Console
 
     from aftershock.harness.adhoc import kept
@@ -152,7 +153,7 @@ def plan_faults(
 
 
 def plan_from(run: RunArgument, out: OutOption = Path("runs")) -> int:
-    """Print the faults injected by hand into a run or kept cluster as a plan that can be run."""
+    """Print a plan with the faults that were injected by hand into a run or a kept cluster."""
     from aftershock.harness.adhoc.kept import plan_of
     from aftershock.harness.run.runs import find_run
 
@@ -197,7 +198,7 @@ def prune(
     ] = False,
     out: OutOption = Path("runs"),
 ) -> int:
-    """Remove old run directories, except those with a running process or a standing cluster."""
+    """Remove old run directories, except of runs whose process is alive or whose cluster exists."""
     from aftershock.harness.cluster import engine, ownership
     from aftershock.harness.run.runs import parse_age, pruning, remove, runs_in, size
 

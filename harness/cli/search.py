@@ -2,8 +2,8 @@
 
 Exit codes of ``explore``: 0 no failure, 1 a run failed, 2 no run passed or failed. Exit codes of ``minimise``: 0 a
 smaller failing plan was written, 2 the failure is intermittent, or the time budget ended first. Exit codes of ``kip``:
-0 claims confirmed, 1 a claim contradicted, 2 not seen or inconclusive. Exit code 3 is an error of any of these
-commands, for example a run given to ``minimise`` that did not fail.
+0 claims confirmed, 1 a claim contradicted, 2 a claimed effect not seen, or inconclusive. Exit code 3 is an error of any
+of these commands, for example a run given to ``minimise`` that did not fail.
 """
 
 import json
@@ -38,7 +38,7 @@ def explore(
     as_json: JsonOption = False,
     spark: SparkOption = None,
 ) -> int:
-    """Search for failures with random faults: plans that failed before first, then the least tested faults."""
+    """Search for failures with random faults: first plans that failed before, then the least tested faults."""
     from rich.console import Console
 
     from aftershock.faults.plan.check import load_plan

@@ -141,10 +141,7 @@ class WireProxy:
 
     @classmethod
     def start(cls, routes: Iterable[Route], guard: Address, home: Path) -> Self:
-        """Start a wire proxy for these routes.
-
-        The wire proxy ends when no process listens at the address ``guard`` any more.
-        """
+        """Start a wire proxy, which ends as soon as no process listens at the address ``guard`` any more."""
         log = home / "logs" / LOG
         log.parent.mkdir(exist_ok=True)
         config = json.dumps({"ways": list(routes), "guard": guard})
