@@ -360,7 +360,7 @@ class _LiveRun:
         self.home.update(abort={"looks": watch.looks, "met": reason})
 
     async def close(self) -> None:
-        """Get the end offsets of all topics, wait until the consumers have read up to them, and stop the clients."""
+        """Write the logs of all topics to disk, wait until the consumers reach their ends, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
         log("reading the topics")
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()

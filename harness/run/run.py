@@ -179,6 +179,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
 
 
 def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
+    """Run a plan on an existing cluster, and undo all changes to the cluster except records and committed offsets."""
     descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
     descriptor.write(home.path)
     watchdog.watch(ownership.owner(), home.run_id, home.path)
