@@ -1,4 +1,4 @@
-"""Coordinator of a group or a transactional id: lookup, requests, and a new lookup after the coordinator moved.
+"""Coordinator of a group or a transactional id: finding its broker, sending requests, and finding it again when moved.
 
 Rules (Kafka's ``CoordinatorRequestManager``):
 
@@ -61,7 +61,7 @@ class Coordinator:
         self._turn, self._not_before_ms = 0, 0.0
 
     async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
-        """Send the coordinator the request that ``make`` builds from the messages of ``api``; return the response.
+        """Send the coordinator a request, built by ``make`` from kio's classes for ``api``; return the response.
 
         Raises OSError or ProtocolError if there is no response or no coordinator (back off and retry), BrokerError if
         this client is not authorized for the group or transactional id, UnsupportedError if the broker does not support

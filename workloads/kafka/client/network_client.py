@@ -4,8 +4,8 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
 1. A connection to a broker is opened for its first request, to the address that the metadata has at that time. A
    coordinator is contacted at the address in the FindCoordinator response, until that address fails.
-2. After a failed or lost connection the next attempt waits for ``reconnect.backoff.ms``, and metadata is requested,
-   because the node may be gone. A successful connection resets the reconnect back-off.
+2. After a failed or lost connection the next connection attempt waits for ``reconnect.backoff.ms``, and metadata is
+   requested, because the node may be gone. A successful connection resets the reconnect back-off.
 3. The client sends one Metadata request at a time, to the connected node with the fewest requests in flight, or,
    without a connected node, to any reachable node. Metadata requests go to the bootstrap addresses while no node is
    known, and again when no node can be reached (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). As in Kafka,
@@ -69,7 +69,7 @@ class NodeConnection:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes (sent, received) on all connections to a node so far, including closed connections."""
+        """Bytes (sent, received) so far on a node's connection, including earlier connections since closed."""
         sent, received = self._bytes
         channel = self._channel
         return (sent, received) if channel is None else (sent + channel.sent_bytes, received + channel.received_bytes)
@@ -347,7 +347,7 @@ class NetworkClient:
     def traffic(self) -> Mapping[int, tuple[int, int]]:
         """Map of node ids to bytes (sent, received) so far, over all connections to the node.
 
-        Bytes of a bootstrap connection belong to the node with the same address, else to node -1.
+        Bytes of a bootstrap connection are counted for the node with the same address, else to node -1.
         """
         nodes = {Address(node.host, node.port): node.node_id for node in self._metadata.nodes.values()}
         sums: dict[int, tuple[int, int]] = {}

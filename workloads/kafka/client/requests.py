@@ -1,6 +1,6 @@
 """Requests and responses that several reference clients use, in API versions that the broker supports.
 
-The functions build requests, and translate kio's responses into the values that the rules use.
+The functions build Kafka requests, and translate kio's responses into values of ``rules/values.py``.
 """
 
 import struct
@@ -38,7 +38,7 @@ class ApiVersionRange(NamedTuple):
     def messages(self, versions: Versions, cap: int | None = None) -> Any:
         """Return kio's module with an API's classes, in the highest version that client, broker and ``cap`` allow.
 
-        Raises UnsupportedError if client and broker have no version in common.
+        Raises UnsupportedError if client and broker have no version of the API in common.
         """
         most = self.most if cap is None else min(cap, self.most)
         version = versions.pick(self.api, most)

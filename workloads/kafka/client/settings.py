@@ -106,7 +106,7 @@ def _addresses(value: object) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings of every client. ``security`` replaces Kafka's ``security.protocol``, ``sasl.*`` and ``ssl.*``.
+    """Settings of every client. ``security`` replaces Kafka's settings ``security.protocol``, ``sasl.*``, ``ssl.*``.
 
     With ``metadata_own_connection``, for measurements, Metadata requests use a separate connection, so that a late
     Metadata response delays no other response.

@@ -12,7 +12,7 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Event for one waiting task: calling it wakes the waiting task or, if no task waits, the next that waits."""
+    """Event that wakes the one waiting task when called or, if no task waits, the next task that waits."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

@@ -29,9 +29,9 @@ from aftershock.workloads.kafka.wire.codec import Api
 class CommitterSettings(ClientSettings):
     """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
 
-    ``delivery_timeout_ms`` bounds a commit with all its retries, like the consumer's ``default.api.timeout.ms``; plans
-    set the deadline of commits under the producer's name. ``commit_metadata_bytes`` enlarges plain commits, so that a
-    few commits fill a coordinator's batch.
+    ``delivery_timeout_ms`` limits the time of a commit with all its retries, like the consumer's
+    ``default.api.timeout.ms``. ``commit_metadata_bytes`` enlarges plain commits, so that a few commits fill a
+    coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)
@@ -102,7 +102,7 @@ class Attempts(Protocol):
 
 
 class PlainAttempts:
-    """Attempts by OffsetCommit; ``sent`` receives the coordinator's node id just before a request is sent."""
+    """Commits by OffsetCommit; ``sent`` receives the coordinator's node id just before a request is sent."""
 
     def __init__(self, target: Target, lane: ConnectionLane, sent: Callable[[int], None]) -> None:
         self._target, self._lane, self._sent = target, lane, sent
@@ -142,7 +142,7 @@ class PlainAttempts:
 
 
 class TransactionalAttempts:
-    """Attempts by transactions; ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
+    """Commits in transactions; ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
 
     If ``is_wanted`` returns False, the offset commit has expired, and its transaction is aborted while Kafka allows an
     abort.

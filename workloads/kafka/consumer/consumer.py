@@ -197,7 +197,7 @@ class Consumer:
         return await self._offsets.find(end, partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets, or the positions of all partitions.
+        """Commit these offsets for the group, or the positions of all partitions.
 
         Raises BrokerError if the coordinator rejects the commit, TimeoutError if the commit does not succeed within
         ``default.api.timeout.ms``, SettingError if ``group.id`` is not set.

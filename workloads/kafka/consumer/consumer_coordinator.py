@@ -156,9 +156,9 @@ class ConsumerCoordinator:
     def settle(self) -> None:
         """Revoke and take over partitions as the coordinator demands, as far as possible now; called from ``poll``.
 
-        A revoked partition is no longer fetched and delivered, then committed (if commits are automatic), then released
-        with ``on_revoked``; new partitions follow with ``on_assigned``. The commit before a revocation does not block:
-        ``poll`` delivers records of the remaining partitions in the meantime.
+        A revoked partition is not fetched or delivered any more; its position is committed (if commits are automatic),
+        then ``on_revoked`` is called, and then ``on_assigned`` for new partitions. The commit before a revocation does
+        not block: ``poll`` delivers records of the remaining partitions in the meantime.
         """
         member, shared = self._member, self._shared
         if member.state is MemberState.FENCED:  # the member has lost its partitions

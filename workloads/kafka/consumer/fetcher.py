@@ -91,8 +91,9 @@ def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
 class FetchRoutes:
     """Choice of the broker to fetch each partition from: its leader, or temporarily a closer replica (KIP-392).
 
-    Fetch routes report the events ``replica_switched`` and ``replica_failed_back``. The event listener should be
-    rate-limited, because a failing replica may be dropped and chosen again with every fetch.
+    The choice is reported by the events ``replica_switched`` and ``replica_failed_back`` of a partition's read replica.
+    The event listener should be rate-limited, because a failing replica may be dropped and chosen again with every
+    fetch.
     """
 
     def __init__(
@@ -136,12 +137,12 @@ class FetchRoutes:
         return node_id
 
     def redirected(self, tp: TopicPartition, node_id: int, now_ms: float) -> None:
-        """Fetch from the replica that the leader named in a response, for a limited time (KIP-392); UNKNOWN: none."""
+        """Fetch from the replica that the leader named in a response, for a limited time (KIP-392)."""
         if node_id != UNKNOWN and self._replicas.grant(tp, node_id, now_ms):
             self._report("replica_switched", tp, node_id)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool) -> AfterError:
-        """Return the action after a partition's fetch error; ``current``: the fetch was for the current position."""
+        """Return the action after a partition's fetch error; ``current``: it fetched the current position."""
         with self._reporting_lease_end(tp, codes.name(error)):
             return self._replicas.on_error(tp, error, current=current, resets=self._positions.policy != "none")
 
@@ -192,7 +193,7 @@ class Fetcher:
         return sum((session.counts for session in self._sessions.values()), self._bytes)
 
     def step(self, now_ms: float) -> float:
-        """Start every fetch that is possible now; return milliseconds until the next call, unless an event comes first.
+        """Start every fetch that is possible now; return milliseconds until the next call of ``step`` without an event.
 
         Each broker has at most one fetch in flight. No fetch is sent to a broker while data of one of its partitions is
         in the buffer: a request for its other partitions would remove the buffered partition from the fetch session.
@@ -302,7 +303,8 @@ class Fetcher:
     def _take_hints(self, pending: PendingFetch, answer: FetchAnswer, response: Any) -> None:
         """Apply and report the leader hints (KIP-951) of a Fetch response.
 
-        A refused hint is reported once, because a partition with errors may repeat the hint a thousand times a second.
+        A refused leader hint is reported once, because a partition with errors may repeat the hint a thousand times a
+        second.
         """
         errors = {
             tp: (int(data.error_code), leader_hint(data)) for tp, data in answer.partitions.items() if data.error_code

@@ -70,9 +70,9 @@ class ProducerRules(NamedTuple):
 class Delivery(NamedTuple):
     """Result of one batch. ``tokens`` identify the batch's records, of which record i has offset ``base_offset + i``.
 
-    ``error`` is Kafka's error code, 0 for success. ``base_offset`` is -1 if Kafka did not return an offset.
-    ``in_doubt`` is True if an attempt was sent and not definitively refused, so the records may be in the log.
-    ``broker_id`` and ``leader_epoch`` are those of the last attempt, -1 if nothing was sent.
+    ``error`` is Kafka's error code, 0 for success. ``base_offset`` is the offset of the batch's first record, -1 if
+    Kafka returned none. ``in_doubt`` is True if an attempt was sent and not definitively refused, so the records may be
+    in the log. ``broker_id`` and ``leader_epoch`` belong to the batch's last attempt, -1 if it was never sent.
     """
 
     topic: str
@@ -127,7 +127,7 @@ class BatchCompleter:
         self._end_delivered(batch, UNKNOWN)
 
     def expire(self, now_ms: float) -> None:
-        """Complete the batches whose ``delivery.timeout.ms`` has passed, as failed or in doubt."""
+        """Report batches whose ``delivery.timeout.ms`` has passed as failed or in doubt."""
         for batch in self._rules.accumulator.unfinished.expired(now_ms):
             batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
             if batch.numbers is not None and batch.numbered and self._rules.idempotence is not None:
@@ -194,7 +194,7 @@ _NOT_IDEMPOTENT = ProducerId()
 
 
 class ProduceRequester:
-    """Sends the batches of one producer and applies the rules to the responses."""
+    """Sends the batches of one producer, and retries or completes them according to the responses."""
 
     def __init__(
         self, settings: ProducerSettings, rules: ProducerRules, deliveries: BatchCompleter, on_event: EventListener

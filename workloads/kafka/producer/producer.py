@@ -35,8 +35,8 @@ class Producer:
     """Producer with bounded memory, created and used on one event loop.
 
     ``report`` is called once for every accepted record, a batch at a time, and for records that ``send`` could not
-    accept in time; ``report`` must not raise. ``brokers.traffic`` holds the bytes sent and received by node. Raises
-    UnsupportedError if the package for ``compression_type`` is not installed.
+    accept in time; ``report`` must not raise. ``brokers.traffic`` holds the bytes sent to and received from each node.
+    Raises UnsupportedError if the package for ``compression_type`` is not installed.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Producer:
         partition: int | None = None,
         token: int,
     ) -> None:
-        """Accept a record, waiting up to ``max_block_ms`` for room or metadata; after that, report it as failed.
+        """Accept a record, waiting up to ``max_block_ms`` for room or metadata; then report the record as failed.
 
         Closing the producer ends the wait of ``send``. While a record waits for room, batches are sent without
         lingering, and metadata of the record's topic is requested. Raises ClientError if the producer is closed

@@ -36,7 +36,7 @@ class Sender:
     """Sending loop of one producer.
 
     ``error``, with its Kafka ``code``, is the error that ended the sending loop, if any; after such an error no request
-    is sent. ``on_turn`` is called at the end of each pass of the sender (a turn).
+    is sent. ``on_turn`` is called at the end of each turn, a pass of the sender.
     """
 
     def __init__(

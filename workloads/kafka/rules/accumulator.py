@@ -5,7 +5,7 @@ Modelled on Kafka's ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``
 Append
   1. A record joins the last batch of its partition if there is room; otherwise that batch is closed and a new batch
      opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
-  2. A record is rejected if memory is short, or if it exceeds the largest request or the whole buffer.
+  2. A record is rejected if buffer memory is short, or if the record exceeds the largest request or the whole buffer.
 
 Ready
   3. A partition's first batch is ready if the batch is full, a second batch is queued, ``linger.ms`` has passed, a
@@ -14,25 +14,25 @@ Ready
      batch.
   4. A partition that has batches but no leader requires a metadata refresh.
 
-Drain one node into one request
+Drain one broker's batches into one Produce request
   5. A Produce request takes at most one batch per partition: the oldest, ready or not, unless the batch backs off or
      the partition is muted. A request takes batches starting at the partition where the last request ended, so that no
      partition starves.
-  6. Batches are added before the request exceeds ``max.request.size`` (but at least one batch is sent), and at the
-     first partition whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions
-     wait.
-  7. If only one request may be in flight, a drained partition is muted until the response arrives.
+  6. A request ends before it exceeds ``max.request.size`` (but at least one batch is sent), or at the first partition
+     whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions wait.
+  7. If only one request may be in flight, a partition with a batch in flight is *muted*: no other batch is sent until
+     the response arrives.
 
 After the response
   8. A batch to retry is queued in the order of sequences; without idempotence, at the front.
   9. A batch that the broker rejects as too large is split by ``batch.size`` or half of the batch's own size, whichever
-     is less; the parts start with no attempts. Kafka splits by ``batch.size``, which doesn't change an uncompressed
-     batch (KAFKA-8350), so Kafka retries the batch until it expires.
+     is less; the smaller batches start with no attempts. Kafka splits by ``batch.size``, which doesn't change an
+     uncompressed batch (KAFKA-8350), so Kafka retries the batch until it expires.
 
 Memory and expiry
   10. A batch takes its memory when it is opened and returns the memory once, when it ends.
   11. A batch expires ``delivery.timeout.ms`` after its creation, whether it is queued, backing off or in flight.
-  12. The parts of a split batch keep its creation time and hold no buffer memory.
+  12. The parts of a split batch have the creation time of that batch and occupy no buffer memory.
 """
 
 from collections import deque
@@ -107,7 +107,7 @@ class Unfinished:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """Batches of one partition, oldest first; ``muted`` while a response is due; the topic shares ``lengths``."""
+    """Batches of one partition, oldest first; while ``muted``, no batch of the partition is sent."""
 
     tp: TopicPartition
     lengths: dict[int, int]
@@ -315,7 +315,7 @@ class RecordAccumulator:
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Return a batch's remaining retry back-off, drawn again in each pass of the sender.
 
-        A batch without back-off at ``now_ms`` has none in the whole pass, so that ``drain`` and ``ready`` agree.
+        A batch whose back-off is over at ``now_ms`` stays ready in that pass, so that ``drain`` and ``ready`` agree.
         """
         if batch.cleared_ms == now_ms:
             return 0

@@ -90,7 +90,7 @@ class CompressionRatios:
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition, as columns, that are delivered or fail together; ``keys`` None: no record has a key.
+    """Records of one partition, as columns, that are delivered or fail together; without any key, ``keys`` is None.
 
     ``limit`` is the size in bytes up to which a batch is filled. ``reserved`` is the part of ``buffer.memory`` that the
     batch occupies, in bytes. ``ratio``: compression estimate. ``raw`` is the size of the records before compression,

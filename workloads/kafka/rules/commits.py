@@ -1,7 +1,7 @@
 """Offset commits under open-loop load: many groups without members, and a separate outcome for each commit.
 
-This is the load of KIP-1224, which concerns only the coordinator: the client sends each commit as soon as rule 1
-allows. Modelled on Kafka's ``CommitRequestManager`` and ``ConsumerCoordinator``.
+These commits are the load for KIP-1224, which changes only the coordinator: the client sends each commit at once if no
+earlier commit of the partition is in flight. Modelled on Kafka's ``CommitRequestManager`` and ``ConsumerCoordinator``.
 
 A *target* is one partition of one group.
 
@@ -22,8 +22,8 @@ A *target* is one partition of one group.
 
 A coordinator appends a commit to its log and waits for the replicas. A commit that waits ends as NOT_COORDINATOR if the
 coordinator loses its partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow
-(``CoordinatorOperationExceptionHelper``), yet the write may survive: these errors prove nothing, and neither do
-REQUEST_TIMED_OUT and codes missing in this file.
+(``CoordinatorOperationExceptionHelper``), yet the commit may be written: these errors don't prove that a commit was not
+written, nor do REQUEST_TIMED_OUT and codes missing in this file.
 
 Neither Kafka nor this module excludes that a commit on a lost connection (for example because its broker was frozen) is
 written after a later commit. Only a member's epoch or a transaction could fence the late commit, and these groups have
@@ -131,8 +131,8 @@ class _Turns:
 class Commits:
     """All commits of one committer.
 
-    Counters: ``commits_sent`` (requests), ``commits_retried`` (requests with a commit of an earlier attempt),
-    ``commits_queued_behind`` (commits offered while commits of the target were pending), ``commits_superseded``.
+    Counters: ``commits_sent`` (requests), ``commits_retried`` (requests that send a commit again),
+    ``commits_queued_behind`` (commits offered while others of the partition were pending), ``commits_superseded``.
     """
 
     def __init__(self, *, delivery_timeout_ms: float, backoff: Backoff) -> None:

@@ -5,16 +5,16 @@ Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, 
 1. The client generates its member id, which never changes. A heartbeat with epoch 0 joins the group, with a positive
    epoch renews the membership, with -1 leaves the group.
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
-   changed since the last heartbeat was sent; after a failed heartbeat, all fields are sent again.
-3. A response may contain a target assignment. A target assignment is reconciled in steps: revoke partitions, take over
-   new partitions, acknowledge by a heartbeat at once. Partitions of topics whose names are unknown wait for a later
-   step. A target assignment that arrives during a reconciliation is reconciled afterwards.
+   changed since the previous heartbeat; after a failed heartbeat, all fields are sent again.
+3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps: revoke
+   partitions, take over new partitions, acknowledge by a heartbeat at once. Assigned partitions of topics whose names
+   are unknown wait for a later step. A target assignment that arrives during a reconciliation is reconciled afterwards.
 4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost and nothing may be committed. When the
    lost partitions are released, the member joins the group again with the same id and epoch 0, without back-off.
-5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): find the coordinator, then retry at once.
-   COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout: back off, then retry. TOPIC_AUTHORIZATION_FAILED (29):
-   report the error and back off, because the rest of the subscription may still work. Any other error in a heartbeat's
-   response ends the membership.
+5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): the client finds the coordinator and retries at once.
+   COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout: the client backs off, then retries.
+   TOPIC_AUTHORIZATION_FAILED (29): the client reports the error and backs off, because the rest of the subscription may
+   still work. Any other error in a heartbeat's response ends the membership.
 
 ::
 
@@ -24,8 +24,9 @@ Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, 
         sent                     │                                └────────────────────┘
       LEAVING ◀─leave─ any     FENCED ◀─fenced─ any                 FATAL ◀─other errors─ any
 
-In the KIP the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082). Not
-implemented: static members, regular expressions, and leaving after ``max.poll.interval.ms`` without a poll.
+In KIP-848 the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082).
+KIP-848's features that are not implemented: static members, regular expressions, and leaving after
+``max.poll.interval.ms`` without a poll.
 """
 
 import math

@@ -22,7 +22,7 @@
    ==================================================  =====================  =========
 
    A request with (id, 0) replaces the old session by a new session. A partition that an incremental response omits is
-   unchanged. FETCH_SESSION_TOPIC_ID_ERROR also requests new metadata.
+   unchanged. After FETCH_SESSION_TOPIC_ID_ERROR the client also requests new metadata.
 4. In a fetch session, changed partitions keep their place, and new partitions go last. A full request lists partitions
    in the order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental request lists new
    partitions (in the order of ``wanted``), then changed partitions (in session order).
@@ -69,7 +69,7 @@ Dropped = tuple[TopicPartition, UUID | None]
 
 
 class FetchRequestPlan(NamedTuple):
-    """Fields of a Fetch request that depend on the session. Partitions are sent in the order of ``send``."""
+    """Fields of a Fetch request that depend on the session. Partitions are in the request in the order of ``send``."""
 
     session_id: int
     epoch: int

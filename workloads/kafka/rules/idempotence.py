@@ -7,35 +7,36 @@ Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartit
    attempt of a batch has the same number, so that a broker recognises a batch that was already written. Sequence
    numbers count records and wrap from 2^31 - 1 to 0.
 2. A batch is *in flight* from its first attempt until the batch is acknowledged, fails or expires, even while it waits
-   for a retry. A numbered batch is sent only if no earlier batch of its partition is in flight: after an error,
-   requests are sent one at a time and in order (``may_drain``).
+   for a retry. A batch with a sequence number is sent only if no earlier batch of its partition is in flight: after an
+   error, requests are sent one at a time and in order (``may_drain``).
 3. Broker errors (``can_retry``):
    OUT_OF_ORDER_SEQUENCE_NUMBER: always retried. If the refused batch directly follows the last acknowledged batch,
    records are missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
-   UNKNOWN_PRODUCER_ID: always retried. The producer's epoch is bumped, unless the response lacks the log start offset.
+   UNKNOWN_PRODUCER_ID: always retried, after an epoch bump unless the response lacks the log start offset.
    DUPLICATE_SEQUENCE_NUMBER: the batch was written earlier, so the caller calls ``acked``, as after a success.
    Other errors: a batch is retried if Kafka classifies the error as retriable; if not, ``on_failure`` bumps the epoch,
    because the sequences after the refused batch have a gap before them. After a fatal error no batch is sent any more.
-4. The client bumps the producer's epoch by itself (KIP-360). In partitions that require the bump, batches in flight are
-   renumbered from 0, in order; other partitions use the new epoch when they have no batch in flight, and get no new
-   batch until then. Epoch 32767 is followed by a new producer id.
+4. The client bumps (increments) the producer's epoch by itself (KIP-360). In partitions that require the bump, batches
+   in flight are renumbered from 0, in order; other partitions use the new epoch when they have no batch in flight, and
+   get no new batch until then. Producer epoch 32767 is followed by a new producer id.
 5. A batch that expires after a retry may have been written, so its partition is *unresolved*: no new batch is sent
    until the partition's batches in flight have ended. If one of these later batches was acknowledged, the expired batch
    was written; otherwise the epoch is bumped.
 
-As in Kafka, although undesirable: a batch that expires in its first attempt doesn't count as unresolved (``inRetry``);
-and a bump after a refused batch also renumbers earlier batches, so that a written batch whose response was lost is
-written twice. Unlike this module, Kafka compares sequences as plain integers and loses order at the wrap; counts a late
-response to an older epoch for the current epoch; and renumbers batches in flight at the last epoch before the new id
-arrives.
+As in Kafka, although undesirable, a batch that expires in its first attempt doesn't make its partition unresolved
+(``inRetry``); and an epoch bump after a refused batch also renumbers earlier batches, so that a written batch whose
+response was lost is written twice. Unlike this module, Kafka compares sequences as plain integers and loses order at
+the wrap; counts a late response to an older epoch for the current epoch; and renumbers batches in flight at the last
+epoch before the new id arrives.
 
-Failed or in doubt (``surely_refused``): a response proves that *its attempt* was not written only as follows.
+Whether a record failed or is in doubt (``surely_refused``) depends on the response to each attempt of its batch:
 
 1. An error that a broker detects before it appends a batch proves that the batch was not written, if the response has
    no base offset.
-2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership meanwhile, the batch gets
-   the same error as if it had never been appended, but the response has its base offset (``DelayedProduce`` replaces
-   the error code only). So an error response with a base offset does not prove that the batch was not written.
+2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership while an appended batch
+   waits for replicas, the batch gets the same error as if it had never been appended, but the response has its base
+   offset (``DelayedProduce`` replaces the error code only). So an error response with a base offset does not prove that
+   the batch was not written.
 3. A missing response, and error codes that aren't in ``NOT_APPENDED``, don't prove that a batch was not written:
    KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
 
@@ -201,7 +202,7 @@ class Idempotence:
                 self.set_producer(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
-        """Return True if sequences allow a partition's oldest batch to be sent now; otherwise its request ends."""
+        """Return True if sequences allow a partition's oldest batch to be sent now; else the request ends before it."""
         if self.needs_id or self.fatal_error:
             return False
         partition = self._partition(batch.tp)
@@ -258,7 +259,7 @@ class Idempotence:
         partition.remove(batch)
 
     def on_failure(self, batch: Numbers, error: int, *, refused: bool) -> None:
-        """Process the final failure of a batch; ``refused``: by this error, not because the retries are used up."""
+        """Process the final failure of a batch; ``refused``: by this error, not for lack of retries."""
         self._partition(batch.tp).remove(batch)
         if error in FATAL:
             self.fatal_error = error

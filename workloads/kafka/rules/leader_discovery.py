@@ -1,6 +1,6 @@
 """KIP-951 leader discovery: a broker that lost a partition names the new leader, so the client needs no new metadata.
 
-Acceptance, the same for producer and consumer:
+Rules for accepting a leader hint, the same for producer and consumer:
 
 1. A *hint* is the CurrentLeader that a response carries beside NOT_LEADER_OR_FOLLOWER or FENCED_LEADER_EPOCH, with both
    leader and epoch present.
@@ -11,7 +11,7 @@ Acceptance, the same for producer and consumer:
    if no hint is accepted, no address is changed.
 4. A leader hint does not replace a refresh: every invalid-metadata error requests a metadata refresh, even with a hint.
 
-Retry of a produced batch:
+Rules for the retry of a produced batch:
 
 5. A batch stores the newest leader epoch of its partition that it has met, and its number of attempts at that moment.
 6. The first retry after a newer leader epoch arrived in a hint or Metadata response is sent at once: exactly one
@@ -23,15 +23,16 @@ new leader (``subscription_state.py``) and continues to fetch.
 
 Source: KIP-951 "Client"; ``Metadata.updatePartitionLeadership``, ``Sender.completeBatch``, ``AbstractFetch``,
 ``ProducerBatch.hasLeaderChangedForTheOngoingRetry``, ``RecordAccumulator.shouldBackoff``. Where Kafka 4.3 differs from
-the KIP:
+KIP-951:
 
 * The KIP ties the immediate retry to new leader info *in the response*; Kafka ties the immediate retry to a newer epoch
   from any source.
-* The KIP has Produce answer hints for FENCED_LEADER_EPOCH too; Produce carries no epoch, so Kafka's brokers never do.
+* In the KIP, Produce responses have hints for FENCED_LEADER_EPOCH too; Produce requests carry no epoch, so Kafka's
+  brokers never send that error.
 * CurrentLeader is in Fetch's schema since v12; brokers set CurrentLeader for consumers from v16 (Produce: v10).
 * The KIP always merges a response's endpoints; Kafka merges them only if a hint was accepted.
 
-Effects of each switch when off:
+Effects of each KIP-951 switch when off:
 
 * ``hints`` off: each leader hint is counted as ``hints_ignored_switched_off`` and ignored. Without hints the client
   depends on Metadata: more requests are critical, and fewer responses repeat the cached epochs, because they bring the
@@ -153,8 +154,8 @@ class LeaderDiscovery:
         """Apply the leader hints of a response, request the metadata refresh that its errors require; return verdicts.
 
         ``errors`` maps each failed partition to Kafka's error code and its CurrentLeader (``Leader()`` if absent);
-        after a disconnect every partition has error 13. ``endpoints`` are the response's NodeEndpoints. ``routed`` maps
-        partitions to the leader epoch by which the request was routed, by default the current epoch. After a late
+        after a disconnect every partition has error 13. ``endpoints`` are the NodeEndpoints of the response. ``routed``
+        maps partitions to the leader epoch by which the request was routed, by default the current epoch. After a late
         response to a request for an older leader epoch, no work waits for the metadata refresh, so the refresh isn't
         critical.
         """

@@ -10,12 +10,12 @@ Cache rules:
 3. **A missing epoch clears the stored epoch.** A partition without a leader epoch in a response is accepted, and its
    last seen epoch is removed. A partition's leader epoch is stored even if the partition has an error.
 4. **A Metadata response replaces all brokers, topics and partitions**; only a stale partition retains its cached state.
-   A topic with an error loses its partitions, but not their last seen epochs.
+   A topic with an error in a response loses its cached partitions, but not their last seen epochs.
 5. **Errors request an update.** An invalid-metadata error of a topic or a partition requests the next update.
 6. **A Metadata request is critical** if work waits for it when it is sent: a partition was named in
    ``request_update(held_up)`` since the last response, and the client has received no newer leader epoch since. Work
-   waits if no leader is known, or if the leader answered with an invalid-metadata error and the client has no newer
-   leader. After a failed critical request, the next Metadata request is also counted as critical.
+   waits for a Metadata request if no leader is known, or if the leader answered with an invalid-metadata error and the
+   client has no newer leader. After a failed critical request, the next Metadata request is also counted as critical.
 
 Refresh rules (``Refresh``):
 
@@ -25,7 +25,7 @@ Refresh rules (``Refresh``):
    over.
 3. The back-off of Metadata requests grows with consecutive failures, and with consecutive *equivalent* responses, which
    have no new leader epoch: this prevents a tight loop of requests to brokers that lack a recent change. The count of
-   equivalent responses is reset when the metadata reaches its maximum age.
+   equivalent Metadata responses is reset when the metadata reaches its maximum age.
 4. Metadata of a new topic is requested at once, without back-off.
 5. A Metadata response satisfies updates requested while its request was in flight, except for topics that the request
    didn't name.

@@ -23,8 +23,8 @@ KIP-480 is the control arm because its load runs away: a slow broker's batches s
 that broker more records, which makes the broker slower still. KIP-794's authors measured five times the bytes at the
 slow broker.
 
-KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). S is
-``batch.size`` (at least 1):
+KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). In these rules,
+S is ``batch.size`` (at least 1):
 
 1. The partitioner counts the bytes appended to the sticky partition, whether or not the batches are delivered.
 2. From S bytes on, the sticky partition switches at the first append that fills its last batch (``enable_switch``), so
@@ -148,9 +148,8 @@ def load_table(
 
     ``queued`` is the number of waiting batches of each partition that ever had a batch. ``late`` are the ids of brokers
     that accept data late. A partition's weight is the longest queue + 1 - its own queue: queues of 0, 3 and 1 batches
-    have the weights 4, 1 and
-    3. The running sum 4, 5, 8 of the weights 4, 1, 3 is the load table: a random number 0…7 selects the first greater
-       sum.
+    weigh 4, 1 and 3. The running sum 4, 5, 8 of weights is the load table: a random number 0…7 selects the first sum
+    greater than the number.
 
     1. A partition without a leader, or with waiting batches for a late broker, isn't in the load table.
     2. Draws of a partition are uniform while some partition never had a batch, with fewer than two partitions, if all
@@ -314,7 +313,7 @@ AVAILABILITY_TIMEOUT_MS = 5
 
 
 class Partitioner:
-    """Sticky partitions of all topics, and the brokers' latencies.
+    """Sticky partitions of all topics of a producer, and the delays of brokers in accepting data.
 
     ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka, partitioners that aren't
     adaptive ignore the timeout. The KIP-480 partitioner ignores ``rack_aware``.

@@ -10,12 +10,12 @@
 4. A failed Fetch request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch
    ends the partition's lease on a replica.
 5. Most fetch errors of a partition end its lease on a replica and request metadata. After OFFSET_OUT_OF_RANGE from a
-   replica the lease ends, and the partition is fetched from the leader. UNKNOWN_LEADER_EPOCH changes nothing, so the
-   consumer fetches again at once until the follower has caught up: the harness must show this hot loop of Kafka's
-   client.
+   replica the lease ends, and the partition is fetched from the leader. After UNKNOWN_LEADER_EPOCH the replica stays
+   the same, and the consumer fetches again at once until the follower has caught up: the harness must show this hot
+   loop of Kafka's client.
 6. A lease on a replica ends when the partition is no longer assigned, which isn't counted as a fail-back.
 
-The KIP's four cases of an offset out of range:
+The four cases of an offset out of range in KIP-392:
 
 ====  ============================  ============================  ==========================  =======================
 case  offset                        KIP: the broker says          Kafka: the broker says      Kafka's client, and ours
@@ -27,7 +27,8 @@ case  offset                        KIP: the broker says          Kafka: the bro
 ====  ============================  ============================  ==========================  =======================
 
 When the *leader* responds OFFSET_OUT_OF_RANGE, the consumer always applies the reset policy; "earliest" is then the
-leader's earliest offset, and not the replica's, as in the KIP. Consumers send replica id -1, not the KIP's -2.
+leader's earliest offset, and not the replica's, as in the KIP. Consumers send replica id -1 in Fetch requests, not
+KIP-392's -2.
 
 Source: ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState``, ``FetchUtils`` of Kafka 4.3.
 """

@@ -19,7 +19,7 @@ Rules of all positions (``SubscriptionState``):
 
 1. Partitions are fetched in the order of assignment; after an error a partition moves to the end of that order.
 2. A partition gets no other offset look-up or validation until the request's deadline or, after a failure, the end of
-   the back-off (``hold``). Any change of the position ends this exclusion.
+   the back-off (``hold``). Any change of a partition's position allows look-ups and validations of the partition again.
 3. The result of an offset look-up is used only while the same reset is pending, the result of a validation only for an
    unchanged position.
 4. Any error of an offset look-up or validation is retried with fresh metadata, including unknown codes (for example

@@ -10,16 +10,16 @@ second part (API versions up to 4; InitProducerId up to 5), which brokers with o
                                             ▲      begin         │ an error that requires an abort
                                             └──────────── READY ◀┴─────▶ ABORTING   EndTxn(abort)
 
-1. Retried after a back-off: COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous transaction is still
-   completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A request without a
-   response is retried as well, because every request of a transaction may be sent twice.
-2. Retried after the coordinator is found again: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit also
-   REQUEST_TIMED_OUT.
-3. Aborted: errors of the group or of this transaction only (``ABORTABLE``). After an abort, the next transaction uses
-   the same producer id.
-4. All other errors of a transaction, above all PRODUCER_FENCED, are fatal. Where an application would create a new
-   Kafka producer with the same transactional id, the next transaction begins with InitProducerId, which also ends an
-   open transaction.
+1. Errors retried after a back-off: COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous transaction
+   is still completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A request
+   without a response is retried as well, because every request of a transaction may be sent twice.
+2. Errors retried after the coordinator is found again: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit
+   also REQUEST_TIMED_OUT.
+3. Errors of the group or of this transaction only (``ABORTABLE``) abort the transaction. After an abort, the next
+   transaction uses the same producer id.
+4. All other errors of a transaction, above all PRODUCER_FENCED, are fatal. After a fatal error, where an application
+   would create a new Kafka producer with the same transactional id, the next transaction begins with InitProducerId,
+   which also ends an open transaction.
 5. ``abandon`` aborts a transaction when its commit has expired, unless its EndTxn was already requested.
 """
 

@@ -1,6 +1,6 @@
 """Values shared by the client rules, in Kafka's terms, and Kafka's exponential back-off.
 
-Back-off, for retries, refreshes and reconnects:
+Rules of the back-off for retries, metadata refreshes and reconnects:
 
 1. Retry ``n``, from 0, waits ``initial_ms * 2**n`` milliseconds, at most ``max_ms``.
 2. The back-off is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't retry

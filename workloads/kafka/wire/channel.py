@@ -68,7 +68,7 @@ class Channel(asyncio.Protocol):
     """Open connection to a broker. Methods without a docstring belong to asyncio's protocol interface.
 
     ``versions`` are the API versions that the broker offers. ``closed`` is True when no request can be sent any more.
-    ``on_answers`` is called after the callbacks of all responses received together, and after the channel closes.
+    ``on_answers`` is called after the callbacks of responses that arrived together, and after the channel closes.
     """
 
     versions: Versions
@@ -151,7 +151,7 @@ class Channel(asyncio.Protocol):
             self._set_timer(deadline_s)
 
     def send_only(self, kind: type[RequestPayload], body: Sequence[bytes]) -> None:
-        """Queue an encoded request that has no response (Produce with acks=0). Raises as ``ask`` does."""
+        """Queue an encoded request without a response (Produce, acks=0); raise ConnectionError if closed."""
         if self.closed:
             raise ConnectionResetError(f"the connection to {self.address} is closed: {self._close_reason}")
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS

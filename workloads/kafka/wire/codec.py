@@ -35,7 +35,7 @@ def checked_length(prefix: bytes | bytearray | memoryview, position: int, bytes_
 
 
 class Frames:
-    """Splits a stream of bytes, received in arbitrary pieces, into messages.
+    """Splits a stream of bytes, received in arbitrary pieces, into Kafka messages.
 
     The messages returned are views of the received data. Only an incomplete message is stored between two calls of
     ``feed``; its buffer grows with the bytes received, never with the length announced.

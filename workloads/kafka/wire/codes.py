@@ -1,7 +1,7 @@
 """Kafka's error codes, and the groups of codes that its clients treat alike.
 
-The numbers are those of kio's ``ErrorCode`` (an ``IntEnum``). Brokers newer than kio may send other numbers, so
-``name`` and the groups accept any integer. ``RETRIABLE`` and ``INVALID_METADATA`` follow
+The error codes are the numbers of kio's ``ErrorCode`` (an ``IntEnum``). Brokers newer than kio may send other error
+codes, so ``name`` and the groups accept any integer. ``RETRIABLE`` and ``INVALID_METADATA`` follow
 ``org.apache.kafka.common.protocol.Errors`` of Kafka 4.3: the exceptions that extend ``RetriableException``, and of
 these the exceptions that extend ``InvalidMetadataException``.
 """

@@ -2,8 +2,8 @@
 
 SaslHandshake requests select the mechanism, then SaslAuthenticate requests carry its messages; both are ordinary Kafka
 requests since SaslHandshake v1 (KIP-152). A broker that limits sessions (KIP-368) closes the connection when the
-session ends, and the client connects again. Mechanisms: PLAIN (RFC 4616), SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802,
-RFC 7677, KIP-84).
+session ends, and the client connects again. Supported SASL mechanisms: PLAIN (RFC 4616), SCRAM-SHA-256 and
+SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84).
 """
 
 import base64
@@ -38,7 +38,8 @@ _NONCE_BYTES = 24
 def login(security: Security) -> Login:
     """Log in to a broker by SASL; yields no request if ``security`` has no SASL mechanism.
 
-    Raises AuthenticationError, without secrets in the text, if the broker refuses the client or the client the broker.
+    Raises AuthenticationError, without secrets in the text, if the broker refuses the client or cannot verify the
+    broker.
     """
     if security.mechanism is None:
         return

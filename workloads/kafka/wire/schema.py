@@ -86,7 +86,8 @@ def varint(number: int) -> bytes:
 def read_varint(buffer: memoryview, at: int) -> tuple[int, int]:
     """Return the zigzag varint at position ``at`` and the position after its end.
 
-    Raises ProtocolError if the varint has more than ten bytes or 64 bits, IndexError if the buffer ends before its end.
+    Raises ProtocolError if the varint has more than ten bytes or 64 bits, IndexError if the buffer ends within the
+    varint.
     """
     byte = buffer[at]
     if byte < _CONTINUATION:  # nearly all varints have one byte
@@ -169,8 +170,8 @@ class Field(NamedTuple):
     """Field of a struct in Kafka's protocol.
 
     ``kind`` is Kafka's type name (``int32``, ``string``) or the nested struct, of an array the type of its items.
-    ``compact`` is True if lengths are unsigned varints. ``tag`` and ``default`` are used for tagged fields only
-    (KIP-482).
+    ``compact`` is True if the field's lengths are unsigned varints. ``tag`` and ``default`` are used for tagged fields
+    only (KIP-482).
     """
 
     name: str
@@ -183,7 +184,7 @@ class Field(NamedTuple):
 
     @property
     def fixed(self) -> Fixed | None:
-        """Encoding of a field of fixed size; None for fields of variable size."""
+        """Encoding of a field with a fixed size; None for fields of variable size."""
         return None if self.is_array or not isinstance(self.kind, str) else FIXED.get(self.kind)
 
 
