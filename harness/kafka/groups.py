@@ -40,7 +40,7 @@ def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
 
 
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:
-    """Delete a group and return "", or remove its members and return the reason to try again later."""
+    """Delete a group and return "", or return the obstacle; members of the group are removed for a later attempt."""
     response = admin.ask(message(DeleteGroupsRequest, groups_names=(group,)), only=coordinator)
     (result,) = response.results
     if result.error_code is ErrorCode.non_empty_group:
