@@ -1,4 +1,4 @@
-"""Coordinator of a group or a transactional id: finding its broker, sending requests, and finding it again when moved.
+"""Coordinator of a group or a transactional id: lookup of the broker, requests, and a new lookup after a move.
 
 Rules (Kafka's ``CoordinatorRequestManager``):
 

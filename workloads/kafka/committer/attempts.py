@@ -29,8 +29,8 @@ from aftershock.workloads.kafka.wire.codec import Api
 class CommitterSettings(ClientSettings):
     """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
 
-    ``delivery_timeout_ms`` limits the time of a commit with all its retries, like the consumer's
-    ``default.api.timeout.ms``. ``commit_metadata_bytes`` enlarges plain commits, so that a few commits fill a
+    ``delivery_timeout_ms`` limits a commit with its retries, like the consumer's ``default.api.timeout.ms``; its name
+    in plans is the producer's. ``commit_metadata_bytes`` enlarges plain commits, so that a few commits fill a
     coordinator's batch.
     """
 

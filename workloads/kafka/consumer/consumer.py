@@ -1,7 +1,7 @@
 """Reference consumer: the methods that an application calls, and the background loop that fetches.
 
-The consumer prefetches one response per broker; while it is not polled, no further fetch is sent to that broker, so
-memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only when ``poll`` delivers
+The consumer prefetches one response per broker; until its records are polled, no further fetch is sent to that broker,
+so memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only when ``poll`` delivers
 records.
 """
 
