@@ -34,7 +34,6 @@ SMOKE = (
     "latency",
     "cut",
     "kill",
-    "pause",
     "log_dir_offline",
     "reassign",
     "kill_client",
