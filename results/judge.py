@@ -103,7 +103,7 @@ class Judge:
 
     @property
     def spark(self) -> SparkSession:
-        """Spark session for evidence of unknown size, started if necessary."""
+        """Spark session, started if necessary, with memory for evidence of unknown size."""
         return self._session(UNKNOWN)
 
     def _judge_together(self, runs: Sequence[Evidence]) -> list[Judgement]:
@@ -141,9 +141,10 @@ def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = Fal
 def judge_at(
     uri: str, run_id: str | None, out: Path, master: str | None, log: Log, *, exhaustive: bool = False
 ) -> tuple[Path, Verdict]:
-    """Judge evidence on another filesystem (``spark/remote.py``) and write the results to a folder below ``out``.
+    """Judge evidence on another filesystem (``spark/remote.py``); return the results' folder below ``out`` and verdict.
 
-    Returns that folder and the verdict. Raises EvidenceError if the evidence is invalid or not that of run ``run_id``.
+    Returns the folder of the results and the verdict. Raises EvidenceError if the evidence is invalid or not that of
+    run ``run_id``.
     """
     with Judge(out / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
         evidence = read_at(run_judge.spark, uri, out, columns(), run_id)

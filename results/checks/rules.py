@@ -70,11 +70,11 @@ class Rule:
     """An integrity rule, a row of ``RULES``.
 
     ``forbids`` and ``permitted`` describe the rule; if ``permits.py`` finds a breach permitted, the check passes and
-    reports the breach. ``findings``: names of Spark's findings by subject of the check. ``events``: function that
-    counts breaches in a client's events. ``unit``: plural noun of the counted items, such as records. ``unclean``: True
-    if an unclean leader election permits a breach. ``covered_by``: the word in ``roles.permits`` of a fault that
-    permits a breach, if not the rule's name. ``optional``: subjects without a check if the client doesn't report the
-    required values. ``if_examined``: the rule has no check if nothing was examined.
+    reports the breach. ``findings``: names of the findings computed by Spark, by subject of the check (``produce``, …).
+    ``events``: function that counts breaches in a client's events. ``unit``: plural noun of the counted items, such as
+    records. ``unclean``: True if an unclean leader election permits a breach. ``covered_by``: a fault that lists this
+    word in ``roles.permits`` permits a breach (None: the rule's name). ``optional``: subjects that get no check if the
+    client doesn't report the required values. ``if_examined``: the rule has no check if nothing was examined.
     """
 
     forbids: str

@@ -111,7 +111,7 @@ def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
 
 
 def passages(evidence: Evidence) -> list[Passage]:
-    """Return the proxies and times whose bytes count as exposure, for faults whose exposure is counted in bytes."""
+    """Return the proxies and time span whose bytes are exposure, for each fault with exposure measured in bytes."""
     result = []
     for step in evidence.steps:
         fault = step["id"]

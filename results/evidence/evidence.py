@@ -162,10 +162,10 @@ class Client:
 
 @dataclass(frozen=True)
 class Phase:
-    """A window cut from the journal's real times: start inclusive, end exclusive, in microseconds of the run.
+    """A window with times from the journal: start inclusive, end exclusive, in microseconds from the run's start.
 
-    ``block`` is the number of the window's block from 1, or 0 outside all blocks. ``entry`` is the fault's id in the
-    plan, without the suffixes of rounds and blocks.
+    ``block`` is the number (from 1) of the block of the plan, a repetition of its faults; 0 outside all blocks.
+    ``entry`` is the fault's id in the plan, without the suffixes of rounds and blocks.
     """
 
     name: str

@@ -5,7 +5,7 @@ its writer was killed; any other damaged line is an error, and so is an incomple
 line (``whole_lines``). Errors have the same words for local and remote files; ``where`` is the name of the file.
 
 A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
-merges join lines. A ledger line that can't be read is reported and skipped.
+merges join lines. If a line of a ledger can't be read, a warning names the line, and the other lines are used.
 """
 
 import json
@@ -164,11 +164,11 @@ def write_whole(path: Path, content: str | bytes) -> Path:
 def read_ledger_lines(
     path: Path, parse: Callable[[dict[str, Any]], T], version: int, what: str, option: str
 ) -> tuple[list[T], list[str]]:
-    """Return a ledger's parsed lines and one sentence per unreadable line; both are empty if the file does not exist.
+    """Return the parsed lines of a JSONL file, and a sentence per unreadable line; both empty if there is no file.
 
     ``parse`` raises ValueError, KeyError or TypeError for an invalid line. ``version`` is the supported schema version,
-    ``what`` the name of the ledger, ``option`` the command-line option that sets the file. Raises EvidenceError if the
-    file can't be read.
+    ``what`` the name of the file in messages, ``option`` the command-line option that sets the file. Raises
+    EvidenceError if the file can't be read.
     """
     try:
         content = path.read_bytes() if path.exists() else b""
@@ -194,7 +194,7 @@ def read_ledger_lines(
 
 
 def append_ledger_lines(path: Path, texts: Iterable[str], option: str) -> None:
-    """Append JSON texts as lines of a ledger. Raises EvidenceError if the ledger can't be written."""
+    """Append JSON texts as lines of a JSONL file. Raises EvidenceError if the file can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")

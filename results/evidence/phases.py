@@ -1,7 +1,7 @@
 """Windows of a run: ``warmup``, ``steady``, ``fault``, ``recovery``, ``fault/<id>``, and ``run`` (all after warm-up).
 
-Rules: windows come from ``phases.json``, which is cut from the journal's real times; start inclusive, end exclusive. A
-record belongs to the windows of its *intended* time.
+Rules: windows come from ``phases.json``, which holds times of the journal; their start is inclusive, their end
+exclusive. A record belongs to the windows of its *intended* time.
 """
 
 from collections.abc import Mapping, Sequence

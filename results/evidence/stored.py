@@ -160,9 +160,9 @@ class JudgedRun:
         return {check.id.split("/", 1)[1]: check.why for check in reversed(doubts)}
 
     def trials(self) -> tuple[set[int] | None, tuple[str, ...]]:
-        """Return the blocks in which every fault took effect, and a note for each block that is left out.
+        """Return the plan's blocks in which every fault took effect, and a note for each block that is left out.
 
-        The blocks are None for a run without blocks.
+        The first value is None if the plan of the run has no blocks (repetitions of its faults).
         """
         unproven, steps = self.unproven(), [step for step in self.timeline["steps"] if step.get("block")]
         if not steps:

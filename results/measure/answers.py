@@ -1,9 +1,9 @@
 """Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery. No Spark here.
 
-**Recovery.** A client is calm while all its records succeed, and are at most a factor slower than in the ``steady``
-phase. ``recovery.py`` counts each client's records in slots of time. From the counts of each slot, ``where_to_look``
-derives the slots in which a calm period may begin and those in which a calm period must begin. A second job examines
-the records between the first slot that may and the first slot that must begin a calm period.
+**Recovery.** A client is calm while all its records succeed, and a latency quantile is at most ``factor`` times that in
+``steady``. ``recovery.py`` counts each client's records in slots of time. From these counts ``where_to_look`` derives
+in which slots a calm period may begin (no count excludes that) and in which a calm period certainly begins. A second
+job examines the records of the former slots up to the first of the latter.
 """
 
 from collections import defaultdict
@@ -105,10 +105,10 @@ def backwards(histograms: Mapping[Key, Histogram], scene: Scene) -> int:
 def longest(
     rows: Iterable[Any], scene: Scene, spread: Distributions, slot_us: int = GAP_SLOT_US
 ) -> dict[Key, LongestGap]:
-    """Return the longest gap between successes of each client and window, from rows of ``success_stretches``.
+    """Return the longest gap between successes of each client and window; ``rows`` are those of ``success_stretches``.
 
     A gap shorter than a slot is reported as a slot's length. If records were due and none succeeded, the gap is the
-    whole window. The start and the end of a window are taken as successes; a segment without a success lies within a
+    whole window. The start and the end of a window count as successes; a segment without a success adds its length to a
     gap.
     """
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
@@ -142,7 +142,7 @@ def findings(rows: Iterable[Any]) -> dict[Key, Finding]:
 
 
 def stalls(rows: Iterable[Any]) -> tuple[Stall, ...]:
-    """Return the stalls by side, client, partition (None first: the client as a whole) and time."""
+    """Return the stalls, sorted by side, client, partition (None, the client as a whole, first) and time."""
     all_stalls = [Stall(*[row[field.name] for field in fields(Stall)]) for row in rows]
     return tuple(
         sorted(all_stalls, key=lambda stall: (stall.side, stall.client, _order(stall.partition), stall.start_us))
@@ -163,7 +163,7 @@ def failures(rows: Iterable[Any]) -> dict[tuple[str, str], tuple[FailureSpan, ..
 
 
 def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) -> dict[Key, tuple[Outage, ...]]:
-    """Return how long each partition made no progress, for each window in which records were due."""
+    """Return each partition's time in stalls by (side, client, window), for windows in which records were due."""
     due = {(metric.split(".")[0], client, window) for metric, client, window in spread if metric.endswith(".latency")}
     outages = {}
     for side, client, window in sorted(due):
@@ -224,7 +224,7 @@ class Pace:
         return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
 
     def allowed(self, n: Longs) -> Longs:
-        """Return how many of n records may be slow: by nearest rank ceil(q n) records must be within the limit."""
+        """Return how many of n records may be slow, if quantile q (the value of rank ceil(q n)) is within the limit."""
         slow: Longs = n * (self.q.denominator - self.q.numerator) // self.q.denominator
         return slow
 
@@ -241,7 +241,7 @@ class RecoverySearch:
 def recovery_searches(
     scenes: Sequence[Scene], criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
 ) -> list[RecoverySearch]:
-    """Return a recovery search per criterion and client, except clients with too few records in ``steady``.
+    """Return a search per recovery criterion and client; clients with too few records in ``steady`` are left out.
 
     The latency limit is computed in integers: in floats 1.1 * 3000 is more than 3300.
     """
@@ -262,7 +262,7 @@ def recovery_searches(
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Counts of records, failures and slow records (``pace_slots``), by slot and segment (-1: outside all segments)."""
+    """Counts of records, failed and slow records (``pace_slots``) by time slot and segment (-1: in no segment)."""
 
     segment: Longs
     slot: Longs
@@ -272,7 +272,7 @@ class Slots:
 
 
 def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]:
-    """Return the intervals in which a calm period may begin, up to the first slot in which a calm period must begin.
+    """Return the intervals in which a calm period may begin, up to the first slot in which one certainly begins.
 
     ::
 
@@ -280,10 +280,10 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
         surely           |---------|       records of the slots that lie completely in every such period
         perhaps    |--------------------|  records of the slots that such a period may contain in part
 
-    A calm period may begin in a slot if no record failed in the slots that every such period contains (``surely``), and
-    their slow records are few enough for the number of records in ``perhaps``. A calm period must begin in a slot if no
-    record failed in the slots that such a period may touch (``perhaps``), and their slow records are few enough for the
-    number of records in ``surely``. The argument ``slots`` is None if the client has no records.
+    A calm period may begin in a slot if no record in ``surely`` failed, and the slow records in ``surely`` are few
+    enough for the number of records in ``perhaps``. A calm period must begin in a slot if no record in ``perhaps``
+    failed, and the slow records in ``perhaps`` are few enough for the number of records in ``surely``. The argument
+    ``slots`` is None if the client has no records.
     """
     if slots is None:
         return []

@@ -1,4 +1,4 @@
-"""Cuts: windows of time that an SLO divides by subject (``for each partition``), into time slots, or both.
+"""Measurements for SLOs that divide a window by subject (``for each partition``), into time slots, or both: *cuts*.
 
 Figures about parts of a window are exact. A record whose subject (such as its partition) is unknown is counted for the
 subject ``unknown``. A record belongs to the part of the window that contains its intended time; a success that ends a
@@ -28,7 +28,7 @@ SLICE = ("run", "cut", "client", "subject", "part")
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a window that an SLO divides: the whole window, a block, or a time slot (only then with ``start_us``)."""
+    """Part of a window: the whole window, a block (a repetition of the plan's faults), or a slot from ``start_us``."""
 
     spans: tuple[Interval, ...]
     start_us: int | None = None
@@ -36,7 +36,7 @@ class Part:
 
 
 def parts_of(cut: Cut, scene: Scene) -> list[Part]:
-    """Return the parts of a cut's window in order of block and time, without incomplete time slots."""
+    """Return the parts of the window of ``cut`` by block of the plan and time, without incomplete time slots."""
     window, every_us, parts = scene.windows.get(cut.window, ()), cut.every_us, []
     blocks = scene.blocks if cut.each == "block" else {None: window}
     for name, block in blocks.items():
@@ -50,7 +50,7 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
 
 
 def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Yield the rows of the Spark table ``CUTS`` for all runs: either the cuts of gaps or the cuts of latencies."""
+    """Yield the rows of the Spark table ``CUTS``: requests for gaps (``of_gaps``) or for latencies, of all runs."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)
@@ -59,7 +59,7 @@ def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tu
 
 
 def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the Spark table ``PARTS``: each slot of one second with the parts of windows it overlaps."""
+    """Yield the rows of the Spark table ``PARTS``: one row per second and part of a window that overlaps the second."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             for index, part in enumerate(parts_of(cut, scenes[run])):
@@ -82,9 +82,9 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 
 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
-    """Return successes and longest gap of each subject and interval of a cut's window that has a success.
+    """Return the number of successes and the longest gap of each subject in each interval that has a success.
 
-    A subject (such as a partition) with successes outside the window only has a row with ``part`` null, for its gap.
+    A subject (such as a partition) that had successes only outside the window gets a row with ``part`` null.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")
@@ -98,7 +98,7 @@ def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFram
 
 
 def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame:
-    """Add to each row the part of the window that contains the row's column ``time``, with the part's interval."""
+    """Add to each row the part of the window in which the column ``time`` lies, and the interval of the part."""
     renamed = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
     within = (F.col(time) >= F.col("start_us")) & (F.col(time) < F.col("end_us"))
     same_slot = (
@@ -132,7 +132,7 @@ def sliced(
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
     """Return a run's measurements for each cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
 
-    ``queried`` are the quantiles of the query, ``qs`` the quantiles to return.
+    ``queried`` are the quantiles in the rows (columns ``q0``, ``q1``, …), ``qs`` the quantiles to return.
     """
     slices: dict[tuple[Cut, str], tuple[Slice, ...]] = {}
     for number, cut in enumerate(cuts):

@@ -75,7 +75,7 @@ class Distribution:
 class Slice:
     """Measurement of one subject: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all.
 
-    ``start_us`` is the start of the time slot, None if time is not divided. ``values`` are latencies, or one gap.
+    ``start_us`` is the start of the time slot, None without slots. ``values`` holds latencies, or the longest gap.
     """
 
     subject: str
@@ -93,7 +93,7 @@ class LongestGap:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Time from injection to the first calm period; None if the ``observed_us`` examined contain no calm period."""
+    """Time from injection to the first calm period; None if there is none in the ``observed_us`` after injection."""
 
     n: int
     recovered_us: int | None
@@ -158,7 +158,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class FailureSpan:
-    """Count ``n`` of failed records that were intended and given up between two times, rounded to seconds."""
+    """Number ``n`` of failed records that were intended and given up between two times, rounded to seconds."""
 
     start_us: int
     end_us: int
@@ -201,7 +201,7 @@ class RackFlow:
 
 @dataclass(frozen=True)
 class SlowRecord:
-    """Failed or slow record or commit; ``done_us`` is None without acknowledgement or delivery."""
+    """Failed or slow record or commit; ``done_us`` is None if it was neither acknowledged nor delivered."""
 
     producer_id: int | None
     seq: int | None
@@ -252,8 +252,8 @@ class Facts:
     ``produced`` (records, partition known)        by (a fault's window, topic, partition)
     =============================================  ==========================================================
 
-    ``spectra`` are points (quantile, latency) for a latency plot. ``backwards`` counts records that ended before they
-    were sent or intended, and phases that end before they start, because the clock went backwards.
+    The field ``spectra`` holds the points (quantile, latency) of latency plots. ``backwards`` counts records that ended
+    before they were sent or intended, and phases that end before they start, because the clock went backwards.
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -281,7 +281,7 @@ class Facts:
         return self.distributions.get((metric, client, window), Distribution())
 
     def produced_in(self, window: str, partitions: Mapping[str, Sequence[int]]) -> int:
-        """Return the number of records produced in the window to these partitions (listed by topic)."""
+        """Return the number of records produced in ``window`` to ``partitions`` (topic and partition numbers)."""
         return sum(
             self.produced.get((window, topic, number), 0) for topic, numbers in partitions.items() for number in numbers
         )
@@ -295,5 +295,5 @@ class Facts:
         return self.calms.get((criterion, client)) or default
 
     def slices(self, cut: Cut, client: str) -> tuple[Slice, ...]:
-        """Return a client's measurements for a divided window, ordered by subject and time."""
+        """Return a client's measurements for the request ``cut``, ordered by subject and time."""
         return self.cuts.get((cut, client), ())

@@ -1,4 +1,4 @@
-"""Shortcuts for large runs: the fingerprint gate, the ledger of suspect records, and coarse filters by time.
+"""Shortcuts for large runs: comparison of fingerprints, a table of the remaining records, coarse filters by time.
 
 Without these shortcuts (``exhaustive``) every measurement has the same result, but takes longer.
 
@@ -11,15 +11,15 @@ offset; failed records and records in doubt were not written. Rows without ids, 
 to unexpected readers are never clean.
 
 Joining the rows of 10 million records takes 12.6 s, comparing fingerprints of blocks 2.0 s. Blocks are small because a
-fault leaves a few records in doubt at a time: with blocks of 65,536, 200 of 130,000 records made all blocks of a run
-suspect, and counting latencies took 2.7 times as long.
+fault leaves a few records in doubt (perhaps written) at a time: with blocks of 65,536 records, 200 of 130,000 records
+left no block of a run clean, and counting latencies took 2.7 times as long.
 
 **Ledger:** a table with one row per record of the blocks that are not clean. A record is identified by (run,
-producer_id, seq); rows of foreign producers have null ids and share one ledger row per run. Computing the ledger
-shuffles only the rows of suspect blocks, twice.
+producer_id, seq); rows of foreign producers have null ids and share one ledger row per run. To compute the ledger,
+Spark shuffles only rows of blocks that are not clean, twice.
 
 **Time filters** are short filters on the times of records, for which Parquet's statistics suffice, because rows are
-stored roughly in order of time. Time filters are coarse, so a query repeats its exact condition.
+stored roughly in order of time. A time filter may let other rows pass, so a query repeats its exact condition.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,14 +46,14 @@ _UNTAKEN = ("failed", "in_doubt")
 
 @dataclass(frozen=True)
 class Gate:
-    """Blocks of records of all runs, and the ledger of the records in suspect blocks, None if every block is clean."""
+    """A row per block of records, and a row per record of the blocks that are not clean (None if all are clean)."""
 
     blocks: DataFrame
     ledger: DataFrame | None
 
 
 def open_gate(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame], *, exhaustive: bool) -> Gate:
-    """Compute which blocks of records are clean, and the ledger if any is not; ``persist`` caches a Spark table."""
+    """Compare the fingerprints of blocks of records, and compute the ledger; ``persist`` caches a Spark table."""
     of_runs = persist(blocks(read, dims, exhaustive=exhaustive))
     suspect = of_runs.where("not clean").limit(1).collect()
     return Gate(of_runs, persist(ledger(read, of_runs)) if suspect else None)
@@ -126,7 +126,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
 
 
 def block_of() -> dict[str, Column]:
-    """Return the columns ``producer_id`` and ``block`` for a row of a record, to join the row with its block."""
+    """Return the columns ``producer_id`` and ``block`` of a record's row: the key of the block of 2,048 records."""
     named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     return {
         "producer_id": F.when(named, F.col("producer_id")).otherwise(F.lit(NO_ID)),
@@ -200,7 +200,7 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
 
 
 def suspects(rows: DataFrame, blocks: DataFrame) -> DataFrame:
-    """Return the ``rows`` (with ``run producer_id seq``) of records in blocks that are not clean."""
+    """Return those ``rows`` (with ``run producer_id seq``) whose block of 2,048 records is not clean."""
     return _in_blocks(rows, blocks.where(~F.col("clean")), "left_semi")
 
 
@@ -209,7 +209,7 @@ def cleared(rows: DataFrame, blocks: DataFrame) -> DataFrame:
 
 
 def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
-    """Join rows of records with the few suspect blocks; 40 million records have at most 20,000 blocks."""
+    """Join rows with the few blocks of 2,048 records that are not clean; 40 million records have 20,000 blocks."""
     of_row, key = block_of(), ["run", "gate_producer", "gate_block"]
     named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
     keys = blocks.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))
@@ -225,12 +225,12 @@ _NEVER_US, _EVER_US = -(1 << 62), 1 << 62
 
 
 def intended_within(spans: Iterable[Span]) -> Column:
-    """Return True for records that may be intended within any of ``spans``, of which there must be at least one."""
+    """Return the coarse filter for records whose intended time lies in any of ``spans`` (at least one)."""
     return _in_any(spans, lambda since, until: F.col("intended_us").between(since, until))
 
 
 def pending_within(spans: Iterable[Span]) -> Column:
-    """Return True for records that may be in flight within a span of ``spans``, or done by the span's end."""
+    """Return the coarse filter for records that were in flight at some time in any of ``spans`` (at least one)."""
     intended_us, done_us = F.col("intended_us"), F.col("done_us")
     return _in_any(
         spans,

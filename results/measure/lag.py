@@ -55,7 +55,7 @@ Reached = tuple[int | None, int, int]
 
 
 def reached(read: Tables, dims: Dims) -> DataFrame:
-    """Return ``run reader topic partition second low high``: lowest and highest offset reached in every second.
+    """Return ``run reader topic partition second low high``: lowest and highest offset of the rows of a second.
 
     Rows with a null reader hold acknowledged offsets, all others the offsets delivered to that reader.
     """
@@ -72,7 +72,7 @@ def reached(read: Tables, dims: Dims) -> DataFrame:
 
 
 def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
-    """Return ``run probe since_us``: when the oldest record that a reader had not got was acknowledged (``PROBES``)."""
+    """Return for each row of ``PROBES`` when the oldest record that the reader had not got was acknowledged."""
     acked = read.outcomes.where("op = 'produce' and status = 'ok'").withColumn(
         "second", F.expr(f"done_us div {SECOND_US}")
     )
@@ -85,7 +85,7 @@ def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
 class Behind:
     """Lag of a reader in a partition, at the ends ``at_us`` of the seconds in which the lag was not zero.
 
-    ``records`` is the number of records beyond the reader's ``position``; the oldest was acknowledged in ``second``.
+    ``records`` is the number of offsets above the reader's ``position``; the lowest was acknowledged in ``second``.
     """
 
     reader: str
@@ -115,7 +115,7 @@ def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
 
 
 def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
-    """Return the highest offset reached by the end of every second."""
+    """Return the highest offset acknowledged or delivered by the end of every second; ``before`` until the first."""
     highs = np.full(seconds, before)
     for second, _, high in reached:
         if second is not None and 0 <= second < seconds:
@@ -131,7 +131,7 @@ def seconds_of(scene: Scene) -> int:
 def lags(behind: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tuple[Lag, ...]]:
     """Return the lag of every second by reader.
 
-    Each ``Behind`` comes with the times at which the oldest records were acknowledged (``UNKNOWN_US``: unknown).
+    The second value of each pair are the times when the oldest unread records were acknowledged, or ``UNKNOWN_US``.
     """
     seconds = seconds_of(scene)
     records, ages_us = ({reader.key: np.zeros(seconds, np.int64) for reader in scene.readers} for _ in range(2))
@@ -151,7 +151,7 @@ STALL_US = 1_000_000  # shorter silences violate no obligation, and there are ma
 
 
 def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
-    """Return the lag of each run's readers by client: first the numbers of records, then the ages of the oldest."""
+    """Return the lag of each run's readers by client name, in two Spark jobs: numbers of records, and their ages."""
     scenes = dims.scenes
     if not any(scene.readers for scene in scenes):
         return [{} for _ in scenes]
@@ -174,7 +174,7 @@ def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
 
 @dataclass(frozen=True)
 class FollowUpJobs:
-    """Jobs that read the samples of all runs twice: first to count, then to examine the undecided records."""
+    """Jobs that read the samples of all runs twice: to count, then to examine the records that counts don't decide."""
 
     dims: Dims
     samples: DataFrame

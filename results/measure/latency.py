@@ -9,8 +9,8 @@ microseconds, so a histogram of distinct values is small and exact.
 counts one row per distinct latency (``silver``), and NumPy derives all figures (``Silver``, ``Histogram``) in a second;
 Spark jobs for the figures took a minute.
 
-**Bins** of a run's latency plots come from a histogram by bin of time (``by_bin``, or ``silver`` itself in a short
-run), with latencies rounded down by at most half a percent.
+**Latency plots** show percentiles of *bins*, intervals of a second or more. Their histogram is counted by ``by_bin``
+or, in a short run, derived from ``silver``, and rounds latencies down by at most half a percent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -86,7 +86,7 @@ class Histogram:
         return Distribution(self.n, self.censored, self.slowest_us, {q: self.at(q) for q in qs}, self.mean_us)
 
     def points(self) -> tuple[tuple[float, int | None], ...]:
-        """Return points ``(share, latency_us)`` of a plot: this share of samples took no longer than that latency.
+        """Return points ``(share, latency_us)`` of a plot: ``share`` of the samples took at most ``latency_us``.
 
         The share of slower samples halves between every fourth point. The last points are the slowest latency and, if
         there are censored samples, (1.0, None).
@@ -152,7 +152,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Silver:
-    """Latency histogram of a run in groups, and the pairs (client rack, broker rack) to which rows refer by number."""
+    """Latency histogram of a run by metric and client; ``racks`` are pairs (client rack, broker rack) by number."""
 
     groups: tuple[Group, ...]
     racks: tuple[tuple[str | None, str | None], ...]
@@ -181,7 +181,7 @@ class Silver:
         return tuple(sorted(flows, key=lambda f: (f.op, f.client, f.window, f.client_rack or "", f.broker_rack or "")))
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each group with rows in ``spans``, and the mask of these rows; segment -1 lies in no interval."""
+        """Yield each group that has rows in ``spans``, and a mask of these rows; rows of segment -1 lie in no span."""
         within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)
         within[scene.segments.of(spans)] = True
         for group in self.groups:
@@ -223,7 +223,7 @@ _NONE = np.iinfo(np.int64).min
 
 
 def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
-    """Return the bins of each latency plot, in order of time."""
+    """Return the bins (time intervals) of all latency plots, in order of metric, client, rack and time."""
     (metric, metrics), (client, clients), (rack, racks) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack")
     )
@@ -253,7 +253,7 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
 
 
 def of_silver(rows: pa.Table) -> pa.Table:
-    """Return the rows that ``by_bin`` would count, from a latency histogram that is divided by bins already."""
+    """Return the rows that ``by_bin`` would count, from the rows of ``silver`` that have a bin (time interval)."""
     binned = rows.filter(pc.is_valid(rows["bin"]))
     took_us = binned["latency_us"].combine_chunks()
     exact = longs(binned["latency_us"], 1)
@@ -296,7 +296,7 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
     """Count ``service`` (done - sent) and ``lateness`` (sent - intended) of produced records and of commits.
 
-    Both metrics need half as many grouping columns as latencies. Lateness measures the load generator, not Kafka.
+    Counting both needs half the grouping columns of latencies, hence two jobs. Lateness is no measure of Kafka.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
@@ -311,7 +311,7 @@ def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return the samples that are measurements (column ``due``), with the columns ``segment`` and ``client_hash``."""
+    """Return the samples whose column ``due`` is True, and add the columns ``segment`` and ``client_hash``."""
     return with_segment(samples.where("due"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
 
 
@@ -350,7 +350,7 @@ def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> Data
 
 
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
-    """Return a latency histogram by bin of a plot: bin 3 of a run starts at ``3 * bin_us``.
+    """Return a latency histogram by bin, a time interval of a plot: bin 3 of a run starts at ``3 * bin_us``.
 
     Latencies are rounded as in ``of_silver``, so that there are few rows; a null latency is censored.
     """

@@ -100,8 +100,8 @@ def findings(
 
     The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
     ``in_doubt`` (records in doubt, broken: in the log), ``redelivered`` (delivered repeatedly), and of the lost records
-    ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). ``suspects`` are
-    the sequences selected by ``in_doubt``, None to examine all sequences.
+    ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). The table
+    ``suspects`` holds the sequences selected by ``in_doubt``; None: examine all sequences.
     """
     delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
@@ -147,7 +147,7 @@ class _Study:
 
     @cached_property
     def many(self) -> bool:
-        """True if there are so many records that they must be counted before they are sorted or collected."""
+        """True if there are too many records to sort or collect them; Spark then first counts them in groups."""
         return load_of([part for run in self.dims.evidences for part in run.parquet["outcomes"]]).long
 
     def facts(

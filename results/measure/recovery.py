@@ -9,9 +9,9 @@
 Rules: a gap between successes is clipped to its window, whose ends are taken as successes. A calm period starts at a
 record's intended time and ends before the load does. Gaps are measured between successes or, in large runs, between the
 first and the last success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a
-millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``).
-``answers.where_to_look`` derives from counts where a calm period may begin; only the records in these intervals are
-examined individually.
+millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``). From counts per time
+slot, ``answers.where_to_look`` derives the intervals in which a calm period may begin; only records in these intervals
+are examined individually.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -33,7 +33,7 @@ _LOOK = (*_CALM, "look_us")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
-    """Return each client's first and last success in each slot of a segment, or (``slot_us`` None) each success."""
+    """Return the first and last success by client, segment and time slot; if ``slot_us`` is None, every success."""
     rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
     named = rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
     if slot_us is None:
@@ -44,14 +44,14 @@ def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
 
 
 def success_stretches(slots: DataFrame) -> DataFrame:
-    """Return each client's successes and longest gap in each segment: ``first_us last_us n gap_us``."""
+    """Return ``first_us last_us n gap_us``: first and last success, number and longest gap, by client and segment."""
     # sorting by one hash is faster than by three columns
     joined = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
     return joined.withColumn("kind", F.lit(KINDS.index("gap")))
 
 
 def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Merge spans of successes (``first_us last_us n``, optionally ``gap_us``) into one per group ``by``."""
+    """Merge rows ``first_us last_us n`` about successes into one row per group ``by``, and add the longest gap."""
     inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
     between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
     return (
@@ -67,7 +67,7 @@ def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
 
 
 def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
-    """Return ``run pace segment slot n failed slow``: the records of the load by slots of their intended time.
+    """Count records, ``failed`` and ``slow`` records, by row of ``paces``, segment and slot of the intended time.
 
     The table ``paces`` (``PACES``) gives clients, the end of the time examined, and the latency above which a record is
     slow.
@@ -97,9 +97,9 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Return the ``moments`` at which a calm period may begin, with the counts of records in the next ``for_us``.
+    """Return each moment at which a calm period may begin, and the counts of records in the ``for_us`` that follow.
 
-    The counts are differences of two running sums, because Spark sums a sliding window frame anew for every row.
+    Each count is the difference of two running sums, because Spark would sum a sliding window anew for every row.
     """
     before, own, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))
@@ -114,7 +114,7 @@ def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
 
 
 def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
-    """Return every produced record of the load for each recovery search of its client, with ``failed`` and ``slow``."""
+    """Join the produced records with the rows of ``paces`` of their client, and add flags ``failed`` and ``slow``."""
     produced = samples.where("op = 'produce'").withColumn("client", client())
     columns = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
     paced = columns.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")

@@ -1,4 +1,4 @@
-"""Samples: one row per record produced, per delivery due, and per commit; and the sums that are not latencies.
+"""Samples (one row per record produced, per delivery due, and per commit), and sums over other rows.
 
 **Samples** of producing and committing are the rows as recorded. Of a record's deliveries to a reader only the first is
 a sample: records that the fingerprint gate cleared have no repeated deliveries; for other records the ledger holds the
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
-    """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if no block is suspect.
+    """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if all blocks are clean.
 
     The column ``due`` is false for a delivery that the reader need not get: a success, but not a measurement.
     """
@@ -86,7 +86,7 @@ def slot_of(time: str) -> Column:
 
 
 def with_segment(rows: DataFrame, time: str, dims: Dims) -> DataFrame:
-    """Add the number of the segment of the run's time that contains column ``time``, null outside all segments."""
+    """Add to each row the number of the segment of time in which the column ``time`` lies; null: in no segment."""
     slots = dims.slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
     within = (F.col(time) >= F.col("from_us")) & (F.col(time) < F.col("to_us"))
     same_slot = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot"))
@@ -128,7 +128,7 @@ def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
 
 
 def produced(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run window topic partition n``: the records intended in the window of each fault, by partition."""
+    """Return ``run window topic partition n``: number of records intended in each fault's window, by partition."""
     rows = with_segment(samples.where("op = 'produce' and partition is not null"), "intended_us", dims)
     counted = rows.groupBy("run", "segment", "topic", "partition").agg(F.count("*").alias("n"))
     of_faults = dims.segment_windows.where(F.col("window").startswith("fault/"))
@@ -161,7 +161,7 @@ Limit = tuple[int, str, str, int]
 def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
     """Return the ten slowest ``samples`` per run, operation and client after warm-up, with ``place`` from 1.
 
-    Failed records come first. Rows that are too fast to be among the slowest are excluded from the sort by ``limits``.
+    Failed records come before slow records. ``limits`` exclude rows from the sort that are too fast to be among them.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 

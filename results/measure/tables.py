@@ -9,8 +9,8 @@ instead of searching every window::
     segments |    0    |   1    |2 |  3  |
 
 The start of a segment is inclusive, its end exclusive. The times when a fault kills or freezes a client, and the time
-from which a reader must get records, are also limits of segments. Records are joined with their segments by slots of
-one second.
+from which a reader must get records, are also limits of segments. To find the segment of a record, Spark joins both by
+the second (``slot``).
 
 **Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. Every small table
 begins with ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
@@ -74,7 +74,7 @@ SLOT_US = 1_000_000
 
 @dataclass(frozen=True)
 class Segments:
-    """Sorted limits of a run's segments of time; segment i lies between the limits i and i + 1."""
+    """Segments of a run's time; segment i lies between the times ``cuts[i]`` and ``cuts[i + 1]``."""
 
     cuts: tuple[int, ...]
 
@@ -83,12 +83,12 @@ class Segments:
         return tuple(pairwise(self.cuts))
 
     def of(self, intervals: Iterable[Interval]) -> list[int]:
-        """Return the numbers of the segments inside the intervals, whose ends must be limits of segments."""
+        """Return the numbers of the segments inside the intervals; an interval starts and ends with a segment."""
         inside = (range(bisect_left(self.cuts, start), bisect_right(self.cuts, end) - 1) for start, end in intervals)
         return sorted({*chain.from_iterable(inside)})
 
     def slots(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield ``slot segment start_us end_us`` for every slot of one second and each segment that overlaps it."""
+        """Yield ``slot segment start_us end_us``: each second with each segment that overlaps the second."""
         for number, (start, end) in enumerate(self.spans):
             for slot in range(start // SLOT_US, (end - 1) // SLOT_US + 1):
                 yield slot, number, start, end
@@ -116,7 +116,7 @@ class Scene:
 
     @cached_property
     def held(self) -> dict[tuple[str, str], tuple[Interval, ...]]:
-        """Intervals in which a fault had killed or frozen a client, by (side, client)."""
+        """Intervals in which a fault had killed or frozen a client, by (produce or consume, client name)."""
         return client_outages(self.evidence, KILLED, FROZEN)
 
     @cached_property
@@ -128,7 +128,7 @@ class Scene:
 
     @cached_property
     def blocks(self) -> dict[str, tuple[Interval, ...]]:
-        """Intervals of each block by the subject ``block=<n>``; a run without blocks is block 0."""
+        """Intervals by block of the plan (a repetition of its faults), ``block=<n>``; ``block=0`` if there are none."""
         phases = self.evidence.phases
         numbers = sorted({phase.block for phase in phases if phase.block}) or [0]
         return {
@@ -155,7 +155,7 @@ class Scene:
         return [client for client in self.evidence.clients if client.consumes_from]
 
     def due_from_us(self, reader: Client) -> int:
-        """Return the intended time from which a reader must get records: the end of warm-up for ``latest``, else 0."""
+        """Return the time from which a reader must get intended records: the end of warm-up for ``latest``, else 0."""
         return self.judged_from_us if reader.from_latest else 0
 
 

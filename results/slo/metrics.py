@@ -59,7 +59,7 @@ def share_needs(share: Decimal) -> int:
 
 @dataclass(frozen=True)
 class Selection:
-    """A metric, its aggregate, and the time and clients it covers: ``produce.latency p99 in fault for a``.
+    """Measured value of an SLO, ``produce.latency p99 in fault for a``: metric, aggregate, window and arm.
 
     A selection with window None covers ``run``, the time after warm-up; with arm None every arm that has the metric.
     With ``every_us``, each time slot of this length is measured separately. ``target`` is the success rate from which
@@ -120,9 +120,9 @@ class Selection:
 class Reading:
     """Measurements of a client in a window or slot: of all its records, or of one subject such as ``orders/3``.
 
-    Of the ``n`` records, ``censored`` records never succeeded. ``at`` maps quantiles to values, None for a censored
-    value. The field ``value`` is the result of ``Metric.value``; None exceeds any limit. ``length_us`` is the length of
-    the window or time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    Of the ``n`` records, ``censored`` records never succeeded. ``at`` maps quantiles to latencies, None for a censored
+    latency. The field ``value`` is the result of ``Metric.value``; None exceeds any limit. ``length_us`` is the length
+    of the window or time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
     """
 
     n: int

@@ -1,4 +1,4 @@
-"""Values of the SLO language: a measure, a recovery or a count; ``parse(str(slo)) == slo``.
+"""Classes of parsed SLOs: ``Measure``, ``Recovery`` and ``Count``; ``parse(str(slo)) == slo``.
 
 The SLO parser decides which combinations of words are valid. Times are in microseconds, shares are fractions of 1.
 """
@@ -23,7 +23,7 @@ from aftershock.results.slo.metrics import (
 
 @dataclass(frozen=True)
 class Multiple:
-    """Limit of an SLO that is a multiple of another value, ``2 * p99 in steady``; omitted words are as on the left."""
+    """Limit ``2 * p99 in steady`` of an SLO; words that the limit omits are those of the SLO's left side."""
 
     factor: Decimal
     of: Selection
@@ -163,7 +163,7 @@ class Recovery:
         return quantile_needs(self.q)
 
     def check_id(self) -> str:
-        """Return the check id ``slo/recovery-kill-1``, followed by what differs from the default definition of calm."""
+        """Return the check id ``slo/recovery-kill-1``, followed by quantile, factor and time if given in the SLO."""
         own = f"-{aggregate_name(self.q)}-{number(self.factor)}-{time(self.for_us)}" if self.terms else ""
         return f"slo/recovery-{self.after}{own}"
 

@@ -122,7 +122,7 @@ def share(tokens: Tokens) -> Decimal:
 
 
 def times(tokens: Tokens) -> Decimal:
-    """Parse a factor, ``0.7 *``: a number above 0 without a unit, and the multiplication sign."""
+    """Parse the factor of a limit such as ``0.7 * p99``: a number above 0 without a unit, and ``*``."""
     value, unit = _number(tokens, "a factor like 0.7")
     if unit or not value:
         tokens.fail(f"a factor above 0 without a unit expected, got {tokens.peek()!r}")

@@ -46,7 +46,7 @@ def no_record() -> Column:
 class Fact(NamedTuple):
     """Result of an integrity rule for one row: the number of records examined, and of these, of records that broke it.
 
-    Only an examined record can be broken; ``examined`` is None if another fact already counts the record as examined.
+    A record that was not examined isn't broken; ``examined`` is None if another fact counts the record as examined.
     """
 
     rule: str
@@ -56,7 +56,7 @@ class Fact(NamedTuple):
     broken: Column | int
 
     def sql(self, named: Callable[[Column], str]) -> str:
-        """Return the fact as SQL, a struct ``rule side client examined broken``; ``named`` gives a column an alias."""
+        """Return SQL for a struct ``rule side client examined broken``; ``named`` returns the alias of a column."""
 
         def text(value: str | Column) -> str:
             return f"'{value}'" if isinstance(value, str) else named(value)
@@ -73,7 +73,7 @@ class Fact(NamedTuple):
 
 
 def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
-    """Return a row per fact that examined something, with the ``run`` and ``record`` of the row that the fact is about.
+    """Apply ``facts`` to each row: return ``run record rule side client examined broken`` where anything was examined.
 
     All facts are one SQL expression, because each column built in Python calls the JVM a dozen times.
     """
@@ -93,7 +93,7 @@ def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
 def summed(findings: DataFrame) -> DataFrame:
     """Sum findings to one row per (run, rule, side, client), with the lowest broken records as samples.
 
-    The first aggregation leaves a row per broken record and a row for all intact records, so that few rows are sorted.
+    A first aggregation leaves a row per broken record and one for all intact records, so that Spark sorts few rows.
     """
     broken = F.when(F.col("broken") > 0, F.col("record"))
     few = findings.groupBy(*_KEY, broken.alias("record")).agg(
@@ -107,7 +107,7 @@ def summed(findings: DataFrame) -> DataFrame:
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings about the blocks of records that the fingerprint gate cleared: all examined, none broken."""
+    """Return findings about blocks of 2,048 records that are clean by fingerprint: all examined, none broken."""
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
@@ -226,9 +226,9 @@ def _placed(rows: DataFrame, *more: str) -> DataFrame:
 
 
 def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
-    """Return, per bucket of offsets, a hash of its records, the lowest and highest offset, and the number of offsets.
+    """Return a hash of the records, the lowest and highest offset and the number of offsets per bucket of offsets.
 
-    Distinct offsets are counted in bitmaps of 64, because Spark can aggregate plain numbers without sorting.
+    Distinct offsets are counted in bitmaps of 64 bits, because Spark can aggregate plain numbers without sorting.
     """
     bit = F.expr("shiftleft(1L, cast(offset & 63 as int))")
     words = rows.groupBy(*_BUCKET, *by, F.expr("offset div 64").alias("word")).agg(
@@ -249,7 +249,7 @@ def _fingerprints(rows: DataFrame, *by: str) -> DataFrame:
 
 
 def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Return the offset buckets to examine; ``first last`` are a reader's first and last offset in the partition.
+    """Return the offset buckets in which a reader's deliveries differ from the log, with the reader's offset range.
 
     If two records of the log share an offset, the log is examined like the deliveries of a reader.
     """
@@ -279,7 +279,7 @@ def _suspects(logged: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _side_by_side(logged: DataFrame, lanes: DataFrame, suspects: DataFrame) -> DataFrame:
-    """Return, per offset of the suspect buckets, the lowest and highest record of the log and of the deliveries."""
+    """Return the lowest and highest record id at each offset of the given buckets, of the log and of deliveries."""
     log = logged.join(suspects, [*_BUCKET]).withColumn("of_log", F.lit(True))
     lane = lanes.join(suspects, [*_BUCKET, *_LANE]).withColumn("of_log", F.lit(False))
     columns = [*_PARTITION, "offset", *_LANE, "first", "last", "of_log", "record"]

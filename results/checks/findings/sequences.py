@@ -8,20 +8,20 @@ again) and when the reader resets its position; the clients' events report both.
 lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must not
 fall.
 
-Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a lane with a late
-row, the first row of each value is judged by the rule ``order``, and further rows of that value are ``repeated``.
-Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the leader changes,
-because a new leader learns the high watermark late, so high watermarks are compared only between two responses of the
-same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the records
-(``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the lane
-reported, and the lane lasted at least another second. An acknowledgement carries the leader epoch of its request. Only
-acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record that an
+Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a sequence with a
+late row, only the first row of a value can break the rule ``order``; further deliveries of an offset break
+``repeated``. Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the
+leader changes, because a new leader learns the high watermark late, so high watermarks are compared only between two
+responses of the same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the
+records (``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the
+lane reported, and the lane lasted at least another second. An acknowledgement carries the leader epoch of its request.
+Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record that an
 earlier attempt wrote.
 
-The **gate** ``suspect_sequences`` reads far less data to select all sequences that contain a broken row, and possibly
-intact sequences. Rows of the log and of readers are sorted by a hash of their sequence, as plain numbers, and compared
-with the previous row. Acknowledgements need no sorting: in a partition, all acknowledged offsets of a leader epoch must
-lie above all acknowledged offsets of the previous epoch.
+The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
+selected sequences are examined row by row. In that function rows of the log and of readers are sorted by a hash of
+their sequence, and each row is compared with the row before. Acknowledgements need no sorting: in a partition, all
+acknowledged offsets of a leader epoch must lie above all acknowledged offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
 
 
 def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
-    """Yield (client, topic, partition, time, by assignment) of each new lane of a reader."""
+    """Yield (client, topic, partition, time, True after an assignment) of each start of a reader's lane."""
     for client, line in reader_events(evidence, "assigned"):
         yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
     for client, line in reader_events(evidence, "position_reset"):
@@ -118,7 +118,7 @@ SECOND_US = 1_000_000
 
 
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
-    """Return the findings about ordered rows, and the numbers of rows that ``places`` needs for its findings.
+    """Return findings about the order of rows; for the rules ``collision`` and ``skipped`` only the number examined.
 
     ``doubted`` are hashes (``PRINTS``) of the sequences that must be examined row by row; None examines all sequences.
     """
@@ -167,7 +167,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add to each row ``late``, the row before it in its sequence, and ``dirty``: the sequence has a late row."""
+    """Add ``late``, ``before`` (previous row of the sequence), ``dirty`` (the sequence has a late row) to each row."""
     lane = Window.partitionBy(*_SEQUENCE)
     order = lane.orderBy("at", "value")
     highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
@@ -183,9 +183,9 @@ def _corrupt() -> Column:
 
 
 def _examined(rows: DataFrame) -> DataFrame:
-    """Aggregate the rows of sequences: per client, per value in a lane with a late row, and per broken row.
+    """Count rows by client, rows of sequences with a late row also by value, and broken rows also by rule and value.
 
-    ``late`` is that of a value's first row. Rows are aggregated as plain numbers, so that Spark need not sort.
+    ``late`` is that of the first row with a value. Spark need not sort, because it aggregates plain numbers.
     """
     value, mark, epoch = F.col("value"), F.col("high_watermark"), F.col("epoch")
     older = (value > F.col("before.value")) & (epoch < F.col("before.epoch"))

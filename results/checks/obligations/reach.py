@@ -107,7 +107,7 @@ ALONE = ("nodes", "one node")
 
 @dataclass(frozen=True)
 class Harm:
-    """Effect of a fault on the cluster; ``unrecorded`` counts the changes whose times are not in the journal.
+    """Effect of a fault on the cluster; ``unrecorded`` is the number of changes that the journal has no times of.
 
     ``announced`` is True if clients notice the fault at once, because their connections are closed. ``controller`` is
     True if the active controller may have been among the fault's brokers.

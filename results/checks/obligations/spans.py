@@ -73,7 +73,7 @@ Grace = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Habits:
-    """Waits of a client: after any cluster change, in addition after an unannounced fault, and as a group member."""
+    """Waits of a client after any cluster change, further waits after an unannounced fault, and of a group member."""
 
     announced: Grace
     unannounced: Grace
@@ -229,7 +229,7 @@ def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: 
 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
-    """Return True if the fault can affect the client's progress on these partitions."""
+    """Return True if the fault can affect the client's progress on the partitions of ``seats``."""
     if harm.everywhere or harm.between_nodes or post.worker in harm.clients:
         return True
     if any(link.startswith(f"client_{post.rack}-") for link in harm.links):

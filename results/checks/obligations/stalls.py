@@ -17,7 +17,7 @@ which is partition null.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records to a few slots per second and
 partition (``slots``), from which NumPy arrays yield the silences without sorting records; only records that waited in a
-silence are examined individually. The resulting stalls are exact.
+silence are examined individually. The start and end of each stall are exact.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ from aftershock.results.slo import Side
 
 @dataclass(frozen=True)
 class Lane:
-    """One operation of a client: its spans of required progress, by partition and as a ``whole`` (all partitions)."""
+    """Operation of a client, and the time spans with progress required or not, by partition and for all (``whole``)."""
 
     client: Client
     side: Side
@@ -57,12 +57,12 @@ class Lane:
     partitions: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
 
     def of(self, partition: int | None) -> tuple[Span, ...]:
-        """Return the spans of time of a partition; for an unknown partition the spans of the whole client."""
+        """Return the time spans of ``partition``; if None or unknown, those of the client as a whole."""
         return self.whole if partition is None else self.partitions.get(partition, self.whole)
 
     @property
     def required_us(self) -> int:
-        """Longest total time for which progress was required: the maximum over the whole client and its partitions."""
+        """Total time in which progress was required of the whole client or of a partition, whichever is longer."""
         lanes = [self.whole, *self.partitions.values()]
         return max(sum(span.end_us - span.start_us for span in spans if span.required) for spans in lanes)
 
@@ -72,7 +72,7 @@ class Lane:
 
 
 def lanes(evidence: Evidence) -> list[Lane]:
-    """Return all clients' lanes; empty if the run ended in warm-up or doesn't record its nodes and voters."""
+    """Return the operations of all clients; empty if the run ended in warm-up or lacks its nodes and voters."""
     terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
     if terrain is None or not judged:
         return []
@@ -112,8 +112,8 @@ _CHUNK = 64
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
     """Return, for each record, when it was wanted and done: ``run side client_hash client ... wanted_us done_us ok``.
 
-    A record without a final status is taken as done when the load ends. A delivery is wanted from the record's intended
-    time, which is too early: ``acknowledged`` corrects that time for the few rows in silences.
+    If a record has no final status, ``done_us`` is the end of the load. The ``wanted_us`` of a delivery is the record's
+    intended time, which is too early: ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("due"), F.col("intended_us"))
@@ -126,10 +126,10 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
-    """Aggregate the waits of records by slots of ``slot_us``; the column ``delivered`` is True for consumed records.
+    """Aggregate the waits of records by time slots of ``slot_us``; ``delivered`` is True for consumed records.
 
-    A slot has its first and last success, the times when its first record was wanted and its last was done, and the
-    number of failures.
+    The row of a time slot has the first and last success in the slot, the times when the slot's first record was wanted
+    and the last was done, and the number of failures.
     """
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
@@ -143,7 +143,7 @@ def slots(waits: DataFrame, slot_us: int) -> DataFrame:
 
 
 def _in_lanes(rows: DataFrame) -> DataFrame:
-    """Return a row per lane: produced records by partition and client, deliveries by partition, commits by client."""
+    """Repeat each produced record with ``partition`` null (the client as a whole); set null for each commit."""
     whole, part = F.array(F.lit(None).cast("int")), F.array("partition")
     lanes = F.when((F.col("side") == "commit") | F.col("partition").isNull(), whole)
     lanes = lanes.when(F.col("side") == "produce", F.concat(part, whole)).otherwise(part)
@@ -151,7 +151,7 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
 
 
 def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """Return the rows of ``waits`` that waited in a silence or ended it, with the silence as ``since_us until_us``."""
+    """Return the records that waited in a silence or ended a silence, with its start and end ``since_us until_us``."""
     lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
     same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
     candidates = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
@@ -168,9 +168,9 @@ def _waited() -> Column:
 
 
 def acknowledged(waiting: DataFrame, samples: DataFrame) -> DataFrame:
-    """Return the records that waited in silences, with deliveries wanted only from the producer's acknowledgement.
+    """Set ``wanted_us`` of each delivery in ``waiting`` to the time when the record's producer got the acknowledgement.
 
-    Only the chunks of 64 produced records that contain such deliveries are read.
+    Of the produced records only chunks (64 consecutive records) with a record in ``waiting`` are read.
     """
     chunk = {"chunk": F.expr(f"seq div {_CHUNK}")}
     delivered = waiting.where("side = 'consume'")
@@ -201,7 +201,7 @@ def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
 
 
 def failures(waits: DataFrame) -> DataFrame:
-    """Return ``run side client from_s to_s n``: failed records by the seconds in which they were wanted and failed."""
+    """Count failed records by the second ``from_s`` in which they were wanted and ``to_s`` in which they failed."""
     failed = waits.where(_failed())
     seconds = [
         F.expr(f"{time} div {SECOND_US}").alias(name) for time, name in (("wanted_us", "from_s"), ("done_us", "to_s"))
@@ -228,7 +228,7 @@ _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     """Yield the silences (times between successes) of at least ``at_least_us``; slots must not be longer than that.
 
-    ``since_us`` is null before the first success, ``until_us`` after the last success.
+    In the silence before the first success ``since_us`` is null, in the silence after the last one ``until_us``.
     """
     rows = _slots_by_lane(slots)
     starts = firsts(longs(rows[name], _NONE) for name in _SLOT_LANE)

@@ -50,7 +50,7 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
 
 
 def wanted(evidence: Evidence) -> MeasurementRequest:
-    """Return what a run's SLOs need measured besides the standard measurements, such as quantiles and recoveries.
+    """Return the measurements that a run's SLOs need besides the standard ones, such as quantiles and recoveries.
 
     Raises EvidenceError if an SLO of the run can't be parsed.
     """
@@ -115,7 +115,7 @@ def _versus(*arms: str) -> str:
 
 
 def opponents(evidence: Evidence, slo: Measure) -> list[tuple[Client, Client]]:
-    """Pair each client of an SLO's first arm with the second arm's client of that workload, else its only client."""
+    """Pair each client of an SLO's first arm with the second arm's client of that workload, or its only client."""
     first, second = slo.selections
     candidates = clients_of(evidence, second.about.side, second.arm)
     pairs = []
@@ -133,7 +133,7 @@ def block_cut(slo: Measure) -> Cut:
 
 
 def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Client]) -> Check:
-    """Judge an SLO on two arms with confidence: compare the interval of their ratio over blocks with the factor."""
+    """Judge an SLO on two arms with confidence: compare its factor with the interval of the ratio, block by block."""
     if not isinstance(slo.limit, Multiple) or slo.confidence is None:
         raise TypeError(f"not a comparison of arms with confidence: {slo}")
     factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)
@@ -177,7 +177,7 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
 
 
 def calms(evidence: Evidence, slo: Recovery) -> tuple[RecoveryCriterion, ...]:
-    """Return the recoveries to measure: for each round and block of the fault that the SLO names."""
+    """Return a recovery criterion for each repetition (round or block of the plan) of the fault that the SLO names."""
     faults = evidence.faults_of(slo.after) or (slo.after,)
     return tuple(RecoveryCriterion(fault, slo.q, float(slo.factor), slo.for_us) for fault in faults)
 

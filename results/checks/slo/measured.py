@@ -43,7 +43,7 @@ def banded(selection: Selection, reading: Reading) -> str:
 
 
 def reading_name(selection: Selection, reading: Reading) -> str:
-    """Return the name of a reading, ``orders/3``, ``the 1s from 17.0 s``, or both; empty if there is only one."""
+    """Return the subject and time slot of a reading: ``orders/3 in the 1s from 17.0 s``; empty if not divided."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
         slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
@@ -63,9 +63,9 @@ def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """Reading of an SLO and, if the SLO's limit is a multiple of another reading, that other reading (``baseline``).
+    """Reading of an SLO; if the SLO's limit is ``2 * p99 in steady``, ``baseline`` is the reading of that p99.
 
-    ``limit`` is None if the limit is unknown, ``status`` is None if there are too few values.
+    ``limit`` is None if ``baseline`` has no value, ``status`` is None if a reading has too few values.
     """
 
     reading: Reading

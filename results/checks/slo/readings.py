@@ -102,7 +102,7 @@ def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Seque
 def _stalls(
     evidence: Evidence, facts: Facts, selection: Selection, client: Client, each: EachWord | None, due: int
 ) -> list[Reading]:
-    """Return the total time in stalls of each partition, or the maximum over all partitions."""
+    """Return a reading of the total time in stalls for each partition, or one for the partition with the longest."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
     if outages is None or not due:
@@ -142,7 +142,7 @@ def _unobserved(
 
 
 def _slot_starts(selection: Selection, spans: Sequence[Interval]) -> list[int | None]:
-    """Return the start of each slot of the intervals, without an incomplete last slot; [None] if there are no slots."""
+    """Return the start of each complete time slot in ``spans``; [None] if the SLO does not divide time into slots."""
     every_us = selection.every_us
     if every_us is None:
         return [None]
