@@ -50,10 +50,10 @@ class Band:
 
 
 class ExclusiveResource(NamedTuple):
-    """Resource that two faults can't use at once: ``name`` (such as ``process``) of each target of type ``among``.
+    """Resource that two faults can't use at once, such as the ``process`` (``name``) of each broker (type ``among``).
 
-    If ``by_plan``, ``plan check`` refuses a plan with two overlapping faults on the resource. If not ``by_plan``, only
-    a manual injection is refused, and only while a fault in force uses the resource.
+    If ``by_plan`` is True, ``plan check`` refuses a plan in which two faults overlap on this resource. If False, only a
+    manual injection is refused, and only while a fault in force uses the resource.
     """
 
     name: str
@@ -62,7 +62,7 @@ class ExclusiveResource(NamedTuple):
 
 
 class PlanContext(Protocol):
-    """The valid parts of a plan, against which each fault of the plan is validated."""
+    """The valid parts of a plan, to which a fault may refer and against which each fault is validated."""
 
     @property
     def cluster(self) -> Cluster | None:
@@ -78,7 +78,7 @@ class PlanContext(Protocol):
 
     @property
     def unreadable_workloads(self) -> bool:
-        """True if ``workloads`` is incomplete, because some workloads are invalid."""
+        """True if the plan has invalid workloads, which ``workloads`` omits."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Injection(ABC):
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report at least one witness and return at ``until_us``; without ``until_us``, return after the first witness.
 
-        A witness that does not see the fault is reported with ``ok=False``, not raised. A rehearsal calls ``hold``
-        without ``inject``.
+        A witness that does not see the fault is reported with ``ok=False``, not raised. A rehearsal (a run that injects
+        nothing) calls ``hold`` without ``inject``.
         """
 
     async def confirm_healed(self) -> None:  # noqa: B027 -- optional: the executor reads every undo back (verify_undo)
@@ -122,7 +122,7 @@ class Injection(ABC):
 async def report_each_second(
     read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
 ) -> None:
-    """Read and report a witness about once a second until ``until_us``; without ``until_us``, read once."""
+    """Read and report a witness (a measurement that shows the fault) each second until ``until_us``; else once."""
     while True:
         report(await read())
         now_us = clock.now_us()
@@ -178,11 +178,11 @@ class Fault(BaseModel, ABC):
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return the type of target whose traffic is exposed to the fault, by default ``exposure_target``."""
+        """Return the target type (such as links) whose traffic is exposed to the fault, by default that of its kind."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw all random choices of a fault from ``source``, its random stream; by default those of ``any`` roles."""
+        """Draw a fault's random choices from its random stream; by default, one number for each ``any broker`` role."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
@@ -191,15 +191,15 @@ class Fault(BaseModel, ABC):
         return self._named("broker")
 
     def links(self) -> dict[FieldPath, str]:
-        """Return the link selectors that the fault names, by field path; by default ``link``."""
+        """Return the fault's link selectors by the path of their field; by default, of the field ``link``."""
         return self._named("link")
 
     def racks(self) -> dict[FieldPath, str]:
-        """Return the racks that the fault names, by field path; by default ``rack``."""
+        """Return the racks that the fault names by the path of their field; by default, of the field ``rack``."""
         return self._named("rack")
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topics that the fault names, by field path; by default ``topic``."""
+        """Return the topics that the fault names by the path of their field; by default, of the field ``topic``."""
         return self._named("topic")
 
     def _named(self, field: str) -> dict[FieldPath, str]:
@@ -207,7 +207,7 @@ class Fault(BaseModel, ABC):
         return {(field,): value} if value is not None else {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """Return the client selectors that the fault names, by field path."""
+        """Return the fault's client selectors by the path of their field."""
         return {}
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes follow from the plan
@@ -219,7 +219,7 @@ class Fault(BaseModel, ABC):
         return ()
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no further rules
-        """Yield conflicts of the fault with the rest of its plan, except unknown names; paths start at the fault."""
+        """Yield each problem of the fault with its plan except unknown names; locations are relative to the fault."""
         yield from ()
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no warnings

@@ -42,7 +42,7 @@ MEASUREMENTS_FILE = "measured.json"
 
 
 def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Replace a section's table of measurements, with the day and the host on which it was measured."""
+    """Save a table of measurements under its title, with the day and the host, in place of the previous table."""
     path = Path(__file__).with_name(MEASUREMENTS_FILE)
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {datetime.now(UTC).date()}"
     table = {"measured": host, "columns": [*columns], "rows": [[*row] for row in rows]}
@@ -92,7 +92,7 @@ _PLAIN_TYPES = {
 class Entry:
     """Catalogue entry of one fault kind.
 
-    ``rows``: label and text of further facts; ``package``: the package that provides the kind, None for built-in kinds.
+    ``rows``: label and text of facts such as the heal; ``package``: which provides the kind, None if built in.
     """
 
     kind: str

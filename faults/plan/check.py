@@ -1,9 +1,9 @@
 """Validation of a plan: all problems at once, each as ``file:line:column: problem, and remedy``.
 
-A YAML plan is read part by part (``parsing.py``). Then all valid parts of the plan are checked together: references
-(``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs (``sample_size.py``), and the limits of an
-attached cluster (this file). A plan built in Python passes the same checks, with positions like
-``plan.faults[2].topic``.
+First, each part of a YAML plan (a section or list entry) is validated on its own (``parsing.py``). Then all valid parts
+of the plan are checked together: references (``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs
+(``sample_size.py``), and the limits of an attached cluster (this file). A plan built in Python passes the same checks,
+with positions like ``plan.faults[2].topic``.
 
 Changes from the command line, ``--set timing.steady=5s``, are applied before the plan is checked. The key of a
 ``--set`` change is a path of names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its

@@ -1,4 +1,4 @@
-"""Plan parts from the command line: the spec of ``cluster up``, and the fault of ``inject``.
+"""Reading of the cluster spec of ``cluster up``, and of the fault on the command line of ``inject``.
 
 A cluster spec has the sections ``cluster`` and ``topics`` of a plan, both optional. A whole plan is accepted as a
 cluster spec too: its other keys are ignored and listed. Problems of ``cluster`` and ``topics``, and unknown keys, are
@@ -84,13 +84,13 @@ class InjectCommand:
 
 
 class _CommandSourceMap:
-    """Positions in an ``inject`` command, for error messages: ``inject pause broker``."""
+    """Names the argument of an ``inject`` command in error messages, such as ``inject pause broker``."""
 
     def __init__(self, kind: str) -> None:
         self._command = f"inject {kind}"
 
     def position(self, loc: Location) -> str:
-        """Return the position of a key for messages: ``inject KIND KEY``, or ``inject KIND --for``."""
+        """Return how an error message names an argument: ``inject KIND KEY``, or ``inject KIND --for``."""
         words = [f"--{step}" if step == "for" else str(step) for step in loc[2:]]
         return " ".join([self._command, ".".join(words)]).rstrip()
 

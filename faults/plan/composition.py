@@ -8,11 +8,12 @@
     - {every: 5s, until: 40s, fault: {for: 2s, kind: pause, broker: 3}}
     - choose: [{weight: 3, fault: {for: 2s, kind: pause, broker: 3}}, {weight: 1, fault: {wait: 0s}}]
 
-Rules. Elements nest. The ``at`` of a nested fault counts from the start of ``together``, from the start of its round,
-or from its turn in ``then``. A composed element ends when its last fault ends by its ``for`` (healing may take longer:
-add a ``wait``); a fault without ``for`` ends after its allowance. No round of a ``repeat`` starts at or after
-``until``, which counts from the same moment as the ``at`` of the ``repeat``. A value may be a range (``units.py``).
-``timeline/expand.py`` turns composed elements into single faults.
+Rules. Elements nest. The ``at`` of a nested fault counts from the start of the ``together`` or of the round of
+``repeat`` around the fault, or in ``then`` from the end of the element before. A composed element ends when its last
+fault ends by its ``for`` (healing may take longer: add a ``wait``); a fault without ``for`` ends after the time
+reserved for its kind. No round of a ``repeat`` starts at or after ``until``, which counts from the same moment as the
+``at`` of the ``repeat``. A fault's value may be a range (``units.py``). ``timeline/expand.py`` turns composed elements
+into single faults.
 """
 
 from collections.abc import Iterator, Mapping
@@ -97,7 +98,7 @@ class Repeat(_Composed):
         return self
 
     def rounds(self, at_ms: int) -> int:
-        """Return the number of rounds of a `repeat` whose first round starts ``at_ms`` after the zero of its `at`."""
+        """Return the number of rounds of a `repeat` whose first round starts at ``at_ms`` (counted as `until` is)."""
         if self.until is None or self.every is None:
             return self.repeat or 0
         return max(0, -(-(self.until - at_ms) // self.every))

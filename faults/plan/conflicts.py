@@ -2,7 +2,7 @@
 
 Faults may overlap in time without a conflict; several latencies on one link add up. In a plan only node ids are
 compared: two faults on ``leader of orders/0`` hit two different brokers, because the first fault moves the leader. For
-faults in force, the actual targets from the journal are compared.
+faults that are in force in a run, the actual targets in the journal are compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ def conflict_in_force(
 ) -> str | None:
     """Return the resource for which a fault conflicts with a fault in force, or None.
 
-    The targets of both faults come from the journal.
+    The targets of both faults are the actual targets, as recorded in the journal.
     """
     if kind not in KINDS or other_kind not in KINDS:
         return None

@@ -202,7 +202,7 @@ class Problem:
 
 
 def prefix_problems(problems: Iterable[Problem], loc: Location) -> Iterator[Problem]:
-    """Convert problems' locations relative to the part at ``loc`` into locations in the whole plan."""
+    """Make the locations of problems, which are relative to the plan's part at ``loc``, absolute in the plan."""
     return (replace(problem, loc=(*loc, *problem.loc)) for problem in problems)
 
 
@@ -210,10 +210,10 @@ class SourceMap(Protocol):
     """Positions of the parts of a plan, for error messages: in a YAML document, or in a Python object."""
 
     def position(self, loc: Location) -> str:
-        """Return the position of the value at ``loc``."""
+        """Return the position, for error messages, of the value at ``loc``, a path in the plan."""
 
     def key_position(self, loc: Location) -> str:
-        """Return the position of the key at ``loc``."""
+        """Return the position, for error messages, of the key (not of its value) at ``loc``, a path in the plan."""
 
 
 class PythonSourceMap:

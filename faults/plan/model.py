@@ -1,7 +1,7 @@
 """The plan as an object: the content of a YAML plan, validated.
 
-The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py`` and exported from
-here as well. An entry of ``slo`` is an SLO as text, or an SLO with ``gate: report``, which the report shows and the
+The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py``; ``model.py``
+exports them too. An entry of ``slo`` is an SLO as text, or an SLO with ``gate: report``, which the report shows and the
 verdict ignores.
 """
 

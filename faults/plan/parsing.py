@@ -49,7 +49,7 @@ _TEMPLATES: dict[str, str] = {
 
 
 def validation_errors(error: ValidationError, model: type[BaseModel], data: object, prefix: Location) -> list[Problem]:
-    """Translate pydantic's errors about the part at ``prefix``; only the first error at each location is returned."""
+    """Translate pydantic's errors about the plan's part at ``prefix``; return the first error of each location."""
     translated = [_translate(detail, model, data) for detail in error.errors(include_url=False)]
     problems = {problem.loc: problem for problem in reversed(translated)}  # the first of each location
     return [Problem(prefix + problem.loc, problem.sentence, problem.on_key) for problem in reversed(problems.values())]
@@ -127,7 +127,7 @@ class PartReader:
     problems: list[Problem] = field(default_factory=list)
 
     def entries(self, key: str) -> list[Any]:
-        """Return the entries of a top-level list of the plan; empty if the value is not a list."""
+        """Return the entries of the plan's list at ``key``, such as ``faults``; empty if the value is no list."""
         items = self.data.get(key)
         return items if isinstance(items, list) else []
 
@@ -138,7 +138,7 @@ class PartReader:
     def read(self, item: object, model: type[M], loc: Location) -> M | None:
         """Validate a part of a plan; None if the part is invalid.
 
-        If the only errors are unknown keys, return the part without these keys.
+        A part whose only errors are unknown keys is returned without these keys.
         """
         try:
             return model.model_validate(item)
@@ -161,7 +161,7 @@ class PartReader:
             return None
 
     def read_entries(self, key: str, model: type[M]) -> dict[int, M]:
-        """Validate every entry of a top-level list of the plan; return the valid entries by index."""
+        """Validate the entries of the plan's top-level list ``key``; return the valid entries by index."""
         parts = ((index, self.read(item, model, (key, index))) for index, item in enumerate(self.entries(key)))
         return {index: part for index, part in parts if part is not None}
 
@@ -175,7 +175,7 @@ _PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, which are read by th
 
 @dataclass(frozen=True)
 class LocatedFault:
-    """A fault in the plan, with its ranges at one combination of their ends; ``at`` counts from its container."""
+    """A fault at its location in the plan, each range replaced by one end; ``at`` counts as in ``composition.py``."""
 
     loc: Location
     fault: Fault
@@ -183,9 +183,10 @@ class LocatedFault:
 
 @dataclass(frozen=True)
 class DraftFaults:
-    """Valid faults of a plan; ``ids``: the id of each fault, valid or not, without round numbers.
+    """Valid faults of a plan; ``ids``: the id of each fault of the plan, valid or not, without round numbers.
 
-    ``unreadable``: True if some entry is invalid; ``nameless``: True if some entry has neither a valid kind nor an id.
+    ``unreadable``: True if an entry of ``faults`` is invalid; ``nameless``: True if a fault lacks a valid kind and an
+    id.
     """
 
     readable: tuple[LocatedFault, ...] = ()
@@ -197,7 +198,7 @@ class DraftFaults:
 
 
 def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> DraftFaults:
-    """Read all faults and composed elements, and schedule them in ``blocks`` blocks; add problems to the reader."""
+    """Validate and schedule the plan's faults, repeated ``blocks`` times; add problems to the reader."""
     items = {("faults", index): item for index, item in enumerate(reader.entries("faults"))}
     faults = _FaultReader(reader)
     for top, item in items.items():
@@ -226,7 +227,7 @@ class _FaultReader:
         self.nameless = False
 
     def read_element(self, item: Any, loc: Location, *, useless_wait: bool) -> None:
-        """Read one composed element or fault; with ``useless_wait``, report a ``wait``, which has no effect there."""
+        """Validate a composed element or fault; if ``useless_wait``, a ``wait`` here has no effect and is a problem."""
         model = element_model(item)
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
@@ -291,7 +292,7 @@ class _FaultReader:
 def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
     """Return a composed element with placeholders for its nested elements, and the nested elements by location.
 
-    Validation of the element with placeholders reports only problems with the element's own keys.
+    With placeholders, validation of a composed element reports only problems of its own keys, not of nested faults.
     """
     shell, nested = dict(item), dict[Location, Any]()
     for key in ("together", "then"):

@@ -2,10 +2,10 @@
 
 A plan may come from an untrusted source, and some client settings load code (``plugin.library.paths``,
 ``ssl.providers``), run commands (``sasl.kerberos.kinit.cmd``), read or write files (``*.location``, ``*.keytab``,
-``offset.store.path``) or connect elsewhere (``sasl.oauthbearer.*``). So client settings are restricted to an allowlist,
-taken from the documentation of librdkafka 2.16 and, for the reference and the Java client, of Kafka 4.3. A client
-setting that has its own plan key is refused, and the message names the key. The program of an ``exec`` client is
-supplied by the user, so every setting is permitted for it.
+``offset.store.path``) or connect elsewhere (``sasl.oauthbearer.*``). Therefore only client settings on a list are
+permitted, which is taken from the documentation of librdkafka 2.16 and, for the reference and the Java client, of Kafka
+4.3. A client setting that has its own plan key is refused, and the message names the key. The program of an ``exec``
+client is supplied by the user, so every setting is permitted for it.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Sample sizes of a plan's SLOs: refuse an SLO for which a run of the plan has too few samples.
 
 A quantile q needs 10/(1-q) samples (design 5.4) for each subject (such as a partition) and time slot of an SLO. The
-expected number of samples is the arm's rate times the length of the window, divided among subjects and slots:
+expected number of samples is an arm's rate times the window's length, divided among subjects (first column) and slots:
 
 ===============  ====================================================================================================
 partition        the arm's rate over the partitions of its topic: records without keys are spread evenly, and there may
@@ -132,7 +132,7 @@ class SampleSize:
 
 
 def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
-    """Yield the sample size of each selection of an SLO, for the arm with the fewest samples."""
+    """Yield the sample size for each window that an SLO measures, for the arm with the fewest samples."""
     if isinstance(slo, Measure):
         for selection in slo.selections:
             where, length_ms = window(draft, selection.window, draft.timing) if draft.timing else ("", None)
@@ -148,7 +148,7 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
 
 
 def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
-    """Return the sample size of an arm (``""`` if there is none) or of the arm with the lowest rate."""
+    """Return the sample size of the given arm; without one, of the arm with the lowest rate per subject."""
     workloads = draft.workloads.values()
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):

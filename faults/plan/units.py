@@ -139,7 +139,7 @@ class ValueType:
 
 
 def plain_number(value: object, types: tuple[type, ...] = (int, float)) -> float:
-    """Return a value that is a plain number of one of these types; raise ValueError for other values."""
+    """Return ``value`` if it is a number of one of ``types`` (bool is none); raise ValueError otherwise."""
     if type(value) in types:
         return value  # type: ignore[return-value]
     raise ValueError(f"{value} is not a number")

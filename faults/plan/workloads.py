@@ -160,8 +160,8 @@ class Arm(Part):
     """One variant of a client in a workload; ``client_rack``: the rack it reports to Kafka (KIP-392), or ``none``.
 
     ``settings`` use the client's own setting names: librdkafka's for ``confluent``, Kafka's for ``reference`` and
-    ``java``, and the program's names for ``exec``. The last four fields of an arm are switches for rules of the
-    ``reference`` client.
+    ``java``, and the program's names for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica`` and
+    ``partitioner`` turn rules of the ``reference`` client on or off.
     """
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"

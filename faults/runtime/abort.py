@@ -10,8 +10,8 @@ offline_partitions   number of partitions of the plan's topics without a leader
 registered_brokers   number of brokers that are registered and unfenced
 ==================== =========================================================================================
 
-An abort condition is met once it has held at every poll for its duration. If Kafka doesn't answer a poll, the duration
-of every abort condition starts again.
+An abort condition is met once it has held for its duration (``for``) at every poll of the cluster. If Kafka doesn't
+answer a poll, the duration of every abort condition starts again.
 """
 
 import operator

@@ -21,7 +21,7 @@ Answer = Literal["answered", "closed", "silent"]
 
 
 async def probe(link: Link, context: InjectionContext) -> Answer:
-    """Probe a link for ``SILENCE_MS`` at most; ``closed`` means that it was refused or disconnected before that."""
+    """Probe a link for ``SILENCE_MS`` at most; ``closed``: the connection was refused or closed within that time."""
     began_us = context.clock.now_us()
     try:
         answer_ms = await with_timeout(context.world.probe_ms(link), context.clock, SILENCE_MS)
@@ -49,7 +49,7 @@ async def links_to_running_brokers(links: Iterable[Link], context: InjectionCont
 async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
     """Probe links that answered before the fault; if a broker answers now, the witness fails.
 
-    ``held``: results of requests sent earlier. Connections that the broker closed are not counted.
+    ``held``: results of requests sent before, over older connections. A request on a closed connection is not counted.
     """
     answers: list[str] = [*await probe_all(links, context), *held]
     answered = answers.count("answered")

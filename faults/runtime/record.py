@@ -33,7 +33,7 @@ Verb = Literal[
 class Targets:
     """Resolved targets of a fault; a client is the name of its worker process.
 
-    ``roles``: roles that the targets held at the injection, and further facts that the fault kind records.
+    ``roles``: roles (such as leader) that target brokers held at the injection, and facts that only some kinds record.
     """
 
     brokers: tuple[int, ...] = ()
@@ -83,7 +83,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of the journal of faults, without its time and its writer."""
+    """A line of the journal of faults, without the line's time and writer."""
 
     fault: str
     kind: str

@@ -7,9 +7,9 @@ Settings: an undo restores a resource's own dynamic value of a setting, or remov
 the value from the server's file or Kafka's default applies again.
 
 Versions: a node of any version serves a cluster as long as the node knows the finalised ``metadata.version`` (KIP-778).
-Until ``metadata.version`` is raised, each node can go back to its old image on the same disk. Once it is raised, no
-node of the old version would start, and the level of 4.3 can't be lowered (MetadataVersion.java: IBP_4_3_IV0 changed
-the metadata's format). Therefore, after a raised ``metadata.version``, the undo lets every node run the new version.
+Until ``metadata.version`` is raised, each node can go back to its old image on the same disk. After that, no node of
+the old version would start, and the level of 4.3 can't be lowered (MetadataVersion.java: IBP_4_3_IV0 changed the
+metadata's format), so the undo of such an upgrade lets every node run the new version.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -119,7 +119,7 @@ async def settings_not_in_force(of: Resource, name: str, values: Values, world: 
 
 
 async def restore_settings(of: Resource, name: str, before: Values, world: World) -> str | None:
-    """Request the earlier dynamic values of settings that differ; return None once all settings have these values."""
+    """Set a resource's settings back to their dynamic values from before; return None once all are in force."""
     current = {key: setting.dynamic for key, setting in (await world.config(of, name)).items()}
     different = {key: value for key, value in before.items() if not values_equal(current.get(key), value)}
     if not different:

@@ -15,8 +15,8 @@ READ_DEADLINE_MS = 5_000
 async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
     """Poll ``condition`` until it returns None instead of a text about what is missing.
 
-    If a poll raises AftershockError, polling continues, because Kafka refuses requests in the middle of a failover.
-    After ``deadline_ms``, FaultError is raised with the last text about what is missing.
+    If ``condition`` raises AftershockError, polling continues, because Kafka refuses requests in the middle of a
+    failover. Raises FaultError after ``deadline_ms``, with the last text that ``condition`` returned.
     """
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:

@@ -284,7 +284,7 @@ class WireProxyControl(Protocol):
 
 
 class Observed(Protocol):
-    """State of nodes that is known without a request to Kafka."""
+    """Facts about nodes that need no request to Kafka: their racks, and the states of their containers."""
 
     def racks(self) -> Mapping[BrokerId, str]:
         """Return the rack of every node, isolated controllers included."""

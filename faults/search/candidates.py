@@ -109,7 +109,7 @@ def still_fails(candidate: Candidate, seed: int) -> Search[bool]:
 
 
 def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Search[Document]:
-    """Apply all changes of a reduction with which the plan still fails.
+    """Return the plan after all those changes of a reduction that keep the plan failing.
 
     Each change is tried once, even after another change was accepted: a change that made the failure disappear seldom
     preserves it later, and a run is expensive.
@@ -131,10 +131,10 @@ def ddmin(
 ) -> Generator[Question, Answer, Items[Item]]:
     """Return a failing subset from which no single item can be removed (1-minimal), in the order of ``items``.
 
-    Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. The set of all
-    items must fail, and the empty set must not. ``fails`` tests one subset: first each half of the items, then the
-    complement of each of ever smaller parts. Unlike the paper's algorithm, `ddmin` tests only complements of parts
-    smaller than halves: if a failure needs two items far apart, all small parts pass, and a run is expensive.
+    Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. The plan with
+    all items must fail, and the plan with none must pass. ``fails`` runs the plan with a subset: first with each half
+    of the items, then without each of ever smaller parts. Unlike the paper's algorithm, `ddmin` tests only complements
+    of parts smaller than halves: if a failure needs two items far apart, all small parts pass, and a run is expensive.
     """
     parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
@@ -213,7 +213,7 @@ def needs_wire_proxy(document: Document) -> bool:
 
 
 def with_faults(document: Document, units: Collection[Location]) -> Document:
-    """Return the plan with only these faults, shifted so that they start when the plan's first fault started."""
+    """Return the plan with only some of its faults, moved to start when the plan's first fault started."""
     entries = list(document.get("faults") or ())
     reduced = [_reduced_entry(entry, ("faults", index), units) for index, entry in enumerate(entries)]
     remaining = [dict(entry) for entry in reduced if entry is not None]
@@ -227,7 +227,7 @@ def with_faults(document: Document, units: Collection[Location]) -> Document:
 
 
 def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Location]) -> Mapping[str, Any] | None:
-    """Return an entry of the plan's ``faults``, reduced to the given faults; None if it contains none of them."""
+    """Return an entry of the plan's ``faults`` with only the faults to keep; None if the entry contains none."""
     if "kind" in entry or "choose" in entry:
         return entry if loc in units else None
     if not any(unit[: len(loc)] == loc for unit in units):

@@ -215,9 +215,9 @@ def reduce_load(document: Document) -> Iterator[Candidate]:
 
 
 def weaken_faults(document: Document) -> Iterator[Candidate]:
-    """Try to remove parameters of each fault, then to weaken a parameter.
+    """Try to remove optional parameters of each fault, then to weaken other parameters, such as to halve ``delay``.
 
-    A parameter is weakened only if it has the same meaning in all fault kinds.
+    Only a parameter that has the same meaning in all fault kinds is replaced by a weaker value.
     """
     for loc in fault_units(document):
         fault, name = value_at(document, loc), fault_name(document, loc)

@@ -5,9 +5,9 @@ Each failing run adds log 4 to the evidence for a reproducible failure, each pas
 when the evidence leaves +-log 9 (nominal error rates of 10 %), that is when failing or passing runs lead by two. A plan
 that always fails is called steady (reproducible) after two runs.
 
-If the test is still open at the last run, the failure counts as a flake. With that rule, a plan that fails in 20 % of
-its runs is called steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %. A plan that fails in half of
-its runs is called steady in 47 % of cases.
+If the evidence decides nothing within ``RUNS_MAX`` runs, the failure counts as a flake. The test calls a plan that
+fails in 20 % of its runs steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %, and a plan that fails in
+half of its runs steady in 47 %.
 """
 
 import math
@@ -31,14 +31,14 @@ class Repeats:
     n: int = 0
 
     def after(self, *, failed: bool) -> "Repeats":
-        """Return the counts of runs and failures with one more run."""
+        """Return these counts of runs and failures after one more run."""
         return Repeats(self.failed + failed, self.n + 1)
 
     @property
     def word(self) -> Word | None:
         """Result of the sequential test, steady or flake; None while another run is needed.
 
-        A test that is still open at the last run results in a flake.
+        If the evidence decides nothing within ``RUNS_MAX`` runs, the result is a flake.
         """
         passed = self.n - self.failed
         evidence = self.failed * math.log(P_STEADY / P_FLAKE) + passed * math.log((1 - P_STEADY) / (1 - P_FLAKE))

@@ -129,7 +129,7 @@ def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
 
 
 def companion_of(kind: str) -> Template | None:
-    """Return the template of a fault that must be in force too, so that traffic meets a fault of this kind."""
+    """Return a template of the companion fault, without which no traffic meets a fault of this kind."""
     template: Template | None = _templates_document()["company"].get(kind)
     return template
 
@@ -155,13 +155,13 @@ class FaultRole(NamedTuple):
 
 @dataclass(frozen=True)
 class Frame:
-    """Plan without faults that all runs of ``explore`` share, and the reachable coverage cells, sorted.
+    """The fault-free plan to which each run of ``explore`` adds faults, and the reachable coverage cells, sorted.
 
-    The frame omits its plan's own faults, blocks and abort conditions. A drawn plan has the SLOs of the frame (``slo``)
-    that are valid for the drawn plan. The wire proxy is in front of the cluster in every run, so one warm cluster
-    serves all runs. Faults that need the image of another version are not drawn, nor faults on controller links,
-    because traffic there can't be counted. ``templates``: the fault templates of each role, with the clients that they
-    affect.
+    The faults, blocks and abort conditions of the user's plan are omitted. A drawn plan has those SLOs of the user's
+    plan (``slo``) that are valid with the drawn faults. The wire proxy is in front of the cluster in every run, so one
+    warm cluster serves all runs. Faults that need the image of another version are not drawn, nor faults on controller
+    links, because traffic there can't be counted. ``templates``: the fault templates of each role, with the clients
+    that they affect.
     """
 
     plan: Plan
@@ -295,9 +295,9 @@ def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
 def _draw_sequence(
     goal: Cell, worker: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
 ) -> Iterator[tuple[Fault | None, Phase]]:
-    """Draw the goal's fault, an earlier fault unless the goal's phase is steady, its companion, and more faults.
+    """Draw the faults of a plan for ``goal``: its fault, an earlier fault if it has to follow one, and more.
 
-    In the result, None stands for a drawn fault that isn't valid for the plan's clients.
+    Yields None in place of a drawn fault that isn't valid for the plan's clients.
     """
     workers = workers_of(plan)
     labels = {client.label for client in workers}

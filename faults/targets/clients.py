@@ -34,7 +34,7 @@ _CLIENT = re.compile(rf"(?:({_NAME})/)?({_NAME})(?: ({'|'.join(OPS)}))?")
 
 
 class HasArms(Protocol):
-    """Attributes of a workload that select its clients, besides ``produce``, ``consume`` and ``commit``."""
+    """A workload as seen by client selectors: its name and the names of its arms (client variants)."""
 
     @property
     def name(self) -> str: ...
@@ -45,7 +45,7 @@ class HasArms(Protocol):
 
 @dataclass(frozen=True)
 class Selector:
-    """Workers of an arm; a ``workload`` or ``op`` of None selects all workloads or all operations."""
+    """Selects workers (client processes) of an arm; ``workload`` or ``op`` None: of all workloads or operations."""
 
     workload: str | None
     arm: str

@@ -142,7 +142,7 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
 async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream, ...]:
     """Return the streams into a rack, out of it, or both, on every channel; raise FaultError if there are none.
 
-    The result has no links between clients of the rack and the rack's own brokers.
+    Traffic between clients of the rack and the rack's own brokers is not included.
     """
     flows = {"in": [("*", rack)], "out": [(rack, "*")], "both": [("*", rack), (rack, "*")]}[ways]
     racks = world.racks()

@@ -68,14 +68,14 @@ class Leader:
 
 @dataclass(frozen=True)
 class Replica:
-    """Replica of one partition in one rack; the replica with the lowest broker id if there are several."""
+    """The broker in a rack that holds a replica of a partition; of several, the broker with the lowest id."""
 
     topic: str
     partition: int
     rack: str
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the broker of the replica in the rack; raise FaultError if the rack holds no replica."""
+        """Return the broker in the rack that holds a replica; raise FaultError if the rack holds no replica."""
         state = await partition_of(world, self.topic, self.partition)
         racks = world.racks()
         brokers = sorted(broker for broker in state.replicas if racks.get(broker) == self.rack)
@@ -102,7 +102,7 @@ class AnyExcept:
     excluded: "Node | Controller | Leader | Replica | Coordinator"
 
     async def resolve(self, world: World, draw: float) -> BrokerId:
-        """Select one of the sorted broker ids by ``draw`` in [0, 1); raise FaultError if there is no other broker."""
+        """Select one of the other brokers' sorted ids by ``draw`` in [0, 1); raise FaultError if there is none."""
         excluded = await self.excluded.resolve(world, draw)
         candidates = sorted(brokers_of(world) - {excluded})
         if not candidates:
@@ -140,12 +140,12 @@ def needs_draw(role: Role) -> bool:
 
 
 def innermost(role: Role) -> Role:
-    """Return the excluded role of ``any broker except``, or else the role itself."""
+    """Return the role after ``any broker except``; any other role is returned as it is."""
     return role.excluded if isinstance(role, AnyExcept) else role
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object], name: str) -> BrokerId:
-    """Return the broker that holds a role now; ``draws["any.<name>"]`` is the compiler's draw, if there is one."""
+    """Return the broker that holds a role now; ``draws["any.<name>"]``, in [0, 1), decides for an ``any`` role."""
     draw = draws.get(f"any.{name}", 0.0)
     return await parse(text).resolve(world, draw if isinstance(draw, float) else 0.0)
 

@@ -37,7 +37,7 @@ def compile_plan(
     *,
     draft: Draft | None = None,
 ) -> Timeline:
-    """Compile a plan that has passed all checks.
+    """Compile a plan that has passed all checks into a timeline.
 
     ``source``: name of the plan file; ``slo_positions``: the position of each SLO in the file; ``source_map``:
     positions for error messages, by default those of a plan built in Python; ``draft``: the plan's parsed parts, if

@@ -2,12 +2,12 @@
 
 Rules. A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
 ``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults
-(``slow-3-2``). So a fault's id does not depend on random draws.
+(``slow-3-2``). A fault's id never depends on random draws.
 
 The name of a fault's random stream is its explicit id; without an id, the content of its entry in the plan (canonical
-JSON), the number of identical entries before it, and the location inside the entry. Round numbers are appended, and for
-a range its location. So an added entry changes no draw of other entries of a plan; within an entry, an explicit id
-preserves a fault's draws.
+JSON), the number of identical entries before it, and the location inside the entry. The stream's name ends with the
+fault's round numbers and, for a range, the range's location. Therefore an added entry changes no draw of the plan's
+other entries, and within an entry an explicit id preserves a fault's draws.
 
 Without a seed, the expansion contains only the faults that no random choice or range can remove, move or change.
 """
@@ -49,12 +49,12 @@ def window_ms(fault: Fault, timing: Timing) -> int:
 
 
 def end_ms(fault: Fault) -> int:
-    """Return the planned end of a fault's effect; a fault without ``for`` ends after its allowance."""
+    """Return the planned end of a fault's effect; without ``for``, after the time that its kind needs (allowance)."""
     return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)
 
 
 def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
-    """Return the end of the load: the end of the last fault with its allowance, plus ``recovery``."""
+    """Return the end of the load: the last fault's end, the time reserved for its heal, and ``recovery``."""
     ends = [fault.at + window_ms(fault, timing) + fault.allowance_ms for fault in faults]
     return max(ends, default=timing.fault) + timing.recovery
 
@@ -83,7 +83,7 @@ class Expansion:
     """Scheduled faults of a plan, in the order of the plan, block by block.
 
     ``certain``: True if no fault depends on a draw; ``problems``: problems caused by the draws; ``blocks_ms``: the
-    start of each block, empty without blocks.
+    start of each block (repetition of the plan's faults), empty if the plan has no blocks.
     """
 
     schedule: tuple[ScheduledFault, ...] = ()
@@ -101,8 +101,8 @@ def expand(
 ) -> Expansion:
     """Return all faults of a plan with the draws of a seed; without a seed, all faults that depend on no draw.
 
-    ``ids``: the id of each fault by its location (``fault_ids``). A block starts when the ``recovery`` of the previous
-    block ends.
+    ``ids``: the id of each fault, by its location in the plan. A block (repetition of the faults) starts when the
+    ``recovery`` after the previous block ends.
     """
     counts: Counter[str] = Counter()
     streams = {}  # the name of each element's random stream, without rounds
@@ -160,7 +160,7 @@ def random_of(seed: int, stream: str) -> random.Random:
 
 
 class _Scheduler:
-    """Assigns times to faults and composed elements; without a seed, a time that depends on a draw is None."""
+    """Computes start and end of faults and composed elements; None for a time that depends on an unknown draw."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids

@@ -1,4 +1,4 @@
-"""Timeline as text lanes, at most 80 columns wide.
+"""Picture of a timeline as lines of text (lanes), at most 80 columns wide.
 
 ::
 
@@ -9,8 +9,8 @@
                    seconds from the end of steady
 
 The picture of a timeline shows the planned lengths of phases; ``-`` is the time reserved for injecting and healing a
-fault. Faults share a lane if they are not in force at the same time and their ids differ only in the last number, or if
-they are rounds or blocks of one fault of the plan. The first lane, ``phase``, also shows the plan's blocks.
+fault. Faults share a lane if they never overlap and their ids differ only in the last number, or if they repeat one
+fault of the plan. The first lane, ``phase``, also shows the blocks (repetitions of all faults).
 """
 
 import math
@@ -131,7 +131,7 @@ def _stem(step: Step) -> tuple[str, str]:
 
 
 def _row_name(row: Sequence[Step]) -> str:
-    """Return the label of a lane: ``nap-2`` for one fault; ``nap-1..3`` or ``nap-1,3`` for several, or ``nap-*``."""
+    """Return a lane's label from its faults' ids: ``nap-2``, for several ``nap-1..3``, ``nap-1,3`` or ``nap-*``."""
     if len(row) == 1:
         return row[0].id
     if len({step.id.rpartition("-")[0] for step in row}) > 1:

@@ -8,8 +8,8 @@ The phases of a finished run are computed from the journal's actual times (desig
 ``steady``, which come from the run's marks. A fault's window runs from its ``intended`` line to its ``healed`` line;
 for a fault without ``for``, until ``timing.fault`` after its ``injected`` line. A fault that failed before it changed
 anything has no window; a fault that was never healed lasts to the end of the load. ``recovery`` is all time after the
-start of the first window that no window covers, up to the end of the load. A ``recovery`` phase belongs to the block
-before it. Block 0 is everything outside blocks: warm-up, steady, and the whole run of a plan without blocks.
+start of the first window that no window covers, up to the end of the load. A ``recovery`` belongs to the block
+(repetition of all faults) before it. Block 0 is warm-up, steady, and the whole run of a plan without blocks.
 """
 
 import json
@@ -30,10 +30,10 @@ SCHEMA_VERSION = 1
 class Step:
     """One fault of a timeline, with its final id and its draws.
 
-    The step's ``parameters`` use the plan's notation. ``met_by``, ``severs``, ``takes`` and ``told`` hold the exposure
-    target of the fault's kind, whether it drops traffic, its impact, and whether it closes connections; their names are
-    part of ``timeline.json``. ``entry`` is the fault's id in the plan, without rounds and blocks; ``block`` counts from
-    1, and is 0 if the plan has no blocks.
+    ``parameters`` are as in the plan. Four fields describe the kind of the fault: ``met_by``, the type of target whose
+    traffic is exposed; ``severs``, whether traffic is dropped; ``takes``, what clients can't use; ``told``, whether
+    connections are closed. ``entry`` is the fault's id in the plan, without rounds and blocks; ``block`` counts from 1,
+    and is 0 if the plan has no blocks.
     """
 
     id: str
@@ -129,7 +129,7 @@ def from_json(data: bytes) -> Timeline:
 
 @dataclass(frozen=True)
 class Marks:
-    """Times of the run's own phases, in us since its origin."""
+    """Start and end of a run's load, and starts of its steady and fault phases, in us since the run's origin."""
 
     load_start_us: int
     steady_start_us: int

@@ -1,4 +1,4 @@
-"""Rules applied to the requests and responses of one client connection.
+"""Applies the wire proxy's rules to the requests and responses of one client connection.
 
 ::
 
@@ -7,8 +7,8 @@
 
 A broker answers the requests of a connection in their order, and clients rely on that.
 
-After a dropped message, no later message may arrive as if nothing had been lost: TCP loses no message out of the middle
-of a stream. So a connection with a dropped message is closed, at once or, after a silence, when the rule is removed.
+After the wire proxy drops a message, no later message of the connection may arrive: TCP loses no message out of the
+middle of a stream. Therefore the connection is closed, either at once, or when the rule is removed (silent until then).
 """
 
 from collections import deque
@@ -33,10 +33,10 @@ PENDING_MAX = 100_000  # far above a client's requests in flight; with more unan
 
 @dataclass
 class Pending:
-    """A request of a client that has no response yet.
+    """A request that a client sent and that has no response yet.
 
-    ``built``: the response that the proxy sends instead of the broker; ``is_copy``: True for a duplicate, whose
-    response is discarded.
+    ``built``: a response that the wire proxy built in place of the broker's; ``is_copy``: True for a duplicate of a
+    request, whose response is discarded.
     """
 
     head: RequestHead
@@ -134,7 +134,7 @@ class Conversation:
                 raise ProtocolError(f"more than {PENDING_MAX} requests are unanswered")
 
     def _judge_response(self, data: Piece, at: int) -> Pending | None:
-        """Return the request if its response must be changed, discarded, or followed by responses of the proxy."""
+        """Return the request whose response this is, if the response needs a rule; None to pass the response on."""
         (correlation_id,) = CORRELATION.unpack_from(data, at)
         if not self._pending or self._pending[0].head.correlation_id != correlation_id:
             return None

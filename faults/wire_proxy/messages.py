@@ -111,7 +111,7 @@ NUMBER_FIELDS = ("index", "partition_index", "partition")
 
 
 class RuleSubject(NamedTuple):
-    """Topic and partition that a rule applies to; None matches any topic or partition.
+    """Topic and partition of the requests to which a rule applies; None stands for all topics or partitions.
 
     A Kafka message contains a topic's name or its id (KIP-516), depending on the API version.
     """

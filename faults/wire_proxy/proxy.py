@@ -1,8 +1,8 @@
 """The wire proxy listens for clients, dials the brokers for them, and applies rules to requests and responses.
 
-The wire proxy has one listener for each route (a rack's clients to one broker). It reads from a client or broker no
-faster than the other end of the connection accepts the data. If the broker refuses a connection, the wire proxy accepts
-the client's connection, and closes it at once. In all other respects, a cluster behaves as without the wire proxy.
+The wire proxy has one listener for each route (a rack's clients to one broker). The wire proxy reads from a client only
+as fast as the broker accepts the data, and the reverse. If the broker refuses a connection, the wire proxy accepts the
+client's connection, and closes it at once. In all other respects, a cluster behaves as without the wire proxy.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Proxy:
             pair.end()
 
     def _end_affected(self, rule: Rule) -> None:
-        """Close connections whose API versions a rule changed or would change: clients negotiate once a connection."""
+        """Close connections on which a ``cap_versions`` rule applies; clients then negotiate API versions again."""
         if rule.do == "cap_versions":
             for pair in [pair for pair in self.pairs if rule.names(pair.conversation.client_id)]:
                 pair.end()

@@ -1,6 +1,6 @@
 """Changed responses of a broker (errors, hints, versions), and error responses built by the wire proxy.
 
-The functions that change a decoded response return a copy, or the same object if there was nothing to change. An error
+The functions that change a decoded response return a changed copy, or the given object if nothing changes. An error
 response built by the wire proxy names each topic and partition of the request, with the error, and nothing else.
 """
 

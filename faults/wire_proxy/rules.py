@@ -16,10 +16,10 @@
 =====================  ========================================================================================
 
 ``api``, ``topic``, ``partition`` and ``clients`` restrict the requests of a rule; None or empty selects all requests.
-Of the matching requests, ``nth`` selects a single request, counted from the moment the rule is in force; ``chances``
-selects the requests whose bit in this string is 1, and repeats from its start. The compiler draws the bits of
-``chances``; the wire proxy makes no random choices. A request with the client id ``probe_id(name)`` is a probe: the
-rule applies to it regardless of its topic, ``nth`` and ``chances``.
+Of the matching requests, counted from the moment the rule is in force, ``nth`` selects one by its number; ``chances``,
+a string of 0 and 1 that repeats, selects those with a 1. The compiler draws the bits of ``chances``; the wire proxy
+makes no random choices. A request with the client id ``probe_id(name)`` is a probe: the rule applies to it regardless
+of its topic, ``nth`` and ``chances``.
 
 =============  ===========================================================================
 counter        requests
@@ -142,7 +142,7 @@ class ActiveRule(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A rule that applies to a request, or to a probe of the rule."""
+    """A rule that applies to a request; ``is_probe``: True if the request is a probe sent by the harness."""
 
     rule: Rule
     counts: Counter[str]
@@ -150,7 +150,7 @@ class Hit(NamedTuple):
 
     @property
     def subject(self) -> RuleSubject:
-        """Topic and partition to change in a response; ANY for a probe, which names no topic that exists."""
+        """Topic and partition whose items of a response are changed; for a probe (of no existing topic), all items."""
         return ANY if self.is_probe else self.rule.subject
 
     def count_request(self) -> None:
@@ -193,7 +193,7 @@ class ActiveRules:
         )
 
     def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
-        """Count a request, and return the rules that apply to it.
+        """Count a request in the counters of each rule, and return the rules that apply to the request.
 
         ``request``: the request's body; None if no rule needs the body, or if it can't be decoded.
         """

@@ -108,7 +108,7 @@ class LogDirFault(NodeFault):
         return self.dir_injection(context, Targets(brokers=(victim,), roles=roles), victim, log_dir.path, undo=undo)
 
     def require_usable(self, log_dir: LogDir) -> None:
-        """Raise FaultError if this fault kind can't be used on the log directory; by default, it can."""
+        """Raise FaultError if this fault kind can't be used on this log directory; the base class accepts all."""
 
 
 FULL_BYTES = 65_536  # free bytes that still count as full: the broker may have deleted a small file

@@ -121,7 +121,7 @@ MOVED_DEADLINE_MS = 60_000
 
 @dataclass(eq=False)
 class ReassignInjection(Injection):
-    """``before``: the partitions to reassign; ``elects``: True if the new preferred replicas are to be elected."""
+    """``before``: the partitions before the move; ``elects``: True to elect preferred leaders after the move."""
 
     before: Mapping[TopicPartition, PartitionState]
     assignment: Assignment
@@ -239,7 +239,7 @@ class ThrottledInjection(ReassignInjection):
 
 @dataclass(eq=False)
 class CancelledInjection(ThrottledInjection):
-    """Reassignment cancelled in progress; ``cancelled``: number of partitions that were moving at the cancellation."""
+    """Cancels a reassignment in progress; ``cancelled``: number of partitions that were moving at that moment."""
 
     cancel_after_ms: int = 0
     cancelled: int = 0

@@ -105,7 +105,7 @@ ERASES = ("lost",)
 
 @dataclass(eq=False)
 class DeleteRecordsInjection(Injection):
-    """``before``: offset by partition, below which all records are deleted."""
+    """``before``: for each partition, the offset below which all records are deleted."""
 
     topic: str
     before: Mapping[TopicPartition, int]

@@ -38,7 +38,7 @@ class LinkFault(Fault):
         return role_at_end(self.link)
 
     async def target_roles(self, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-        """Return the roles for the journal: ``link_roles``, and ``"broker"`` if the link leads to a single broker."""
+        """Return what the journal records about the targets; the broker, only if the link selector has a role."""
         broker = {"broker": streams[0].link.broker} if self.roles() else {}
         return await link_roles(self.link, streams, world) | broker
 
@@ -128,7 +128,7 @@ def role_at_end(link: str) -> dict[FieldPath, str]:
 
 
 async def link_roles(asked: str, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-    """Return ``{"asked", "streams"}``, and ``"crossing"`` if followers fetch over these links, for the journal."""
+    """Return, for the journal, the link selector, the streams, and the partitions that followers fetch over them."""
     roles: dict[str, Any] = {"asked": asked, "streams": sorted({stream.stream for stream in streams})}
     if crossing := await replicated_over({stream.link for stream in streams}, world):
         roles["crossing"] = crossing

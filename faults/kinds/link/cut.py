@@ -215,7 +215,7 @@ class Cut(Fault):
         return role_at_end(self.link) if self.link else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``order``, which selects a permutation of the racks for a ``shape``, and the fault's ``any`` roles."""
+        """Draw a number that selects the order of racks for a ``shape``, and one for each ``any broker`` role."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:

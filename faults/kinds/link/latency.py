@@ -5,8 +5,8 @@ rack were far away. A delay does not limit throughput, and the delays of several
 
 Schedule. Toxiproxy's own ``jitter`` is not reproducible, so the compiler draws one delay for every ``every`` of the
 fault (a turn), and the toxics are updated at each turn. ``jitter`` draws each delay uniformly around ``delay``;
-``ramp_to`` rises in equal steps to a last delay; ``spikes`` draws turns with a larger delay. A toxic that is updated
-sends one chunk of data early.
+``ramp_to`` rises in equal steps to a last delay; ``spikes`` draws turns with a larger delay. When the delay of a toxic
+is changed, Toxiproxy sends one chunk of data early.
 
 Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by at
 least 0.8 x the delay (twice that if both directions are delayed). In a schedule of delays, the smallest delay in force
@@ -83,7 +83,8 @@ class DelayFault(Fault):
         return math.ceil((self.for_ or 0) / self.every)
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``delay_ms`` for every turn, the turns that are ``spikes`` if delays change, and ``any`` roles."""
+        """Draw the delay of every turn (interval), the turns with ``spikes``, and a number for each ``any broker``
+        role."""
         draws = super().draw(source)
         if not (self.jitter or self.ramp_to or self.spikes):
             return draws
@@ -116,7 +117,7 @@ class DelayFault(Fault):
 
     @abstractmethod
     async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:
-        """Return the streams to delay, and the roles of the targets for the journal."""
+        """Return the link streams to delay, and the roles of the fault's targets for the journal."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams, roles = await self.select(context.world, draws)
@@ -167,8 +168,8 @@ class SlowRack(DelayFault):
 class DelayInjection(ToxicInjection):
     """One latency toxic for each stream of each link, updated at each turn (interval of the schedule of delays).
 
-    ``delays_ms``: the delay in each turn; ``spikes``: the turns with a larger delay. ``before_ms``: fastest round trip
-    over each link before the fault. ``history_ms``: all delays that were in force, the current delay last;
+    ``delays_ms``: the delay in each turn; ``spikes``: those turns whose delay is larger. ``before_ms``: fastest round
+    trip over each link before the fault. ``history_ms``: all delays that were in force, the current delay last;
     ``updating``: True while toxics are updated.
     """
 
@@ -189,9 +190,9 @@ class DelayInjection(ToxicInjection):
         return PROBES * (steady_ms * max(map(len, self.streams.values())) + PROBE_SLACK_MS) * 1000
 
     async def measure_before(self) -> None:
-        """Measure round trips over the links without the delay.
+        """Measure round trips over the links before the delay is added.
 
-        A busy host makes round trips longer, so wait shortly for a quiet moment.
+        A busy host makes round trips longer, so the harness first waits a short time for the host to be idle.
         """
         foreign_ms = await self.foreign_latency_ms()
         links, clock = list(self.streams), self.context.clock
@@ -247,9 +248,9 @@ class DelayInjection(ToxicInjection):
             return await super().read_back()
 
     async def _probe_link(self, link: Link, count: int) -> list[tuple[float, bool]]:
-        """Return time in ms and answered, of up to ``count`` probes of a link during which the delay did not change.
+        """Probe a link until the delay stayed constant in ``count`` probes; return ms and whether answered, of each.
 
-        If the delay changed during all ``TRIES`` attempts, return the probes of the last attempt.
+        If the delay changed during each of ``TRIES`` probes, return these probes.
         """
         undisturbed: list[tuple[float, bool]] = []
         disturbed: list[tuple[float, bool]] = []

@@ -5,8 +5,8 @@ refuses connections to the side that opens them: ``->`` disables the proxies tha
 racks disables the proxies that either rack dials.
 
 ``flap`` disables and enables the proxies repeatedly. The closed phases last ``down`` and the open phases ``up``, or
-with ``jitter`` durations that the compiler draws around ``down`` and ``up``. Each pair of phases has one witness: the
-number of proxies that were closed in the closed phase, and open in the open phase.
+with ``jitter`` durations that the compiler draws around ``down`` and ``up``. Each pair of a closed and an open phase
+has one witness, which counts the proxies that were closed in the former and open in the latter.
 """
 
 import random
@@ -169,7 +169,7 @@ class Flap(ProxyFault):
         return "unknown"  # data that crosses while connections are accepted may keep a leader in place
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``phases_ms``, the durations of closed and open phases until the fault ends; and ``any`` roles."""
+        """Draw the durations of closed and open phases (``phases_ms``), and a number for each ``any broker`` role."""
         draws, phases = super().draw(source), list[int]()
         while sum(phases) < (self.for_ or 0):
             base = self.up if len(phases) % 2 else self.down

@@ -27,7 +27,7 @@ FOREVER_MS = 24 * 3_600_000
 
 
 class StallInjection(ToxicInjection):
-    """Connections over each link from before the fault (``connections``), and the requests sent over them."""
+    """``connections``: the harness's connection over each link from before the stall; ``requests``: sent over them."""
 
     measuring_us = SILENCE_US
 

@@ -1,8 +1,8 @@
 """``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
 
 The next node is stopped when the previous node is in service again, that is in the ISR of all its partitions. If a node
-doesn't return into service, the fault ends. The active controller comes last, so that the quorum elects only once. What
-was observed while each node restarted is reported as witnesses at the end.
+doesn't return into service, the fault ends. The active controller comes last, so that the quorum elects only once. At
+the end, witnesses report what was observed while each node restarted (restarts, nodes down, leader epochs).
 
 ``rolling_restart`` stops and starts every broker. ``rolling_restart`` has no ``for``; its undo, if it is interrupted,
 starts every broker.
@@ -61,7 +61,7 @@ MIN_ISR = "min.insync.replicas"
 
 @dataclass(frozen=True)
 class Turn:
-    """Observations while one node is restarted or replaced.
+    """What was observed while one node was restarted or replaced.
 
     ``down``: number of nodes that did not run; ``led``: number of partitions that the node led before; ``grown``:
     number of partitions led before whose leader epoch grew.
@@ -88,7 +88,7 @@ class RollingInjection(Injection):
         """Start the node."""
 
     async def inject(self) -> None:
-        """Take each node down and bring it back, with the pause between two nodes."""
+        """Take down and bring back one node after the other, with a pause of ``pause_ms`` between two nodes."""
         clock, world = self.context.clock, self.context.world
         for number, node in enumerate(self.nodes):
             if number:

@@ -265,5 +265,5 @@ class TamperFault(Fault):
         return injection
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name no broker
-        """Return the fields of the rule that must be looked up in the cluster at injection."""
+        """Return those fields of the wire proxy's rule that are looked up in the cluster at injection."""
         return {}

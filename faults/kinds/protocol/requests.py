@@ -10,19 +10,19 @@ request handler, while a slow network delays everything in flight together.
 ``drop_request``: requests never reach the broker; the client notices only when the connection ends.
 
 ``drop_response``: the broker serves a request and its response is lost, so the client can't know whether the request
-was served. A client that retries repeats the effect of a request whose response was lost, unless it is idempotent. The
-outcome of all other requests in flight on the connection is unknown too.
+was served. A retry repeats the effect of such a request, unless the request is idempotent. As the connection ends, the
+outcome of all its other requests in flight is unknown too.
 
-TCP loses no message out of the middle of a stream, and clients rely on that. So after a lost message, the connection is
-either closed, as by a peer that died, or silent until the heal closes it.
+TCP loses no message out of the middle of a stream, and clients rely on that. After a message that a fault drops, the
+connection is therefore closed, as by a peer that died, or silent until the heal closes it.
 
 ``duplicate_request``: requests reach the broker twice, and the client gets one response. TCP never duplicates a
 request, but a proxy, a replay or a client that retries too early does. The effect of a duplicated request occurs twice,
-unless it is idempotent.
+unless the request is idempotent.
 
-``close_mid_frame``: only half of a request or response arrives, then the connection is closed. With half of a response,
-the broker has served the request, and the client can't decode the response. With half of a request, the broker discards
-the request.
+``close_mid_frame``: only half of a request or response arrives, then the connection is closed. If only half of a
+response arrives, the broker has served the request, but the client can't decode the response. If only half of a request
+arrives, the broker discards the request.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -56,7 +56,7 @@ class DelayingFault(TamperFault):
         return self.delay + SLACK_MS
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect a slower probe; a probe without a response is as slow as the time that it has waited."""
+        """Expect a slower response to the probe than before; without a response, the time waited is compared."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
         return ProbeResult("rise of the round trip of a matching probe", self.delay, rise_ms, "ms", ok)
@@ -87,7 +87,7 @@ class LosingFault(TamperFault):
 
     @property
     def limit_ms(self) -> int:
-        """Time limit of a probe, in ms.
+        """Time in ms that a probe waits for its response.
 
         A probe that should meet silence gets no extra time, because a late response disproves silence.
         """

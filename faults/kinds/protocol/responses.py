@@ -12,10 +12,10 @@ an API whose lowest version is above its cap, or whose cap is ``none``.
 
 ``falsify_hints``: responses name the wrong leader, address, session or replica. The plan gives the wrong broker: it is
 named as leader in the current epoch, or its address replaces that of the named leader, or a fetch response without
-records names it as preferred replica. The wrong session has an id, drawn by the compiler, that no broker gave out.
+records names it as preferred replica. A false fetch session has a drawn id that no broker gave out.
 
-``strip_hints``: responses lack the hints about leader, address, session or replica. A client must then request
-metadata, or fetch without a session.
+``strip_hints``: responses lack the hints about leader, address, session or replica. A client without such hints must
+request metadata, or fetch without a session.
 
 =====================  ==========================================================  =================
 hint                   content                                                     source
@@ -53,7 +53,7 @@ class HintFault(TamperFault):
 
     @property
     def probe_api(self) -> str | None:
-        """None, because the response to a probe contains no hint."""
+        """None: the fault can't be probed, because the response to a probe contains no hint."""
         return None
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no probe is sent
@@ -107,7 +107,7 @@ class CapVersions(TamperFault):
 
     @property
     def named_api(self) -> str:
-        """ApiVersions, because its response offers the API versions that the fault changes."""
+        """The fault changes only responses to ApiVersions, in which brokers offer API versions."""
         return "ApiVersions"
 
     def parameters(self) -> dict[str, Any]:
