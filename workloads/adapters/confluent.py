@@ -104,7 +104,7 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Do nothing: the process is about to exit, and the spool shows records without a result as in doubt."""
+        """Do nothing: the process is about to exit, and records whose outcome rows are unfinished are in doubt."""
 
 
 def _or_unknown(number: int | None) -> int:
@@ -253,4 +253,4 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Do nothing: the process is about to exit, and the spool shows commits without a response as in doubt."""
+        """Do nothing: the process is about to exit, and commits whose outcome rows are unfinished are in doubt."""

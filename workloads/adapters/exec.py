@@ -120,7 +120,7 @@ class ExecSender(PollingSender):
 
     @abstractmethod
     def _next_order(self) -> tuple[int, bytes]:
-        """Begin the spool row of the record or commit that is due; return the order's number and the line to send."""
+        """Begin the outcome row of the record or commit that is due; return the order's number and the line to send."""
 
     def prepare(self) -> None:
         self._link.start()

@@ -56,7 +56,7 @@ class Acked(_Report):
 class Failed(_Report):
     """Report: the client gave up on the record or commit with number ``seq``.
 
-    ``in_doubt``: True if Kafka may have written the record all the same; None leaves the decision to the error code.
+    ``in_doubt`` is True if Kafka may have written the record all the same; if None, the error code decides.
     """
 
     say: Literal["failed"] = "failed"

@@ -1,7 +1,7 @@
-"""Start offsets, spool rows and positions of one consumer, the same for every client library.
+"""Start offsets, outcome rows and positions of one consumer, the same for every client library.
 
-The start offset of every partition is fixed before the first record is produced. A spool row is written for a record
-when the client library delivers the record, as to an application.
+The start offset of every partition is fixed before the first record is produced. A record's outcome row is written when
+the client library delivers the record, as to an application.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +51,7 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
 
 
 class ReceiveRecorder:
-    """Spool, counts and positions of one consumer; ``foreign`` counts delivered records of other producers."""
+    """Outcome rows, counts and positions of a consumer; ``foreign`` counts delivered records of other producers."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment, self._clock, self._events = assignment, clock, events
@@ -66,8 +66,8 @@ class ReceiveRecorder:
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return, by partition, the offset at which reading starts; ``starts`` has the offsets for a new consumer.
 
-        A restarted consumer without a group instead continues behind its last delivered record, like an application
-        that stores its offsets with its results.
+        A restarted consumer without a group instead continues after its last delivered record, like an application that
+        stores its offsets with its results.
         """
         delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
         self._positions = {**starts, **delivered}
@@ -112,7 +112,7 @@ class ReceiveRecorder:
         """Record the delivery of a record at the current time; ``mark`` is None for a record of a foreign producer.
 
         The ``value`` of a record is compared with the value that was sent, except that None stands for a client that
-        reports no values. Records that were in the topic before the run are counted but have no spool row.
+        reports no values. Records that were in the topic before the run are counted but get no outcome row.
         """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))

@@ -290,8 +290,8 @@ class ClosedLoop(SendRecorder):
     """Recorder of a closed loop: from ``go`` until ``stop``, ``in_flight`` commits are in flight at a time.
 
     Use a closed loop to measure capacity only. In a closed loop the intended time of a commit is its send time, and a
-    stall of the system also stalls the load (coordinated omission). After a commit ends, ``slot_freed`` is called. Call
-    ``begin`` for the next commit only right after ``early_us`` has returned 0 or less.
+    stall of the system also stalls the load (coordinated omission). ``slot_freed`` is called whenever a commit ends, so
+    that another may be sent. Call ``begin`` for the next commit only right after ``early_us`` has returned 0 or less.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:
@@ -311,7 +311,7 @@ class ClosedLoop(SendRecorder):
             self._stop_us, self._end = order.at_us, end  # `early_us` sets the end at the stop time
 
     def early_us(self) -> int | None:
-        """Return 0 or less if a commit may be sent now; None after the last commit, or while all slots are taken."""
+        """Return 0 or less if a commit may be sent now; None after the last commit, or if too many are in flight."""
         self._now_us = now_us = self._clock()
         if self._end is None and self._stop_us is not None and now_us >= self._stop_us:
             self._end = self.next

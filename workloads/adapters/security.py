@@ -1,4 +1,4 @@
-"""Security settings of the clients of an attached cluster, and their translation into each client's own settings.
+"""Security settings for clients of the user's own cluster, and their translation into each client library's settings.
 
 A secret is given as the environment variable that contains the secret (``${KAFKA_PASSWORD}``), so that no assignment on
 disk contains secrets; each process reads its own environment when it creates its client. File paths are absolute.

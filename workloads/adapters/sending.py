@@ -1,7 +1,7 @@
-"""Schedule, spool rows and counts of one open-loop sender, the same for every client library.
+"""Schedule, outcome rows and counts of one open-loop producer or committer, the same for every client library.
 
 A record (or commit) is sent at its intended time, or as soon afterwards as the process can, without waiting for the
-results of earlier records. The record's spool row is begun before the client library receives the record.
+results of earlier records. The record's outcome row is begun before the client library receives the record.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ GRACE_US = 10 * US_PER_S
 
 
 class SendRecorder:
-    """Schedule, spool and counts of one producer or committer; ``next`` is the number of its next record or commit."""
+    """Schedule, outcome rows and counts of a producer or committer, whose next record or commit is number ``next``."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
         self._assignment, self._clock = assignment, clock
@@ -92,7 +92,7 @@ class SendRecorder:
         return self._schedule.intended_us(self.next) - self._clock()
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """Begin the spool row of the next record before it is sent; return the record's number and intended time."""
+        """Begin the outcome row of the next record before it is sent; return the record's number and intended time."""
         seq, sent_us = self.next, self._clock()
         intended_us = self._intended_us(seq)
         self.next = seq + 1
@@ -135,7 +135,7 @@ class SendRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``stop`` order: how many records have no status GRACE_US after the last deadline."""
+        """Return the answer to a ``stop`` order: how many records have no status GRACE_US after their last deadline."""
         if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
         unreported = self.tally.sent - self.tally.done
@@ -165,7 +165,7 @@ class ProduceRecorder(SendRecorder):
         self._producer_id = assignment.producer_id
 
     def begin_record(self) -> DueRecord:
-        """Create the next record to send, and begin the record's spool row."""
+        """Create the next record to send, and begin the record's outcome row."""
         draw = self._stream.draw(self.next)
         seq, intended_us = self.begin(draw.size_bytes)
         value, mark = self._filler.value(seq, draw.size_bytes), pack(self._producer_id, seq, intended_us)

@@ -1,6 +1,6 @@
 """Messages of the runner to a client process, each on one line of JSON: first the assignment, then orders.
 
-The assignment is also stored beside the worker's spool, so that a killed worker's spool can be turned into evidence.
+The assignment is also stored beside the worker's outcome rows, so that those of a killed worker can be read.
 """
 
 from pathlib import Path
@@ -79,9 +79,9 @@ class ProduceAssignment(_Assignment):
 class CommitAssignment(_Assignment):
     """Assignment of one committer.
 
-    Commit n belongs to consumer group n mod ``groups``; the groups have no members. Each group commits the offsets 0,
-    1, 2 and so on for one partition of ``topic``, so its offsets never decrease. ``offsets_partitions`` is the number
-    of partitions of ``__consumer_offsets``; if given, groups are ordered by coordinator, otherwise by number.
+    Commit n belongs to consumer group n mod ``groups``; the groups have no members. Each consumer group commits the
+    offsets 0, 1, 2 and so on for one partition of ``topic``. ``offsets_partitions`` is the number of partitions of
+    ``__consumer_offsets``; if given, groups are ordered by coordinator, otherwise by number.
     """
 
     op: Literal["commit"] = "commit"
@@ -116,7 +116,7 @@ class ConsumeAssignment(_Assignment):
     """Assignment of one consumer: with a ``group`` it subscribes and commits; otherwise it gets every partition.
 
     ``begin`` has the first offset of this run in each partition of a topic that existed before the run: records below
-    that offset are foreign, even if an earlier run of Aftershock wrote them, and have no spool row.
+    that offset are foreign, even if an earlier run of Aftershock wrote them, and get no outcome row.
     """
 
     op: Literal["consume"] = "consume"

@@ -26,10 +26,10 @@ FILE = "held.json"
 class DownMarker(NamedTuple):
     """Marker of a worker that a fault killed: its process id, and ``down``, True while the worker must stay dead.
 
-    A fault (possibly injected by hand from another process) writes the marker file beside the worker's spool rows
-    before the fault kills the worker. The fault's healing (possibly from yet another process) sets ``down`` to False,
-    and the fleet restarts the worker. The death of a worker without a marker is an error. The marker file stays after
-    the restart, because the fleet may notice the death later.
+    A fault (possibly injected by hand from another process) writes the marker file into the worker's directory before
+    the fault kills the worker. When the fault is healed (possibly by yet another process), ``down`` becomes False, and
+    the fleet restarts the worker. The death of a worker without a marker file is an error. After the restart the marker
+    file remains, because the fleet may notice the death only afterwards.
     """
 
     pid: int
@@ -232,8 +232,7 @@ class Fleet:
     async def stop(self, at_us: int) -> None:
         """Order producers and committers to send nothing with an intended time of ``at_us`` or later.
 
-        Return when every record has its final status, which is at most the longest deadline and some seconds after
-        ``at_us``.
+        Return when every record has its final status, some seconds after the longest delivery deadline at the latest.
         """
         deadlines_ms = [assignment.deadline_ms for assignment in self._assignments if assignment.op != "consume"]
         wait_us = max(0, at_us - self._now_us()) + max(deadlines_ms, default=0) * US_PER_MS

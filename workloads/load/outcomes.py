@@ -1,8 +1,8 @@
-"""Conversion of spools into evidence: one Parquet file per worker, with the columns of the public outcome row.
+"""Conversion of each worker's spool (its files of outcome rows) into one Parquet file with public columns.
 
-The runner converts the spools after the load, and needs nothing else, so even a killed worker's spool is converted.
-Every spool row becomes a row of the Parquet file; a record that was sent and got no final status is ``in_doubt``, with
-``done_us`` null.
+The runner converts the spools after the load, without the workers' help, so even a killed worker's spool is converted.
+Every outcome row in a spool becomes a row of the Parquet file; a record that was sent and got no final status is
+``in_doubt``, with ``done_us`` null.
 """
 
 import os
@@ -78,10 +78,10 @@ Columns = dict[str, Any]
 
 
 def convert(home: Path, outcomes: Path) -> list[Path]:
-    """Convert the spools under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``, which is created.
+    """Convert the spools (workers' outcome rows) under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``.
 
-    A repeated conversion replaces the Parquet files. A spool without an assignment is skipped, as its worker sent
-    nothing.
+    A repeated conversion replaces the Parquet files. The spool of a worker that never received its assignment is
+    skipped, as that worker sent nothing.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -184,7 +184,7 @@ def _constant_columns(assignment: Assignment, rows: int) -> Columns:
 
 
 def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the valid rows of a spool, one row group at a time, up to the first invalid row."""
+    """Yield a worker's outcome rows, one Parquet row group at a time, up to the first invalid row."""
     segments = sorted(spool.glob("*.rows"))
     for first in range(0, len(segments), SEGMENTS_A_GROUP):
         parts = [np.fromfile(path, dtype=row) for path in segments[first : first + SEGMENTS_A_GROUP]]

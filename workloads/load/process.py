@@ -26,7 +26,7 @@ _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 class Progress:
     """Latest report of a worker: its counts at ``t_us``, and the latencies since the report before (``window_us``).
 
-    ``ok`` of a consumer is the number of records delivered to the consumer. ``traffic`` has the bytes (sent, received)
+    A consumer's ``ok`` is the number of records delivered to the consumer. ``traffic`` has the bytes (sent, received)
     by broker; ``counts`` has the client's own counters that are reported during the run.
     """
 

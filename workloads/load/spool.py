@@ -1,8 +1,8 @@
-"""Recorder of a client's actions: fixed-size spool rows that survive a ``kill -9`` of the client.
+"""Recorder of a client's actions: fixed-size rows, in files called the spool, that survive a ``kill -9`` of the client.
 
-A spool row is packed straight into a file mapped into memory, whose pages belong to the kernel and so outlive the
-client. The byte that makes a spool row valid is packed last, so half a row is invalid. A restarted worker appends to
-the spool rows of its earlier processes.
+A client writes each row straight into a file mapped into memory, whose pages belong to the kernel and so outlive the
+client. The byte that makes a row valid is written last, so a half-written row is invalid. A restarted worker appends
+rows to the files of its earlier processes.
 
 ::
 
@@ -24,7 +24,7 @@ from aftershock.workloads.load.assignment import Assignment, CommitAssignment, C
 
 
 class Status(IntEnum):
-    """Final status of a record, as a number for the spool; ``text`` is its name in the evidence."""
+    """Final status of a record, as a number; ``text`` is the name of the status in the run's Parquet files."""
 
     IN_DOUBT = 0
     OK = 1
@@ -61,9 +61,9 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 def status_of_code(code: int) -> Status:
     """Return the status of a record from the error code of its delivery report; code 0 is success.
 
-    Status ``FAILED`` promises that the record is not in the log. So only errors of the record, the topic or the topic's
+    Status ``FAILED`` promises that the record is not in the log. Only errors of the record, the topic or the topic's
     policies give ``FAILED``, because every attempt would fail alike. Any other error may follow an attempt that was
-    written and whose response was lost; librdkafka's Python binding does not report whether a message may be persisted.
+    written and lost its response; librdkafka's Python binding does not report whether a message may be persisted.
     """
     if code == KafkaError.NO_ERROR:
         return Status.OK
@@ -101,18 +101,18 @@ _begun_into, _ended_into, _consumed_into = _BEGUN.pack_into, _ENDED.pack_into, _
 
 
 def spool_home(name: str, run_dir: Path) -> Path:
-    """Return the directory of a run's spools, not yet created: in memory if the host allows it, else in ``run_dir``."""
+    """Return the directory for a run's outcome rows: in memory if the host allows it, else in ``run_dir``."""
     if TMPFS.is_dir() and os.access(TMPFS, os.W_OK):
         return TMPFS / f"aftershock-{name}"
     return run_dir / "spool"
 
 
 class _Spool:
-    """Spool files of a worker with ROWS rows each, mapped into memory, including the files of its earlier processes.
+    """Files of a worker with ROWS outcome rows each, mapped into memory, including the files of its earlier processes.
 
-    ``next`` is the number of the first invalid spool row. Raises ``FileExistsError`` if a worker that was not restarted
-    has a spool already. A spool file is added with its disk space reserved, when the client has time: a full disk is
-    then an error when a spool file is added, never a SIGBUS when a row is packed.
+    ``next`` is the number of the first row not yet written. Raises ``FileExistsError`` if a worker that was not
+    restarted has such files already. Disk space is reserved when a file of rows is added: a full disk is then an error
+    at that moment, never a SIGBUS when a row is written.
     """
 
     def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
@@ -145,21 +145,21 @@ class _Spool:
             os.close(descriptor)
 
     def idle(self) -> None:
-        """Add a spool file if less than half a file is free; call ``idle`` when the client has nothing to do."""
+        """Add a file for outcome rows if less than half a file is free; called when the client has nothing to do."""
         if len(self._maps) * ROWS - self.next < ROWS // 2:
             self._grow()
 
 
 class ProduceSpool(_Spool):
-    """Spool with a row for each record (or commit): begun when the record is sent, ended by its delivery report."""
+    """File with a row per record (or commit), begun before the record is sent and ended by its delivery report."""
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
         super().__init__(home, assignment, PRODUCE_ROW, _BEGUN_AT)
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
-        """Begin the spool row of record ``seq``; rows must be begun in order, without gaps, starting with ``next``.
+        """Begin the outcome row of record ``seq``; rows must be begun in order, without gaps, starting with ``next``.
 
-        Begin the spool row before the client library receives the record, because a record in the log without a spool
+        Call ``begin`` before the client library receives the record, because a record in Kafka's log without an outcome
         row would look like a phantom.
         """
         if seq >> _SHIFT == len(self._maps):
@@ -182,7 +182,7 @@ class ProduceSpool(_Spool):
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Write the final status of record ``seq`` into its spool row; 0 ``attempts`` means an unknown number."""
+        """Write the final status of record ``seq`` into its outcome row; 0 ``attempts`` means an unknown number."""
         _ended_into(
             self._maps[seq >> _SHIFT],
             (seq & _MASK) * PRODUCE_ROW + _ENDED_AT,
@@ -199,7 +199,7 @@ class ProduceSpool(_Spool):
 
 
 class ConsumeSpool(_Spool):
-    """Spool with a row for each record delivered to the application, in the order of delivery."""
+    """File with a row for each record delivered to the application, in the order of delivery."""
 
     def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
         super().__init__(home, assignment, CONSUME_ROW, _WRITTEN_AT)
@@ -253,7 +253,7 @@ class ConsumeSpool(_Spool):
         self.next = row + 1
 
     def member(self, member_id: str) -> None:
-        """Attribute the spool rows that follow to the consumer group member ``member_id``."""
+        """Note that the records delivered from now on were delivered to the consumer group member ``member_id``."""
         with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1

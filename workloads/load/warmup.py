@@ -55,7 +55,7 @@ class WarmupState:
 
 
 def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
-    """Apply the warm-up rule to each client's one-second latency medians, oldest first (NaN: no latency)."""
+    """Judge by each client's one-second latency medians, oldest first (NaN: no latency), whether warm-up has ended."""
     if not medians_us:
         return WarmupState(ok=False, why="no client has reported anything yet")
     drifts = {name: _drift(list(series)) for name, series in medians_us.items()}

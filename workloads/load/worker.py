@@ -121,7 +121,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatFile:
-    """File in the worker's spool with the worker's latest heartbeat, mapped into memory.
+    """File in the worker's directory with the worker's latest heartbeat, mapped into memory.
 
     A heartbeat costs no system call, and any process can read the last heartbeat of a frozen or killed worker.
     """
@@ -139,7 +139,7 @@ class HeartbeatFile:
 
 
 def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
-    """Return the latest heartbeat of a worker in the spools of its run; None if there is no heartbeat."""
+    """Return the latest heartbeat that a worker of the run has written; None if there is no heartbeat."""
     with suppress(OSError):
         content = (spool / worker / FILE).read_bytes()
         if len(content) == _BEAT.size:
@@ -164,10 +164,10 @@ class Client(Protocol):
         """Send or process the records that are due, or wait for work, for about ``wait_us`` at most."""
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the result of the last order once, when the order has been carried out; None before and afterwards."""
+        """Return the result of the latest order once, after the client has carried out the order; else None."""
 
     def progress(self) -> dict[str, Any]:
-        """Return the client's counts so far, and the latencies since the last call, like ``events.Tally.progress``."""
+        """Return the client's counts so far, its p99 lateness, and the latencies since the previous progress report."""
 
     def counters(self) -> dict[str, int]:
         """Return the client's final counts, by name."""

@@ -2,8 +2,8 @@
 
 Each target (a partition of a group) with pending commits has an asyncio task, which sends one commit at a time. A
 broker reads a connection's next request after its response to the previous request, so commits that share a connection
-would never get into the same batch of a coordinator, and such batches are the subject of KIP-1224. Therefore the
-committer distributes its targets (partitions of groups) over several connections (*lanes*).
+would never get into the same batch of a coordinator, and such batches are the subject of KIP-1224. The committer
+therefore distributes its targets over several connections to a coordinator (*lanes*).
 """
 
 import asyncio

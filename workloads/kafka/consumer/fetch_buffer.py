@@ -1,8 +1,8 @@
 """Buffer of fetched data that ``poll`` has not delivered yet, at most one fetch response per broker.
 
 Modelled on Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; the partition's position
-then moves behind the delivered batches, so a position covers only records that the application has received, and may be
-committed.
+then advances past the delivered batches, so a position covers only records that the application has received, and may
+be committed.
 """
 
 from collections.abc import Iterable
@@ -85,7 +85,7 @@ class FetchBuffer:
             self._problems.pop(tp, None)
 
     def fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Store a partition's fetch error until ``problem`` returns it; until then the partition is not fetched."""
+        """Store a partition's fetch error; the partition is not fetched until ``problem`` has returned the error."""
         self._problems[tp] = error
 
     @property
@@ -102,8 +102,8 @@ class FetchBuffer:
     def take(self, records_max: int) -> list[Fetched]:
         """Return whole batches in order of arrival, until they have ``records_max`` records or the buffer is empty.
 
-        A partition's position also moves behind batches that are not delivered to the application: control batches, and
-        batches emptied by compaction.
+        A partition's position also advances past batches that are not delivered to the application: control batches,
+        and batches emptied by compaction.
         """
         batches: list[Fetched] = []
         count = 0

@@ -142,7 +142,7 @@ class FetchRoutes:
             self._report("replica_switched", tp, node_id)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool) -> AfterError:
-        """Return the action after a partition's fetch error; ``current``: it fetched the current position."""
+        """Return the action after a partition's fetch error; ``current`` is False if the position has changed since."""
         with self._reporting_lease_end(tp, codes.name(error)):
             return self._replicas.on_error(tp, error, current=current, resets=self._positions.policy != "none")
 
@@ -154,7 +154,7 @@ class FetchRoutes:
 
     @contextmanager
     def _reporting_lease_end(self, tp: TopicPartition, reason: str) -> Iterator[None]:
-        """Report ``replica_failed_back`` if the code within the context ends fetching a partition from a replica."""
+        """Report ``replica_failed_back`` if the ``with`` block ends the fetching of a partition from a replica."""
         before = self._replicas.replica(tp)
         yield
         if before is not None and self._replicas.replica(tp) is None:
@@ -193,7 +193,7 @@ class Fetcher:
         return sum((session.counts for session in self._sessions.values()), self._bytes)
 
     def step(self, now_ms: float) -> float:
-        """Start every fetch that is possible now; return milliseconds until the next call of ``step`` without an event.
+        """Start every fetch that is possible now; return the milliseconds until ``step`` must be called again.
 
         Each broker has at most one fetch in flight. No fetch is sent to a broker while data of one of its partitions is
         in the buffer: a request for its other partitions would remove the buffered partition from the fetch session.
@@ -220,7 +220,7 @@ class Fetcher:
         return min((self._start(node_id, of_node, now_ms) for node_id, of_node in by_node.items()), default=math.inf)
 
     def _start(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
-        """Send a fetch to a broker; return the milliseconds until a fetch is possible, infinite after a success.
+        """Send a broker a Fetch request; return the milliseconds until that is possible, infinite if it was sent.
 
         A fetch that waits for its connection fails after ``request.timeout.ms``, because a dead replica may not even
         refuse connections.

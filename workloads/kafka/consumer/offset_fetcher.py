@@ -163,7 +163,7 @@ class OffsetFetcher:
         return offsets
 
     async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
-        """Compare the consumer's positions with the leader's log (rule 4 of a position in ``subscription_state.py``).
+        """Compare the consumer's positions with the leader's log by OffsetsForLeaderEpoch requests, to find truncation.
 
         Positions are not validated if the broker is too old for OffsetsForLeaderEpoch from consumers.
         """

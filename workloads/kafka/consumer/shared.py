@@ -56,7 +56,7 @@ class ConsumerSettings(ClientSettings):
 
 
 class ConsumerContext(NamedTuple):
-    """Objects that a consumer's parts share; ``on_change`` wakes the consumer, ``clock_ms`` is the loop's time."""
+    """Objects that a consumer's components share; ``on_change`` wakes the consumer, ``clock_ms`` returns the time."""
 
     settings: ConsumerSettings
     brokers: NetworkClient

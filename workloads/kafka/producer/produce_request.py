@@ -68,7 +68,7 @@ class ProducerRules(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Result of one batch. ``tokens`` identify the batch's records, of which record i has offset ``base_offset + i``.
+    """Result of a record batch; ``tokens`` identify its records, of which record i has offset ``base_offset + i``.
 
     ``error`` is Kafka's error code, 0 for success. ``base_offset`` is the offset of the batch's first record, -1 if
     Kafka returned none. ``in_doubt`` is True if an attempt was sent and not definitively refused, so the records may be
@@ -140,7 +140,7 @@ class BatchCompleter:
             self._end_failed(batch, error)
 
     def _decide(self, batch: ProducerBatch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
-        """Split, retry or end a batch in Kafka's order (``Sender.completeBatch``, ``canRetry``, ``failBatch``)."""
+        """Split, retry or end a batch as Kafka does (``Sender.completeBatch``, ``canRetry``, ``failBatch``)."""
         settings, idempotence, numbers = self._settings, self._rules.idempotence, batch.numbers
         self._rules.accumulator.unmute(batch)
         # 1. No error, or an earlier attempt was written: the batch is delivered.

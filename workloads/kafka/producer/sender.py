@@ -33,10 +33,10 @@ _SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
 
 
 class Sender:
-    """Sending loop of one producer.
+    """Loop that sends one producer's batches to the brokers.
 
     ``error``, with its Kafka ``code``, is the error that ended the sending loop, if any; after such an error no request
-    is sent. ``on_turn`` is called at the end of each turn, a pass of the sender.
+    is sent. ``on_turn`` is called at the end of each pass of the loop (a turn).
     """
 
     def __init__(

@@ -180,7 +180,7 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an enum member look
 
 
 class Ready(NamedTuple):
-    """Brokers with ready batches, time until the next batch may be ready, and partitions without a leader."""
+    """Brokers with ready batches, the time until another batch may be ready, and partitions without a leader."""
 
     nodes: Sequence[int]
     wait_ms: float
@@ -313,9 +313,9 @@ class RecordAccumulator:
         return Ready(list(nodes), wait_ms, leaderless)
 
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
-        """Return a batch's remaining retry back-off, drawn again in each pass of the sender.
+        """Return a batch's remaining retry back-off in milliseconds, drawn at random again in each pass of the sender.
 
-        A batch whose back-off is over at ``now_ms`` stays ready in that pass, so that ``drain`` and ``ready`` agree.
+        A batch whose back-off was over gets no new one for the same ``now_ms``, so that ``drain`` and ``ready`` agree.
         """
         if batch.cleared_ms == now_ms:
             return 0
@@ -373,7 +373,7 @@ class RecordAccumulator:
             self._ratios.observed(batch.tp.topic, (size - BATCH_OVERHEAD) / batch.raw)
 
     def unmute(self, batch: ProducerBatch) -> None:
-        """Allow another request for the partition of a batch, because the batch's response arrived or is lost."""
+        """Allow the next batch of a batch's partition to be sent, because the batch's response arrived or is lost."""
         if self._one_at_a_time:
             self._queue_of(batch).muted = False
 

@@ -99,7 +99,7 @@ class ProducerBatch:
 
     ``attempts``: failed attempts. ``sends`` counts the attempts to send a batch, including the current attempt.
     ``node_id``, ``leader_epoch``, ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to
-    send a batch. ``cleared_ms`` is the time of the last check that the batch doesn't back off.
+    send a batch. ``cleared_ms`` is the last time at which the batch was found not to be waiting for a retry back-off.
     """
 
     tp: TopicPartition

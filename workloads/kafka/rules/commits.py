@@ -5,15 +5,15 @@ earlier commit of the partition is in flight. Modelled on Kafka's ``CommitReques
 
 A *target* is one partition of one group.
 
-1. **In order.** A target (a partition of a group) has one commit request in flight. Later commits are queued and sent
-   one by one, in order, so no coordinator can replace a newer position with an older position.
+1. **In order.** A target (a partition of a group) has one commit request in flight. A target's later commits are queued
+   and sent one by one, in order, so no coordinator can replace a newer position with an older position.
 2. **Retries.** Errors in ``COMMIT_RETRIABLE`` are retried, errors in ``COMMIT_MOVED`` after the coordinator is found
    again; a missing response is treated like NOT_COORDINATOR. Other errors of a commit are final: a retry can't change
    the state of group, topic or request. Retries of a target back off, doubling from ``retry.backoff.ms``, until an
    attempt succeeds. Modelled on Kafka's ``CommitRequestManager.OffsetCommitRequestState.onResponse`` and
    ``ConsumerCoordinator.OffsetCommitResponseHandler``.
-3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. The newest
-   commit is sent in place of the older commits, which share its outcome: a commit promises that the group continues
+3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. A target's
+   newest commit is sent in place of its older commits, which share its outcome: a commit means that the group continues
    from its offset *or later*. Kafka's auto-commit likewise commits the current positions after a retriable error.
 4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was offered, even with a request in flight. A commit
    request in flight blocks later commits of its partition until a response arrives or its connection is closed.
@@ -26,8 +26,8 @@ coordinator loses its partition, and as COORDINATOR_NOT_AVAILABLE if the write i
 written, nor do REQUEST_TIMED_OUT and codes missing in this file.
 
 Neither Kafka nor this module excludes that a commit on a lost connection (for example because its broker was frozen) is
-written after a later commit. Only a member's epoch or a transaction could fence the late commit, and these groups have
-neither.
+written after a later commit. Only a member's epoch or a transaction could fence such a late commit; groups without
+members have neither.
 """
 
 from collections import Counter, deque
@@ -111,7 +111,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Turns:
-    """Commits of a partition of a group; ``carried`` are those of the request in flight or retried next, in order."""
+    """Pending commits of a partition of a group; ``carried`` are those that the latest request covers."""
 
     waiting: deque[_Commit] = field(default_factory=deque)
     carried: list[_Commit] = field(default_factory=list)

@@ -7,10 +7,10 @@ Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, 
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
    changed since the previous heartbeat; after a failed heartbeat, all fields are sent again.
 3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps: revoke
-   partitions, take over new partitions, acknowledge by a heartbeat at once. Assigned partitions of topics whose names
-   are unknown wait for a later step. A target assignment that arrives during a reconciliation is reconciled afterwards.
-4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost and nothing may be committed. When the
-   lost partitions are released, the member joins the group again with the same id and epoch 0, without back-off.
+   partitions, take over new partitions, acknowledge by a heartbeat at once. Assigned partitions of unnamed topics wait
+   for a later step. A target assignment that arrives during a reconciliation waits for the end of that reconciliation.
+4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost and nothing may be committed. After the
+   release of lost partitions the member joins the group again with the same id and epoch 0, without back-off.
 5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): the client finds the coordinator and retries at once.
    COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout: the client backs off, then retries.
    TOPIC_AUTHORIZATION_FAILED (29): the client reports the error and backs off, because the rest of the subscription may

@@ -4,7 +4,7 @@
    *full* and lists every partition; with other epochs it is *incremental* and lists the changes since the previous
    request.
 2. Epochs number the requests of a fetch session: 1, 2, … 2^31-1, and then 1 again, never 0.
-3. Effect of a response on the next Fetch request:
+3. Session id and epoch of the next Fetch request, by the response to the previous Fetch request:
 
    ==================================================  =====================  =========
    answer                                              next request           response
@@ -24,7 +24,7 @@
    A request with (id, 0) replaces the old session by a new session. A partition that an incremental response omits is
    unchanged. After FETCH_SESSION_TOPIC_ID_ERROR the client also requests new metadata.
 4. In a fetch session, changed partitions keep their place, and new partitions go last. A full request lists partitions
-   in the order of ``wanted``, the order of service under ``fetch.max.bytes``; an incremental request lists new
+   in the order of ``wanted``, in which a broker reads them up to ``fetch.max.bytes``; an incremental request lists new
    partitions (in the order of ``wanted``), then changed partitions (in session order).
 5. A Fetch request identifies topics by id if every partition, including dropped partitions, has a topic id.
 
@@ -55,7 +55,7 @@ FETCH_SESSION_TOPIC_ID_ERROR = 106
 class FetchPartition(NamedTuple):
     """Fetch parameters of one partition. An incremental Fetch request omits partitions whose parameters are unchanged.
 
-    Two more fields of Fetch partitions, last fetched epoch and log start offset, are for followers only.
+    The fields last fetched epoch and log start offset are absent, because only follower brokers send them.
     """
 
     topic_id: UUID | None

@@ -16,12 +16,12 @@ Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartit
    DUPLICATE_SEQUENCE_NUMBER: the batch was written earlier, so the caller calls ``acked``, as after a success.
    Other errors: a batch is retried if Kafka classifies the error as retriable; if not, ``on_failure`` bumps the epoch,
    because the sequences after the refused batch have a gap before them. After a fatal error no batch is sent any more.
-4. The client bumps (increments) the producer's epoch by itself (KIP-360). In partitions that require the bump, batches
-   in flight are renumbered from 0, in order; other partitions use the new epoch when they have no batch in flight, and
-   get no new batch until then. Producer epoch 32767 is followed by a new producer id.
+4. The client bumps (increments) the producer's epoch by itself (KIP-360). In partitions that require a new epoch,
+   batches in flight are renumbered from 0, in order; other partitions use the new epoch once they have no batch in
+   flight, and no new batch is sent to them until then. Producer epoch 32767 is followed by a new producer id.
 5. A batch that expires after a retry may have been written, so its partition is *unresolved*: no new batch is sent
-   until the partition's batches in flight have ended. If one of these later batches was acknowledged, the expired batch
-   was written; otherwise the epoch is bumped.
+   until the partition's batches in flight have ended. If a batch sent after the expired batch was acknowledged, the
+   expired batch was written; otherwise the producer epoch is bumped.
 
 As in Kafka, although undesirable, a batch that expires in its first attempt doesn't make its partition unresolved
 (``inRetry``); and an epoch bump after a refused batch also renumbers earlier batches, so that a written batch whose
@@ -35,10 +35,10 @@ Whether a record failed or is in doubt (``surely_refused``) depends on the respo
    no base offset.
 2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership while an appended batch
    waits for replicas, the batch gets the same error as if it had never been appended, but the response has its base
-   offset (``DelayedProduce`` replaces the error code only). So an error response with a base offset does not prove that
-   the batch was not written.
-3. A missing response, and error codes that aren't in ``NOT_APPENDED``, don't prove that a batch was not written:
-   KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+   offset (``DelayedProduce`` replaces the error code only). An error response with a base offset does therefore not
+   prove that the batch was not written.
+3. Neither a missing response nor an error code that isn't in ``NOT_APPENDED`` (such as KAFKA_STORAGE_ERROR,
+   REQUEST_TIMED_OUT) proves that a batch was not written.
 
 A record has *failed* if each attempt that was sent was surely refused; otherwise the record is in doubt.
 """
@@ -188,7 +188,7 @@ class Idempotence:
         self._restart.clear()
 
     def settle(self) -> None:
-        """Resolve partitions with expired batches, and bump the producer's epoch if a partition requires a bump."""
+        """Decide whether expired batches were written, and increment the producer's epoch where necessary."""
         for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
             del self._unresolved[tp]
             partition = self._partitions[tp]
@@ -202,7 +202,7 @@ class Idempotence:
                 self.set_producer(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
-        """Return True if sequences allow a partition's oldest batch to be sent now; else the request ends before it."""
+        """Return True if the sequence numbers in flight allow a partition's oldest batch to be sent now."""
         if self.needs_id or self.fatal_error:
             return False
         partition = self._partition(batch.tp)
@@ -259,7 +259,7 @@ class Idempotence:
         partition.remove(batch)
 
     def on_failure(self, batch: Numbers, error: int, *, refused: bool) -> None:
-        """Process the final failure of a batch; ``refused``: by this error, not for lack of retries."""
+        """Process a batch's final failure; ``refused`` is True if its error forbids a retry."""
         self._partition(batch.tp).remove(batch)
         if error in FATAL:
             self.fatal_error = error
@@ -267,7 +267,7 @@ class Idempotence:
             self._restart.add(batch.tp)
 
     def expired(self, batch: Numbers, *, retried: bool) -> None:
-        """Process an expired batch; ``retried``: the batch was sent and queued for a retry at least once."""
+        """Process an expired batch; ``retried`` is True if the batch was queued for a retry at least once."""
         self._partition(batch.tp).remove(batch)
         if retried:
             latest = self._unresolved.get(batch.tp, batch.next_sequence)

@@ -13,7 +13,7 @@ Rules for accepting a leader hint, the same for producer and consumer:
 
 Rules for the retry of a produced batch:
 
-5. A batch stores the newest leader epoch of its partition that it has met, and its number of attempts at that moment.
+5. A batch stores its partition's newest known leader epoch, and how many attempts had failed when that became known.
 6. The first retry after a newer leader epoch arrived in a hint or Metadata response is sent at once: exactly one
    immediate retry per newer epoch. ``linger_ms`` never delays a retried batch.
 7. Any other retry of a batch waits for the back-off since its last failure; the back-off is drawn again at each call.
@@ -32,11 +32,10 @@ KIP-951:
 * CurrentLeader is in Fetch's schema since v12; brokers set CurrentLeader for consumers from v16 (Produce: v10).
 * The KIP always merges a response's endpoints; Kafka merges them only if a hint was accepted.
 
-Effects of each KIP-951 switch when off:
+What the client does when a switch of KIP-951 is off:
 
 * ``hints`` off: each leader hint is counted as ``hints_ignored_switched_off`` and ignored. Without hints the client
-  depends on Metadata: more requests are critical, and fewer responses repeat the cached epochs, because they bring the
-  new leader.
+  depends on Metadata: more requests are critical, and fewer Metadata responses repeat the cached epochs.
 * ``immediate_retry`` off: every retry backs off, and counts as ``retries_backed_off``.
 * ``endpoint_merge`` off: endpoints in responses are ignored. A hint to a broker that no Metadata response has named is
   refused as an unknown leader.
@@ -115,7 +114,7 @@ COUNTERS: Mapping[Refusal | None, str] = {
 
 @dataclass(slots=True, eq=False)
 class Attempts:
-    """Failed attempts of a batch in total, and at the time when the newest leader epoch of its partition appeared."""
+    """Numbers of failed attempts of a batch: in total, and until the newest leader epoch of its partition was known."""
 
     attempts: int = 0
     epoch: int = UNKNOWN
@@ -129,7 +128,7 @@ class Attempts:
 
 
 class LeaderDiscovery:
-    """KIP-951 leader discovery of one client, which updates its metadata; ``backoff`` is that of retries.
+    """KIP-951 leader discovery of one client, which updates its metadata; ``backoff`` is the back-off between retries.
 
     Counters of leader discovery: ``hints_offered``, the values of ``COUNTERS``, ``endpoints_merged`` (brokers),
     ``retries_immediate``, ``retries_backed_off``.
@@ -151,11 +150,11 @@ class LeaderDiscovery:
         endpoints: Iterable[Node],
         routed: Mapping[TopicPartition, int] | None = None,
     ) -> Mapping[TopicPartition, Refusal | None]:
-        """Apply the leader hints of a response, request the metadata refresh that its errors require; return verdicts.
+        """Accept or refuse a response's leader hints; request a metadata refresh if its errors require that.
 
         ``errors`` maps each failed partition to Kafka's error code and its CurrentLeader (``Leader()`` if absent);
         after a disconnect every partition has error 13. ``endpoints`` are the NodeEndpoints of the response. ``routed``
-        maps partitions to the leader epoch by which the request was routed, by default the current epoch. After a late
+        maps partitions to the leader epoch known when the request was sent, by default the current epoch. After a late
         response to a request for an older leader epoch, no work waits for the metadata refresh, so the refresh isn't
         critical.
         """

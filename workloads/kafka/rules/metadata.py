@@ -246,7 +246,7 @@ class Metadata:
         return topic._replace(partitions=tuple(partition for partition in latest if partition is not None))
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
-        """Return the newer of the cached and received partition metadata; None if stale and not cached."""
+        """Return a partition's cached or received metadata, whichever is newer; None if stale and not cached."""
         last_epoch, epoch = self._epochs.get(tp), new.leader.epoch
         restarts = renewed and last_epoch is not None and epoch != UNKNOWN
         if last_epoch is not None and UNKNOWN < epoch < last_epoch and not restarts:

@@ -10,34 +10,34 @@ availability  plus late brokers excluded (``NodeLatency``)    partitioner.availa
 ============  ==============================================  ===============================================
 
 Counters: ``partition_draws`` (of all modes); ``partition_draws_weighted`` (by load); ``partitions_left_out`` (of
-weighted draws, because of a late broker); ``partition_draws_in_rack`` (among leaders in the client's rack).
+weighted draws, as their leaders accept data late); ``partition_draws_in_rack`` (among leaders in the client's rack).
 
 KIP-480 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored, ``UniformStickyPartitioner``):
 
-1. Whenever a batch must be opened in the sticky partition, for any record, another partition becomes sticky
-   (``onNewBatch``), and a record without a key goes there.
-2. A draw is uniform over the partitions with a leader, without the current sticky partition if there are others; if no
-   partition has a leader, over all partitions.
+1. Whenever a batch must be opened in the sticky partition, even for a record with a key, another partition becomes the
+   sticky partition (``onNewBatch``), to which a record without a key then goes.
+2. The next sticky partition is drawn uniformly from the partitions with a leader, without the current sticky partition
+   if there are others; if no partition has a leader, from all partitions.
 
 KIP-480 is the control arm because its load runs away: a slow broker's batches stay open longer, so each switch sends
 that broker more records, which makes the broker slower still. KIP-794's authors measured five times the bytes at the
 slow broker.
 
-KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). In these rules,
-S is ``batch.size`` (at least 1):
+KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). S stands for
+``batch.size`` (at least 1):
 
 1. The partitioner counts the bytes appended to the sticky partition, whether or not the batches are delivered.
-2. From S bytes on, the sticky partition switches at the first append that fills its last batch (``enable_switch``), so
-   that no partial batch stays behind; from 2 S bytes on, the sticky partition switches at any append.
-3. A switch that waits for a full batch happens before a new batch is opened in the sticky partition.
-4. A switch of the sticky partition resets its byte count to 0, even if the draw returns the same partition again.
-5. A draw is weighted by the load table if there is one (adaptive). Without a load table, a draw is uniform over
-   partitions that have a leader, or over all partitions if none has a leader.
+2. After S bytes (S is ``batch.size``), the sticky partition switches at the first append that fills its last batch
+   (``enable_switch``), so that no partial batch stays behind; after 2 S bytes, it switches at any append.
+3. If the sticky partition must switch but its last batch isn't full, it switches before its next batch is opened.
+4. A switch of the sticky partition resets its byte count to 0, even if the same partition is drawn again.
+5. If adaptive, the next sticky partition is drawn with weights (``load_table``); otherwise uniformly from the
+   partitions that have a leader, or from all partitions if none has a leader.
 6. If rack-aware (KIP-1123, Kafka 4.4), weighted and uniform draws are limited to partitions whose leader is in the
    client's rack, if there are any.
 
-KIP-794 switches at exactly S bytes; Kafka waits for a full batch (KAFKA-14156). So if records don't fill a batch to the
-byte, a partition with a backlog gets two batches per turn and a partition without a backlog gets one.
+KIP-794 switches after exactly ``batch.size`` bytes; Kafka waits for a full batch (KAFKA-14156), so if records don't
+fill a batch to the byte, Kafka gives a partition with a backlog two batches between switches, others one.
 """
 
 from abc import ABC, abstractmethod
@@ -58,7 +58,7 @@ class TopicView(NamedTuple):
     """Partitions of a topic, as a client in one rack sees them; rebuilt when metadata changes.
 
     ``partitions`` is the topic's number of partitions. ``leaders`` maps partitions, in ascending order, to their
-    leaders' node ids. ``in_rack`` lists the partitions whose leader is in the client's rack.
+    leaders' node ids. ``in_rack`` is the list of partitions whose leader is in the client's rack.
     """
 
     partitions: int
@@ -129,7 +129,7 @@ QUEUES_MIN = 2
 
 
 class LoadTable(NamedTuple):
-    """Cumulative weights of partitions; ``left_out`` is the number of partitions excluded due to late brokers."""
+    """Cumulative weights of partitions for the draw of the next sticky partition; ``left_out``: excluded partitions."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
@@ -144,17 +144,17 @@ class LoadTable(NamedTuple):
 def load_table(
     view: TopicView, queued: Mapping[int, int], late: Collection[int], *, rack_aware: bool = False
 ) -> LoadTable | None:
-    """Return the weights of partitions (``BuiltInPartitioner.updatePartitionLoadStats``); None: all are equal.
+    """Return partitions' weights by load (``BuiltInPartitioner.updatePartitionLoadStats``); None if all are equal.
 
     ``queued`` is the number of waiting batches of each partition that ever had a batch. ``late`` are the ids of brokers
     that accept data late. A partition's weight is the longest queue + 1 - its own queue: queues of 0, 3 and 1 batches
-    weigh 4, 1 and 3. The running sum 4, 5, 8 of weights is the load table: a random number 0…7 selects the first sum
-    greater than the number.
+    weigh 4, 1 and 3. The load table contains the running sums of the weights, 4, 5 and 8: a random number from 0 to 7
+    selects the partition of the first sum greater than the number.
 
-    1. A partition without a leader, or with waiting batches for a late broker, isn't in the load table.
+    1. A partition without a leader, or whose waiting batches are for a late broker, has no weight and is never drawn.
     2. Draws of a partition are uniform while some partition never had a batch, with fewer than two partitions, if all
        partitions are excluded, or if all queues are equally long and no partition was excluded.
-    3. If rack-aware, the load table has only partitions whose leader is in the client's rack, if there are any.
+    3. If rack-aware, only partitions whose leader is in the client's rack have a weight, if there are any.
     """
     if len(queued) < max(view.partitions, QUEUES_MIN):
         return None
@@ -185,7 +185,7 @@ class StickyPartition(ABC):
         self._partition = UNKNOWN
 
     def set_view(self, view: TopicView) -> None:
-        """Use a topic's changed metadata from the next draw of a sticky partition on."""
+        """Store a topic's changed metadata, for the next time that a sticky partition is drawn."""
         self._view = view
 
     def draws(self, key: bytes | None) -> bool:
@@ -202,7 +202,7 @@ class StickyPartition(ABC):
 
     @abstractmethod
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
-        """Prepare to open a batch; return True if the sticky partition changed, so that the caller chooses again."""
+        """Prepare to open a batch; return True if the sticky partition changed, so that ``choose`` is called again."""
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:  # noqa: B027  # KIP-480 does not count bytes
         """Count the bytes of a record that was appended to the sticky partition's last batch.
@@ -274,13 +274,13 @@ class UniformSticky(StickyPartition):
         return True
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Count the bytes of the sticky partition, and switch the partition after enough bytes (KIP-794)."""
+        """Count the bytes appended to the sticky partition; after enough bytes, another becomes sticky (KIP-794)."""
         produced = self._produced_bytes = self._produced_bytes + grown_bytes
         if produced >= self._switch_bytes and (enable_switch or produced >= 2 * self._switch_bytes):
             self._switch()
 
     def load(self, queued: Mapping[int, int]) -> None:
-        """Store the queues' lengths; the load table is built at the next draw, because draws are rare."""
+        """Store the batch queues' lengths, from which partitions' weights are computed at the next, rare draw."""
         if self._late is not None:
             self._loads = self._view, dict(queued), self._late()
 
@@ -289,7 +289,7 @@ class UniformSticky(StickyPartition):
         super()._switch()
 
     def _draw(self) -> int:
-        """Draw the next sticky partition, by load if adaptive, and in the client's rack if rack-aware."""
+        """Draw the next sticky partition: weighted by load if adaptive, and in the client's rack if rack-aware."""
         if self._loads is not None:  # build the table once per pass
             self._table = load_table(*self._loads, rack_aware=self._rack_aware)
             self._loads = None

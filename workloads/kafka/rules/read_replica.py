@@ -1,8 +1,8 @@
 """KIP-392, read from the closest replica: the broker that serves each partition, and the handling of its errors.
 
 1. The leader names a preferred replica in a Fetch response without records; the consumer then fetches from that replica
-   for a lease of ``metadata.max.age.ms``. If the leader names the same replica again, the lease isn't extended. The
-   partition's position stays the same.
+   for ``metadata.max.age.ms``, the lease. If the leader names the same replica again, the replica's lease isn't
+   extended. The switch to a replica doesn't change the partition's position.
 2. When the lease expires, the consumer fetches from the leader, which names a replica again, so there is one fetch from
    the leader per lease.
 3. If metadata doesn't list the replica, or lists it as offline, the consumer returns to the leader and refreshes the
@@ -73,7 +73,7 @@ class Lease(NamedTuple):
 
 
 def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
-    """Return a consumer's action after a fetch error of a partition, by rule 5 of the module's docstring."""
+    """Return a consumer's action after a partition's fetch error, such as a return from a replica to the leader."""
     if error in FAIL_BACK:
         return AfterError.REFRESH
     if error in HARMLESS:
@@ -90,8 +90,8 @@ def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> Aft
 class ReadReplicas:
     """Read replicas of one consumer's partitions; with ``enabled=False`` every fetch goes to the leader.
 
-    Counters: ``replica_switched`` (a lease on a different replica than before), ``lease_expired``, and
-    ``replica_failed_back`` (a lease that ended early for any reason).
+    Counters: ``replica_switched`` (fetches move to a different replica), ``lease_expired`` (the time on a replica ran
+    out), and ``replica_failed_back`` (back to the leader before that).
     """
 
     def __init__(self, lease_ms: float, *, enabled: bool = True) -> None:

@@ -1,25 +1,24 @@
 """Positions of a consumer in its assigned partitions: states, resets and validation (KIP-320, base of KIP-392 and 951).
 
-Rules of a position (``Position``):
+Rules for one partition's position (``Position``):
 
-1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. The states
-   FETCHING and AWAIT_VALIDATION have a position, which in AWAIT_VALIDATION is not validated yet; the other two states
-   have no position.
+1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. A partition
+   has a position in the states FETCHING and AWAIT_VALIDATION (not validated yet), and none in the other two states.
 2. A partition is fetched only in the state FETCHING, and not while the partition is about to be revoked.
 3. A position consists of an offset, the leader epoch of the record before the offset, and the leader of the last check.
    When the leader or its epoch changes and both epochs are known, the position must be validated by
    OffsetsForLeaderEpoch to the new leader; if an epoch is unknown, fetching continues without a check.
-4. The response to OffsetsForLeaderEpoch is the end offset of the position's epoch in the leader's log. If that end
-   offset is at or after the position, the position is valid. If the end offset is before the position, the log was
-   truncated, and the position moves back to the end offset. If the end offset is undefined, the logs have nothing in
-   common, and the reset policy decides. Without a reset policy, a truncated log is an error.
+4. The response to OffsetsForLeaderEpoch is the end offset of the position's epoch in the leader's log. If the end
+   offset in that response is at or after the position, the position is valid. If the end offset of the epoch is before
+   the position, the log was truncated, and the position moves back to the end offset. If the leader's log has no such
+   epoch, the reset policy decides. Without a reset policy, a truncated log is an error.
 5. A position from ListOffsets has no epoch and is never validated.
 
-Rules of all positions (``SubscriptionState``):
+Rules for all assigned partitions together (``SubscriptionState``):
 
 1. Partitions are fetched in the order of assignment; after an error a partition moves to the end of that order.
-2. A partition gets no other offset look-up or validation until the request's deadline or, after a failure, the end of
-   the back-off (``hold``). Any change of a partition's position allows look-ups and validations of the partition again.
+2. After a look-up or validation request for a partition, no other is sent until the request's deadline or, after a
+   failure, the end of the back-off (``hold``). Any change of a partition's position ends this wait.
 3. The result of an offset look-up is used only while the same reset is pending, the result of a validation only for an
    unchanged position.
 4. Any error of an offset look-up or validation is retried with fresh metadata, including unknown codes (for example
@@ -78,7 +77,7 @@ class EndOffset(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Truncation of a log below the position; ``end`` is None if unknown; unless ``repaired``, the caller raises."""
+    """Log that ends before a consumer's ``position``, at ``end`` (None if unknown); an error unless ``repaired``."""
 
     position: FetchPosition
     end: EndOffset | None
@@ -117,7 +116,7 @@ class Position:
         return True
 
     def advance(self, offset: int, offset_epoch: int) -> None:
-        """Advance the position, if FETCHING, behind delivered records; ``offset_epoch``: epoch of the last record."""
+        """Advance the position past delivered records, the last with leader epoch ``offset_epoch``, if FETCHING."""
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
@@ -210,7 +209,7 @@ class SubscriptionState:
             position.not_before_ms = until_ms
 
     def held_ms(self, now_ms: float) -> float:
-        """Return the milliseconds until a partition excluded by ``hold`` may be looked up; infinite without any."""
+        """Return the milliseconds until a partition excluded by ``hold`` may be looked up; infinite if none is."""
         holds = (partition.not_before_ms for partition in self._positions.values() if partition.not_before_ms > now_ms)
         return min(holds, default=inf) - now_ms
 

@@ -17,9 +17,9 @@ second part (API versions up to 4; InitProducerId up to 5), which brokers with o
    also REQUEST_TIMED_OUT.
 3. Errors of the group or of this transaction only (``ABORTABLE``) abort the transaction. After an abort, the next
    transaction uses the same producer id.
-4. All other errors of a transaction, above all PRODUCER_FENCED, are fatal. After a fatal error, where an application
-   would create a new Kafka producer with the same transactional id, the next transaction begins with InitProducerId,
-   which also ends an open transaction.
+4. Any error that is neither retried nor aborts the transaction, above all PRODUCER_FENCED, is fatal. After a fatal
+   error, where an application would create a new Kafka producer with the same transactional id, the next transaction
+   begins with InitProducerId, which also ends an open transaction.
 5. ``abandon`` aborts a transaction when its commit has expired, unless its EndTxn was already requested.
 """
 
@@ -91,7 +91,7 @@ class Transaction:
 
     @property
     def has_request(self) -> bool:
-        """True if the transaction's stage requires a request, to be sent after ``wait_ms``."""
+        """True if a request is the transaction's next step, to be sent after ``wait_ms`` milliseconds."""
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
     def begin(self) -> None:

@@ -123,7 +123,7 @@ def _name(name: str) -> bytes:
 def _same_shape_columns(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, headers: Sequence[Headers] | None
 ) -> list[Column] | None:
-    """Return the columns of bytes after the records' deltas; None if the records differ in shape."""
+    """Return all bytes after the records' time and offset deltas, as columns; None if the records differ in shape."""
     value_size = _common_size(values)
     key_size = -1 if keys is None else _common_size(keys)
     if value_size is None or key_size is None:

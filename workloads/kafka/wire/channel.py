@@ -4,8 +4,8 @@
    channel stays open. ``ask`` creates no future, to save time; ``flush`` writes the requests of several ``ask`` calls
    together.
 2. A request without a response in time fails with TimeoutError and closes the channel, as in Kafka's NetworkClient:
-   responses are ordered, so no later response can arrive before the missing response. The other requests in flight then
-   fail with ConnectionError.
+   responses are ordered, so no later response can arrive before the missing response. All other requests in flight on
+   the closed channel fail with ConnectionError.
 3. An invalid or unexpected message from the broker closes the channel; all requests in flight fail with ProtocolError.
 4. ``open`` logs in and negotiates API versions by ApiVersions v4 or older, which names no cluster and no node: with v5
    (KIP-1242) a broker behind a misrouting proxy would refuse the connection.

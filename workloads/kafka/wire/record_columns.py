@@ -5,9 +5,9 @@ A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its che
     length │ attributes 1 · time delta · offset delta · key size · key · value size · value · header count · headers
 
 A record's lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size.
-Consecutive records with fields of the same lengths form a *run*. Only the first record of a run is parsed; in the other
-records of the run, the bytes between times, keys and values are compared with the first record. Records outside runs
-are parsed one by one.
+Consecutive records with fields of the same lengths form a *run*. Only the first record of a run is parsed; the other
+records of the run must equal the first record in all bytes but times, keys and values. A record whose neighbours'
+fields have other lengths is parsed alone.
 """
 
 from array import array
@@ -267,7 +267,7 @@ def _decode_zigzag(numbers: Ints) -> Ints:
 
 @lru_cache(maxsize=256)
 def _steps(stride: int, count: int) -> Ints:
-    """Return the differences between the columns of ``count`` records of a run and the columns of its first record."""
+    """Return what to add to the columns of a run's first record for the columns of its ``count`` records."""
     return np.array([[0], [1], [stride], [0], [stride], [0], [stride]]) * np.arange(count)
 
 

@@ -184,7 +184,7 @@ class Field(NamedTuple):
 
     @property
     def fixed(self) -> Fixed | None:
-        """Encoding of a field with a fixed size; None for fields of variable size."""
+        """Primitive type with which the field is encoded, if its size is fixed; None for fields of variable size."""
         return None if self.is_array or not isinstance(self.kind, str) else FIXED.get(self.kind)
 
 
