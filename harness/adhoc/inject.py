@@ -95,7 +95,6 @@ def dry_run(client: docker.DockerClient, run_id: str | None, request: Request, l
 
 
 def _parse(cluster: Cluster, request: Request, log: Log) -> tuple[Fault, list[Topic]]:
-    """Return the requested fault, and the current topics of the cluster."""
     topics = topics_of(cluster.admin.partitions())
     parsed = parse_inject(
         request.kind, request.pairs, request.duration, cluster.spec.as_plan(), topics, f"{request.kind}-1"
@@ -189,7 +188,7 @@ async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal
 
 
 def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: str = "") -> Outcome:
-    """Return the result of an ended fault, from ``lines``, the fault's journal lines.
+    """Return the result of an injection whose fault has ended; ``lines`` are the fault's lines in the journal.
 
     ``stopped`` is True if a signal ended the fault early; ``other_faults`` is a clause about the other faults in force,
     which may be the reason for a failure. Raises FaultError if the fault could not be injected, or did not stay in
@@ -220,7 +219,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
 
 
 def journal_state(lines: Sequence[Line]) -> str:
-    """Return the fault's id and last state in the journal; ``resolving targets`` before its first line."""
+    """Return a fault's id and last state in the journal, or ``resolving targets`` before the journal has the fault."""
     return f"{lines[-1]['fault']} {lines[-1]['state']}" if lines else "resolving targets"
 
 
@@ -233,7 +232,7 @@ def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> 
 
 
 def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
-    """Return the fault with an id that is unique on its cluster, after writing the event that reserves the id.
+    """Reserve an unused fault id by an event in ``events.jsonl``; return the fault with that id.
 
     Raises FaultError if another process holds ``inject.lock`` for too long.
     """
@@ -325,8 +324,8 @@ class ClusterState:
 def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
     """Return a sentence for each quorum or ``min.insync.replicas`` requirement that a fault would violate.
 
-    The prediction concerns the cluster alone, not whether clients reach the remaining brokers. For a fault kind with
-    impact ``unknown`` the worst case is predicted: the fault's nodes and links serve no requests.
+    Whether clients can reach the remaining brokers is not predicted. For a fault kind with impact ``unknown`` the worst
+    case is predicted: the fault's nodes and links serve no requests.
     """
     if impact in ("moments", "leaders"):
         return ["quorum and min.insync.replicas survive: no node and no link is taken away"]

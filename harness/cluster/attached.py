@@ -86,7 +86,6 @@ class AttachmentDescriptor:
 
 
 def is_attached(home: Path) -> bool:
-    """True if this run directory belongs to a run on an attached cluster."""
     return (home / DESCRIPTOR_FILE).is_file()
 
 
@@ -146,7 +145,7 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
 
 
 class NamedProxies:
-    """The user's own Toxiproxy proxies that the plan names; ``user_names`` maps link names to names of proxies.
+    """Toxiproxy proxies of the user that the plan names; ``user_names`` maps each link to the name of its proxy.
 
     Raises FaultError for a proxy that the plan does not name.
     """
@@ -218,7 +217,7 @@ def link_name(attach: Attach, broker: int) -> str:
 
 
 class AttachedCluster:
-    """Attached cluster of a run.
+    """A user's cluster to which a run is attached.
 
     The connection to Kafka is opened on first use, so that proxies can be healed while no broker is reachable.
 
@@ -250,7 +249,7 @@ class AttachedCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Administration client of the attached cluster, by the address ``attach.admin`` if given."""
+        """Administration client of the attached cluster, by the address ``attach.admin`` of the plan if given."""
         admin = self.descriptor.attach.admin
         description = self._description if admin is None else describe_cluster(admin, self.secured)
         return Admin({broker.id: broker.address for broker in description.brokers}, self.secured)
@@ -261,7 +260,7 @@ class AttachedCluster:
 
     @cached_property
     def client_addresses(self) -> Mapping[BrokerId, Address]:
-        """Address of each broker for clients: the address of the broker's proxy if there is a proxy."""
+        """Address by which clients reach each broker: that of the broker's proxy if there is a proxy."""
         return {broker.id: broker.address for broker in self._description.brokers}
 
     @cached_property

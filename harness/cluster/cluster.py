@@ -251,7 +251,7 @@ def write_descriptor(home: Path, run_id: str, spec: ClusterSpec) -> None:
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
     """Write the output of each node's container, from ``since`` on, to ``folder``/k<id>.log; skip removed containers.
 
-    The output of a replaced container comes before that of its replacement.
+    In the log file of a node whose container was replaced, the output of the old container comes first.
     """
     folder.mkdir(exist_ok=True)
     texts: dict[str, list[str]] = {}

@@ -1,9 +1,9 @@
 """Docker volumes for the log directories of a cluster's nodes, and short-lived containers that change their content.
 
 The volume of ``LOG_DIR`` is on the Docker engine's own disk. A log directory of limited size is a volume in memory
-(tmpfs). The kernel drops a tmpfs volume when no container mounts the volume, so the Toxiproxy container, which never
-restarts, mounts all of them, and a broker's records survive its restart. Changes to a volume that need root or a
-stopped broker are made in a separate container of the broker's image.
+(tmpfs). The kernel drops a tmpfs volume that no container mounts; therefore the Toxiproxy container, which never
+restarts, mounts all tmpfs volumes, and a broker's records survive a restart of the broker. Changes to a volume that
+need root or a stopped broker are made in a separate container of the broker's image.
 """
 
 from collections.abc import Mapping

@@ -69,7 +69,7 @@ class KafkaNode:
         return ContainerUsage(used_ns // 1000, sent_bytes) if used_ns else None
 
     def kill(self) -> None:
-        """Send SIGKILL, which does not test flushes to disk, because the page cache survives."""
+        """Kill the node with SIGKILL; flushes to disk are not tested, because the host's page cache survives."""
         self._act("kill")
 
     def shut_down(self) -> None:
@@ -94,7 +94,7 @@ class KafkaNode:
             self._act("unpause")
 
     def _refresh(self) -> None:
-        """Reload the container's state; switch to the replacement if another process replaced the container."""
+        """Reload the container's state from Docker; use the new container if another process replaced the old."""
         self.container.reload()
         if self.container.name != self._name:
             with suppress(NotFound):  # interrupted replacement: the old container represents the node

@@ -1,18 +1,18 @@
 """Pool of warm clusters, leased across tests and processes by cluster specification.
 
-A cluster is proven to be in its launched state at the start and the end of each lease. A cluster that can't be restored
-to its launched state is destroyed. If a process dies during its lease, the kernel frees the slot's lock, and the next
-lease of the slot heals or destroys the cluster.
+At the start and the end of each lease, the pool checks that the cluster is as it was after its launch; a cluster that
+can't be restored is destroyed. A slot is a place for one cluster in the pool. If a process dies during its lease, the
+kernel frees the lock of the slot, and the next lease of the slot heals or destroys the cluster.
 
-A process holds the pool's lock briefly to choose a slot, and the slot's own lock to launch or restore the cluster. The
-pool's owner (with xdist, the controller) owns all clusters of the pool, including clusters that other processes
-launched.
+A process holds the pool's lock briefly to choose a slot, and the lock of that slot while the process launches, uses or
+restores the cluster. The pool's owner (with pytest-xdist, the controller process) owns all clusters of the pool,
+including clusters that other processes launched.
 
-``pool.json`` names the pool of clusters and the process that owns the pool. A slot's folder holds ``lease.lock``, which
-the kernel releases when the process with the lease dies, ``lease.json``, which describes the cluster in the slot
-(missing if the slot is empty), and the cluster's folder. The state of a slot (launching, used, clean) is written to
-disk before the launch, use or release begins. A slot without a lock holder contains a half-launched cluster if its
-state is ``launching``, and an unrestored cluster if its state is ``used``.
+``pool.json`` names the pool of clusters and the process that owns the pool. The folder of a slot holds ``lease.lock``,
+which the kernel releases when the process with the lease dies, ``lease.json``, which describes the cluster in the slot
+(missing if the slot is empty), and the cluster's folder. The state of the cluster in a slot (launching, used, clean) is
+written to disk before its launch, use or release begins. If no process holds the lock of a slot, the state
+``launching`` means a half-launched cluster, and ``used`` a cluster that is not restored.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class PoolDescriptor:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``lease.json``: the cluster in a slot of the pool.
+    """Content of ``lease.json``: the cluster in a slot of the pool (a slot is a place for one cluster).
 
     Attributes:
         cluster: the cluster's run id.
@@ -75,7 +75,7 @@ class Record:
 
 
 class Slot:
-    """Folder of a slot of the pool; only the process that holds ``lock`` may write to the folder."""
+    """Folder of one of the pool's clusters; only the process that holds ``lock`` may write to the folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class Slot:
         self._file = folder / "lease.json"
 
     def record(self) -> Record | None:
-        """Return the cluster in a slot, or None; raise LeaseError if ``lease.json`` can't be read."""
+        """Return the content of ``lease.json``, None if the file is missing; raise LeaseError if it can't be read."""
         return _read_document(self._file, Record)
 
     def write(self, record: Record) -> None:
@@ -174,7 +174,7 @@ class ClusterLease:
 
 
 class Pool:
-    """Pool of clusters in ``folder``, for any process that knows the pool's owner.
+    """Pool of warm clusters, used by any process that knows the pool's folder and owner.
 
     Args:
         folder: the folder with the slots; created if missing.
@@ -217,7 +217,7 @@ class Pool:
 
     @contextmanager
     def lease(self, spec: ClusterSpec, holder: str, log: Log) -> Iterator[ClusterLease]:
-        """Wait for a free slot and lease a cluster in its launched state for the duration of the ``with`` block.
+        """Lease a freshly launched or restored cluster for the ``with`` block; wait while all clusters are in use.
 
         While other processes wait for a lease, they show ``holder``, for example a test's node id, to their users.
         Raises EngineError if Docker does not answer or an image is not available, ClusterError if a launch failed,
@@ -281,7 +281,7 @@ class Pool:
             slot.clear(cluster)
 
     def _wait_for_slot(self, spec: ClusterSpec, holder: str, log: Log) -> Slot:
-        """Lock and return the free slot that is cheapest to prepare; log a line if all slots are in use."""
+        """Lock and return the free slot (place of a cluster) cheapest to prepare; log a line if all are in use."""
 
         def choose() -> Slot | None:
             with hold(self._lock, "choosing"):
@@ -306,7 +306,7 @@ class Pool:
         return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
-        """Rank a slot by its cluster: clean, used, half-launched, none, or of another specification."""
+        """Rank a slot by its cluster, best first: clean, used, half-launched, no cluster, of another specification."""
         if record is None:
             return 3
         if self._can_serve(record, spec):

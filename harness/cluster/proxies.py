@@ -97,7 +97,7 @@ class Toxiproxy:
         return {name: proxy["upstream"] for name, proxy in self._request("get", "/proxies").json().items()}
 
     def redirect(self, proxy: str, upstream: str) -> None:
-        """Change a proxy's upstream, unless the same already, and close its connections; toxics stay."""
+        """Set a proxy's upstream and close its connections; no effect if the upstream is the same; toxics stay."""
         self._request("post", f"/proxies/{proxy}", json={"upstream": upstream})
 
     def reset(self) -> None:
@@ -199,7 +199,7 @@ class WireProxy:
             os.close(pidfd)
 
     def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule in force; raise FaultError if the wire proxy refuses the rule or has ended."""
+        """Put a rule of the wire proxy in force; raise FaultError if the wire proxy refuses the rule or has ended."""
         self._request(do="add", rule=rule)
 
     def remove_rule(self, name: str) -> None:

@@ -21,7 +21,7 @@ Log = Callable[[str], None]
 
 
 def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
-    """Heal a cluster without clients, delete its topics and groups, and wait until it is as it was after its launch.
+    """Heal a cluster that no client uses, delete its topics and groups, and wait until it is as after its launch.
 
     ``log`` is called with a line of text for each fault that is undone. Raises ClusterError if the deadline passed, a
     container is missing, or a state can't be repaired; FaultError if Toxiproxy does not answer.

@@ -116,7 +116,7 @@ class Topology:
                 yield Proxy(name, channel, rack, node.id, rack, port, upstream)
 
     def foreign_names(self, rack: str) -> list[str]:
-        """Return the names of the nodes in other racks, which are Toxiproxy's aliases on ``rack``'s network."""
+        """Return the names of nodes in other racks, which on the network of ``rack`` resolve to Toxiproxy."""
         return [node.name for node in self.nodes if node.rack != rack]
 
     def published_ports(self) -> list[int]:

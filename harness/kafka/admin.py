@@ -1,8 +1,8 @@
 """Administration of a cluster over Kafka's protocol, through listeners that faults never touch.
 
-Every broker forwards requests that need the active controller. An administration request therefore goes to the broker
-that answered last, then to the remaining brokers, each with a deadline. A dead or frozen broker delays only the first
-request, by one deadline.
+Because every broker forwards requests that need the active controller, an administration request goes to the broker
+that answered last, and, if it does not answer within a deadline, to the next broker. A dead or frozen broker delays
+only the first request, by one deadline.
 """
 
 import base64

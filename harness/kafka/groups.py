@@ -40,7 +40,7 @@ def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
 
 
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:
-    """Delete a group and return "", or return the obstacle; members of the group are removed for a later attempt."""
+    """Delete a group and return "", or return the reason for a failure; if there are members, remove the members."""
     response = admin.ask(message(DeleteGroupsRequest, groups_names=(group,)), only=coordinator)
     (result,) = response.results
     if result.error_code is ErrorCode.non_empty_group:
@@ -140,10 +140,10 @@ def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[Brok
 
 
 def sessions_after_run(events: Iterable[Mapping[str, Any]], admin: Admin) -> dict[str, Any] | None:
-    """Return the number of fetch sessions that a run opened (``told``), and the sessions that still exist (``left``).
+    """Return how many fetch sessions a run opened (key ``told``), and which of them still exist (key ``left``).
 
-    The result is None if the run opened no fetch session; ``left`` has (broker, session) pairs, or is None if a broker
-    does not answer.
+    The result is None if the run opened no fetch session; the value of ``left`` is a list of (broker id, session id)
+    pairs, or None if a broker does not answer.
     """
     granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED}
     try:

@@ -64,7 +64,7 @@ def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *
 
 
 def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Return each partition's log start and high watermark; raise AdminError if it has no leader."""
+    """Return each partition's log start and high watermark; raise AdminError if one has no leader."""
     numbers = [(topic, state.partition) for state in admin.partitions([topic])]
     starts, ends = _offsets(admin, numbers, _EARLIEST), _offsets(admin, numbers, _LATEST)
     return {where: (starts[where], ends[where]) for where in numbers}
@@ -160,8 +160,8 @@ def read_replicas(
 ) -> None:
     """Write fingerprints of all replicas, up to the offsets ``ends``, to ``part-<topic>.parquet`` in ``folder``.
 
-    ``begin`` maps topic and partition to the first offset to read, if that is not the start of the log. Compacted
-    topics get no fingerprints, because each replica is compacted on its own.
+    ``begin`` maps (topic, partition) to the first offset to read; other logs are read from their start. Compacted
+    topics get no fingerprints, because Kafka compacts each replica independently.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -264,9 +264,9 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
     """Write the committed offsets in the topics ``OFFSETS`` or ``SHARE_STATE`` to ``part-0.parquet`` in ``folder``.
 
     Each partition of the coordinators' topics is read from its leader, from the first offset to the high watermark. A
-    group coordinator writes one batch for each flush (KIP-1224), so the batches show the number of flushes. All commits
-    can be read, because Kafka does not compact the active segment, and no run fills a segment. Control batches, and
-    records that are not commits (for example of group members), are skipped.
+    group coordinator writes one batch for each flush (KIP-1224), so the number of batches is the number of flushes. All
+    offset commits of a run are still in the log, because Kafka does not compact the active segment, and a run does not
+    fill a segment. Control batches, and records that are not commits (for example of group members), are skipped.
 
     Raises:
         ClusterError: a partition was not read to the end in time.
@@ -297,8 +297,8 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
 def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
     """Parse each commit: group, topic (a topic id for share groups) and partition of the key, offset of the value.
 
-    The format is that of ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and ``ShareUpdateKey`` of
-    Kafka 4.3.
+    The formats of offset commits are ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and
+    ``ShareUpdateKey`` of Kafka 4.3.
     """
     header = batch.header
     for record in batch.records() if not header.attributes & CONTROL else ():

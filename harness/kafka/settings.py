@@ -54,7 +54,7 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set dynamic values, or remove the value if None; raise AdminError if Kafka refuses."""
+    """Set dynamic configuration values, or remove a value given as None; raise AdminError if Kafka refuses."""
     if of != "client":
         admin.alter_configs(_KINDS[of], name, changes)
         return
@@ -104,8 +104,8 @@ def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
 
     A broker forwards DescribeQuorum to the active controller that it knows. If the active controller is frozen, a
     broker's answer takes 36 s (measured), although the voters elect another controller after 3 s. A voter of the quorum
-    answers DescribeQuorum itself (KIP-919). A controller that was frozen still considers itself the leader, so the
-    highest epoch wins.
+    answers DescribeQuorum itself (KIP-919). After a freeze, a former leader still answers as leader, so the answer with
+    the highest leader epoch is used.
     """
 
     def ask(voter: Address) -> Quorum | None:

@@ -137,7 +137,8 @@ class ChaosRun:
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
         """Add an SLO to the run; ``gate="report"`` reports the SLO without effect on the run's verdict.
 
-        Raises PlanError if the SLO is invalid, refers to names that the plan lacks, or can't get enough samples.
+        Raises PlanError if the SLO is invalid, refers to names that the plan lacks, or needs more samples than the run
+        has.
         """
         __tracebackhide__ = True
         frame = sys._getframe(1)  # noqa: SLF001 - inspect.stack() would read the source of the whole stack
@@ -156,7 +157,7 @@ class ChaosRun:
 
 
 class _OneLocation:
-    """Source map with a single location, because an SLO that a test expects is one line of the test."""
+    """Source map for an SLO of a test: every part of the SLO has the position of the test's line."""
 
     def __init__(self, at: str) -> None:
         self._at = at
@@ -168,7 +169,7 @@ class _OneLocation:
 
 
 def run_starter(suite: Suite, test: str, job: Job, *options: str, **facts: Any) -> Callable[[], RunDir]:
-    """Return a function that creates a run directory and a ledger entry; ``facts`` are added to ``run.json``."""
+    """Return a function that creates a run directory and its line in ``runs.jsonl``; ``facts`` go to ``run.json``."""
 
     def begin() -> RunDir:
         command = shlex.join(["pytest", test, *options])

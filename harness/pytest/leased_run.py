@@ -3,7 +3,7 @@
 A leased run leases the host, leases a cluster, creates the run directory, drives load and faults, releases the host,
 collects the broker logs, and releases the cluster. The host is leased first, because the launch of a cluster would
 disturb other measurements, and because a process that waits for the host while it holds a cluster could deadlock. The
-host is released after the load, because the restoration of the cluster needs no quiet host.
+host is released after the load, because nothing is measured while the cluster is restored.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from aftershock.harness.safety.lease import Kind, host_lease
 
 @dataclass(frozen=True)
 class LeasedJob:
-    """Job to drive on a leased cluster, with the kind of host lease (alone or shared) that the job needs.
+    """Compiled plan to run on a leased cluster, and whether the run needs the host alone or shares it.
 
-    ``test`` is the name, for example a test's node id, that other processes see as the holder of the leases. ``begin``
-    creates the run directory, and is called when host and cluster are leased.
+    ``test`` is the name, for example a test's node id, that other processes see as the holder of the leases of host and
+    cluster. ``begin`` is called after both are leased, and creates the run directory.
     """
 
     job: Job
@@ -47,7 +47,7 @@ def pool_of(suite: Suite) -> Pool:
 
 
 def drive(leased_job: LeasedJob, pool: Pool | None = None) -> RunDir:
-    """Drive a job on a cluster of ``pool`` (default: the session's pool); return the run directory.
+    """Run a compiled plan on a cluster of ``pool`` (default: the session's pool); return the run directory.
 
     Raises the errors of ``aftershock.harness.run.run.perform`` except PlanError.
     """

@@ -3,8 +3,8 @@
 If a test has runs, the report of its passed call and the following teardown report are deferred; pytest continues with
 a blank report (no letter, no count). A deferred report is released through pytest's own hook, so terminal, counts, exit
 status, ``--lf`` and JUnit agree. A verdict FAIL becomes a failure of the call, or xfailed for a test marked ``xfail``;
-INCONCLUSIVE and ERROR become errors of a phase ``verdict``. Deferring depends on how pytest 9.1 (runner, terminal,
-cacheprovider, junitxml) reads a report.
+INCONCLUSIVE and ERROR become errors of a phase ``verdict``. The deferral of reports depends on how pytest 9.1 (runner,
+terminal, cacheprovider, junitxml) reads a report.
 """
 
 import copy
@@ -68,7 +68,7 @@ class DeferredReports:
 
 
 def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """Return a deferred report with the test's outcome, which changes only the report of a call."""
+    """Return a deferred report with the test's outcome; only a report of the phase ``call`` is changed."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
@@ -86,7 +86,7 @@ def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestRep
 
 
 def report_status(report: pytest.TestReport) -> ReportStatus | None:
-    """Return the terminal's category, letter and word for a phase of the plugin; None for pytest's own phases."""
+    """Return pytest's category, letter and word for a deferred report or a verdict's report; None for other reports."""
     if report.when == HELD:
         return "", "", ""
     if report.when == VERDICT:
@@ -97,7 +97,7 @@ def report_status(report: pytest.TestReport) -> ReportStatus | None:
 
 
 class _Failure:
-    """A verdict in the form in which the terminal, the short summary and the JUnit file expect a failure."""
+    """Text of a failed run, in the form in which pytest's terminal, summary and JUnit output expect a failure."""
 
     def __init__(self, outcome: Outcome, location: tuple[str, int | None, str]) -> None:
         self._text = outcome.text

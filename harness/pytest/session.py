@@ -1,11 +1,11 @@
-"""Session of a test suite: its folder, and the ledger of runs, each with the test that started the run.
+"""Session of a test suite: its folder, and its ledger, which lists the runs and the tests that started the runs.
 
 Below ``--aftershock-out``, the folder ``session-<time>-<id>`` holds ``runs.jsonl`` (the ledger), ``session.json``,
-``index.html``, ``spark.log`` and ``pool/``. The runs' folders are beside the session's folder, as for `aftershock run`.
+``index.html``, ``spark.log`` and ``pool/``. The run directories are beside the session's folder.
 
-The first run of a session creates the session's folder. A run enters the ledger when the run *begins*, so the ledger
-includes the runs of a crashed worker. The session module imports only the standard library, because every pytest run
-imports the module.
+The first run of a session creates the session's folder. A run is listed in ``runs.jsonl`` when the run *begins*, so
+that the list includes the runs of a crashed worker. The session module imports only the standard library, because every
+pytest run imports the module.
 """
 
 import json
@@ -21,7 +21,7 @@ PROPERTY = "aftershock.run"
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of the ledger of runs: a run id, and the node id of the test that started the run."""
+    """Line of ``runs.jsonl``: a run id, and the node id of the test that started the run."""
 
     run_id: str
     test: str
@@ -31,8 +31,8 @@ class Entry:
 class Suite:
     """Session data that the controller of pytest-xdist shares with its workers.
 
-    ``folder`` is the session's folder, ``owner_pid`` the process that the session's clusters belong to; with
-    ``keep_failed`` the clusters of failed tests keep running after the session.
+    ``folder`` is the session's folder, ``owner_pid`` the id of the process that owns the session's clusters; with
+    ``keep_failed``, the clusters of failed tests keep running after the session.
     """
 
     folder: Path
@@ -41,7 +41,7 @@ class Suite:
 
     @classmethod
     def new(cls, out: Path, *, keep_failed: bool) -> "Suite":
-        """Return a new session of this process with its runs below ``out``; its first run creates its folder."""
+        """Return a new session of this process; the session's first run creates the session's folder below ``out``."""
         name = f"session-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
         return cls(out / name, os.getpid(), keep_failed)
 
@@ -58,14 +58,14 @@ class Suite:
         return cls(Path(document["folder"]), document["owner_pid"], document["keep_failed"])
 
     def enter(self, entry: Entry) -> None:
-        """Append a run to the session's ledger, also while other processes append."""
+        """Append a run to ``runs.jsonl``; several processes may append at once."""
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"run": entry.run_id, "test": entry.test}) + "\n"
         with (self.folder / "runs.jsonl").open("ab", buffering=0) as ledger:
             ledger.write(line.encode())  # a single write in append mode keeps the line whole
 
     def entries(self) -> list[Entry]:
-        """Return the ledger's runs in the order in which the runs began; empty before the first run."""
+        """Return the runs of the session in the order in which the runs began; empty before the first run."""
         try:
             lines = (self.folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Output of a finished session: ``session.json``, ``index.html``, the terminal's section, checks in the JUnit file.
 
-In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of the test's runs follow as further test
-cases, with a class name derived from the test's class name, and increase the suite's counts.
+In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of the test's runs are added as further
+``<testcase>`` elements, with a class name derived from the test's class name, and increase the suite's counts.
 """
 
 import json

@@ -77,7 +77,7 @@ class RunVerdict:
 def judge_all(
     suite: Suite, master: str | None, log: Log, repeatable: Collection[str]
 ) -> Iterator[tuple[str, RunVerdict]]:
-    """Judge all runs of the session together; yield (run id, verdict), and again for a run that was repeated.
+    """Judge all runs of the session together; yield (run id, verdict), and a second time for a repeated run.
 
     ``repeatable`` has the ids of runs that may be repeated, because their tests still wait for a verdict.
     """
@@ -102,7 +102,7 @@ def judge_all(
 def host_starved(verdict: Verdict) -> bool:
     """True if a run is undecided only because its host or load generator was starved of CPU.
 
-    A host check with too few samples proves no starved host, because a repetition would have too few samples again.
+    If a check of the host has too few samples, the result is False: a repetition would have too few samples again.
     """
 
     def proves_shortage(check: Check) -> bool:
@@ -139,13 +139,13 @@ def outcome_of(runs: Sequence[RunVerdict]) -> Outcome:
 
 
 def without_verdict(home: Path) -> RunVerdict:
-    """Return the reason why a run has no verdict, in place of the verdict."""
+    """Return a `RunVerdict` without a verdict, with the reason for its absence."""
     why = _unfinished(home) or f"the session was interrupted; judge it with: aftershock verdict {home}"
     return RunVerdict(home, why=why)
 
 
 def _judge_runs(homes: Sequence[Path], judge: Judge) -> list[RunVerdict]:
-    """Judge the runs in order, or each run by itself if an unexpected error stops the whole batch."""
+    """Judge the runs in one batch; if an unexpected error stops the batch, judge each run by itself."""
     reasons = {home: _unfinished(home) for home in homes}
     try:
         results = judge.many([home for home in homes if not reasons[home]])
@@ -189,4 +189,4 @@ def _unfinished(home: Path) -> str:
 
 
 def _discard_progress(_: str) -> None:
-    """Drop progress lines: `judge_all` logs one line for all runs, and the first run logged the plan's warnings."""
+    """Drop progress lines of a single run; `judge_all` logs one line for all runs."""

@@ -40,7 +40,7 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
-    """Add a label with the worker's name to a container's command, so that faults find the container."""
+    """Add a Docker label with the worker's name to the ``docker run`` command, so that faults find the container."""
     *words, image, program = command
     return (*words, "--label", f"{WORKER}={worker}", image, program)
 

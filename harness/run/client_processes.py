@@ -1,9 +1,9 @@
-"""Client processes of a run: their output files (spools), and the faults kill, pause and disconnect.
+"""Client processes of a run: their spools (output in shared memory), and the faults kill, pause and disconnect.
 
 A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
 the run's own process can start a killed worker again, because it holds the worker's pipes, so `kill` and `release`
-leave notes for that process (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the
-clients' rows; the spool survives a killed run, and its link ``home`` leads to the run directory. Signals are sent
+leave files for that process to read (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for
+the clients' rows; the spool survives a killed run, and its link ``home`` leads to the run directory. Signals are sent
 through a pidfd, and the process is checked again after the pidfd was opened, because the kernel may reuse a process id.
 """
 
@@ -86,7 +86,7 @@ def workers(run_id: str) -> dict[str, list[Process]]:
 
 
 def kill_workers(run_id: str) -> None:
-    """Kill the clients of a dead run; only a frozen client is still alive half a second after the run's end."""
+    """Kill the clients of a dead run: clients end by themselves within half a second, except frozen clients."""
     for processes in workers(run_id).values():
         send_signal(processes, signal.SIGKILL)
 
@@ -159,7 +159,7 @@ def shut_down_connection(pid: int, handle: SocketHandle) -> None:
 
 @dataclass(frozen=True)
 class Spool:
-    """Spool of a run: the folder in memory for the clients' rows, owned by the process ``owner``."""
+    """Spool of a run: the folder in shared memory to which clients write their rows; ``owner``: the run's process."""
 
     run_id: str
     owner: str
@@ -172,13 +172,12 @@ class Spool:
         return home.resolve() if home.is_dir() else None
 
     def salvage(self) -> None:
-        """Convert the clients' rows in the spool into evidence files, and remove the spool."""
+        """Convert the clients' rows into evidence files, and remove the spool (the folder in shared memory)."""
         if self.home:
             convert(self.path, self.home / "outcomes")
         self.discard()
 
     def discard(self) -> None:
-        """Remove the spool; the run directory stays."""
         with suppress(OSError):
             (self.path / _HOME).unlink()
         shutil.rmtree(self.path, ignore_errors=True)
@@ -193,13 +192,13 @@ def spool_for(run_id: str, run_dir: Path) -> Spool:
 
 
 def orphaned_spools() -> list[Spool]:
-    """Return this user's spools whose owner process has died."""
+    """Return this user's spools (run output in shared memory) of which the run's process has died."""
     paths = [path for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
     return [spool for spool in map(_parse_spool, paths) if spool and not is_alive(spool.owner)]
 
 
 def spool_of(run_id: str) -> Path | None:
-    """Return the spool of a run; None if the run is not in progress."""
+    """Return the spool (folder in shared memory) of a run in progress; None for another run."""
     spools = map(_parse_spool, TMPFS.glob(f"aftershock-{run_id}.*"))
     return next((spool.path for spool in spools if spool and spool.run_id == run_id and is_alive(spool.owner)), None)
 
@@ -210,7 +209,7 @@ def _parse_spool(path: Path) -> Spool | None:
 
 
 class ClientProcesses:
-    """Clients of a run; ``spool``: by default the spool of the run in progress with this run id."""
+    """Clients of a run; ``spool``: the folder in shared memory for their rows (default: found by the run id)."""
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
         self._run_id, self._given_spool = run_id, spool

@@ -1,7 +1,6 @@
-"""Live half of a run: create topics, start clients, play the phases with their faults, and read the final logs.
+"""Live part of a run, before judging: create topics, start clients, inject faults, and read the final logs.
 
-* `drive` shows the order of events in a run. The start and end of each phase are measured; the timeline has the planned
-  times.
+* The recorded start and end of each phase are measured; the timeline has the planned times.
 * `calibrate` runs before the load, and rejects an SLO on latency whose threshold is below the noise of the host's
   timers.
 * `Sampler` records metrics during the load. `docs/DESIGN.md` lists the metrics of a run; metrics that are counters are
@@ -67,7 +66,7 @@ async def drive(
     *,
     rehearse: bool,
 ) -> None:
-    """Run the load and the faults on a ready cluster, and write the evidence to ``home`` and ``spool``.
+    """Run the load and the faults on a ready cluster, and write the evidence to ``home`` and ``spool`` (shared memory).
 
     ``java`` is the command that starts Kafka's own Java client; empty if no arm uses the Java client. Raises PlanError,
     before any record is sent, if an SLO's threshold is below the host's noise; further errors are those of
@@ -107,7 +106,7 @@ async def drive(
 
 @dataclass(frozen=True)
 class Noise:
-    """Timing noise of the host: 90th percentile of late timers, median of probes' round trips (None without probes)."""
+    """Timing noise of the host: 90th percentile of timer delays, median round trip of probes (None without probes)."""
 
     timer_late_ms: float
     timers: int
@@ -180,7 +179,7 @@ class Sampler:
     """Async context manager that samples metrics during its block, and then writes ``samples.parquet`` to ``folder``.
 
     ``read`` returns the current counters; it is called about once a second and may block. If ``read`` raises an error,
-    the samples have a gap.
+    no metrics are recorded for that second.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -275,7 +274,7 @@ class _LiveRun:
     def counters(self) -> list[Reading]:
         """Return the counters of bytes on each link and the counters of the clients.
 
-        Toxiproxy counts only bytes of closed connections; the clients also count bytes of open connections.
+        Toxiproxy counts the bytes of a connection only after it is closed; the clients also count open connections.
         """
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)

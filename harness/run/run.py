@@ -219,7 +219,7 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
 
 @contextmanager
 def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
-    """Write the run's status to ``run.json`` after the ``with`` block; add the run directory to the block's error.
+    """Write the run's status to ``run.json`` after the ``with`` block; add the run directory to an error message.
 
     The context `record_outcome` must be entered as soon as the run directory exists; else an interrupted run would seem
     to be in progress.

@@ -48,7 +48,7 @@ _TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 
 
 class RunDir:
-    """Directory of a run; ``facts`` is the content of ``run.json``, which each `update` rewrites."""
+    """Directory of a run; ``facts`` is the content of ``run.json``; the method `update` changes both."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path

@@ -25,7 +25,7 @@ class Run:
     """A run directory.
 
     ``status``: the verdict; without a verdict, the status in ``run.json``, or ``died`` if the run's process died.
-    ``owner``: the run's process. ``cluster``: the run id of the cluster that the run used.
+    ``owner``: the process that executes the run. ``cluster``: the run id of the cluster that the run used.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Run:
         }
 
     def find_cluster(self, standing: Collection[LabelledCluster]) -> LabelledCluster | None:
-        """Return the existing cluster that was launched for the run, or the pool's cluster whose last run it was."""
+        """Return the cluster launched for the run, or the pool's cluster whose last run this was; None if removed."""
         home, run_ids = self.path.resolve(), (self.run_id, self.cluster)
         return next((cluster for cluster in standing if cluster.home == home or cluster.run_id in run_ids), None)
 

@@ -219,7 +219,7 @@ def _exclusive(home: Path | None) -> Iterator[None]:
 async def undo_open(
     journal_path: Path, origin_ns: int, cluster: Target, log: Log, *, accepts_owner: Callable[[str], bool]
 ) -> list[str]:
-    """Heal the faults that a journal shows as in force and whose owner is accepted; return the ids of the faults.
+    """Heal the faults in force in a journal whose injecting process ``accepts_owner`` accepts; return the faults' ids.
 
     Raises FaultError, after an attempt for each fault, with a list of the faults that could not be healed.
     """

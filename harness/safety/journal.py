@@ -33,7 +33,7 @@ class Journal:
         self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
-        """Append a line with the time and the id of this process to the journal; return when it is on disk."""
+        """Append a line with the time and the id of this process to the journal; return when the line is on disk."""
         line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
         self.lines.append(line)
         data = (json.dumps(line) + "\n").encode()
@@ -42,7 +42,7 @@ class Journal:
         os.fsync(self._file)
 
     def open_faults(self) -> list[str]:
-        """Return the ids of faults that this process injected and has not healed, in order."""
+        """Return the ids of faults that this process injected and has not healed, in the order of injection."""
         return [line["fault"] for line in open_faults(self.lines)]
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Lease of the host: file locks that decide which runs may load this machine at the same time.
 
-    turnstile ──▶ timing ──▶ core-0 … core-<n-1>      files in one folder of the host, shared by all its users
+    turnstile ──▶ timing ──▶ core-0 … core-<n-1>      lock files in one folder, for all users of the host
     exclusive,     latency: exclusive         integrity: one core,
     then released  integrity: shared          exclusive
 
@@ -133,7 +133,7 @@ def _try_lock(file: int, operation: int) -> bool:
 def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lambda: None) -> T:
     """Call ``attempt`` fifty times a second until its result is true; return the result.
 
-    ``on_wait`` is called after each failed attempt except the first, because a lock is often held only for a moment.
+    ``on_wait`` is called after the second and each later failed attempt, because most locks are held only for a moment.
     """
     if not (result := attempt()):
         time.sleep(0.02)
@@ -145,7 +145,7 @@ def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lamb
 
 @contextmanager
 def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Wait for a lock without a time limit, and hold it during the ``with`` block; ``on_wait`` is as in `wait_for`."""
+    """Wait for a lock without a time limit, and hold it during the ``with`` block; see `wait_for`."""
     wait_for(lambda: lock.take(holder), on_wait)
     try:
         yield

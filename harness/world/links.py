@@ -173,7 +173,7 @@ class LinksWorld:
             raise FaultError(f"no connection through {link.proxy} ({address}): {error}") from error
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the broker at the end of a link: the only id whose settings can be described over the link.
+        """Return the id of the broker at the end of a link; only its own settings can be requested over the link.
 
         A broker answers "Unexpected broker id" to a request for another broker's settings (Kafka's `ConfigHelper`).
         """

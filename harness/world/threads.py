@@ -24,10 +24,10 @@ def in_thread(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate
 def delegate(
     part: str, operation: Callable[Concatenate[Any, P], R]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a coroutine method that calls ``operation`` in a thread, with an attribute of ``self`` as first argument.
+    """Return a coroutine method that calls ``operation(attribute, …)`` in a thread, for an attribute of ``self``.
 
-    ``part`` is the path of the attribute, for example ``_cluster.admin``. If ``operation`` is a method, it is looked up
-    by name on the attribute, whose class differs for attached clusters.
+    ``part`` is the attribute's path, for example ``_cluster.admin``. If ``operation`` is a method, the attribute's
+    method of that name is called, because an attached cluster has another class.
     """
     part_of, is_method = attrgetter(part), "." in operation.__qualname__
 

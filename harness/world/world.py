@@ -27,7 +27,7 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 
 class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
-    """Faults' operations on an attached cluster: Administered, Linked, Redirected, ClientControl, Observed's racks."""
+    """All operations of faults on an attached cluster: its Kafka administration, its links, and the run's clients."""
 
     def __init__(self, cluster: AttachedCluster, clients: ClientProcesses) -> None:
         self._attached = cluster
@@ -51,7 +51,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         return refused
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """Map each broker to its rack; nodes that are only controllers are not included."""
+        """Map each broker (not nodes that are only controllers) to its rack."""
         return self._attached.racks
 
     def _address_of(self, proxy: Proxy) -> Address:
@@ -128,7 +128,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld):
     """All operations of faults on a launched cluster.
 
-    ``clients`` are by default the clients of the run for which the cluster was launched.
+    By default, ``clients`` are the clients of the run for which the cluster was launched.
     """
 
     def __init__(self, cluster: Cluster, clients: ClientProcesses | None = None) -> None:
@@ -138,7 +138,7 @@ class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWor
 
 
 def world_of(cluster: Target, clients: ClientProcesses | None = None) -> World:
-    """Return the operations of faults on a launched or attached cluster; ``clients`` as in `ClusterWorld`."""
+    """Return the operations of faults on a launched or attached cluster; default ``clients``: those of the run."""
     if isinstance(cluster, AttachedCluster):
         return cast("World", AttachedWorld(cluster, clients or ClientProcesses(cluster.run_id)))
     return ClusterWorld(cast("Cluster", cluster), clients)

@@ -1,10 +1,11 @@
 """Search for failures within a time budget: the plans of the corpus first, then random plans for rarely covered cells.
 
-A run starts only if it would end within the budget even with its longest warm-up; the corpus gets half of the budget.
-After its verdict, a run adds a line to ``coverage.jsonl`` for each coverage cell (fault kind, role, phase, workload). A
-coverage cell is exercised if the fault's witness passed, traffic was exposed to the fault, and records of the workload
-were due in the fault's window. An unexercised cell gets a line with the reason, so that the search does not retry the
-cell for ever. Results of a run and a failing plan are on disk before the search draws the next plan.
+A run starts only if it would end within the budget even with its longest warm-up; the plans of the corpus (known
+failures) get half of the budget. After its verdict, a run adds a line to ``coverage.jsonl`` for each coverage cell
+(fault kind, role, phase, workload). A coverage cell is exercised if the fault's witness passed, traffic was exposed to
+the fault, and records of the workload were due in the fault's window. For a coverage cell that was not exercised, the
+line has the reason, so that the search does not retry the cell for ever. Results of a run and a failing plan are on
+disk before the search draws the next plan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,8 +74,8 @@ class Budget:
     def needs_s(self, timeline: Timeline) -> float:
         """Return the longest possible duration of a run of the plan, including the verdict, in seconds.
 
-        The overhead of a run is the largest so far plus a margin, except the first run's, which includes the start of
-        Spark.
+        The time for a run in addition to its load is that of the slowest earlier run plus a margin, without the first
+        run, which starts Spark.
         """
         overhead_s = max(self.overheads_s[1:]) * _MARGIN if self.overheads_s[1:] else OVERHEAD_S
         return load_s(timeline) + overhead_s + (0 if self.durations_s else LAUNCH_S)
@@ -83,7 +84,7 @@ class Budget:
         return self.needs_s(timeline) <= self.left_s
 
     def record(self, took_s: float, loaded_s: float | None) -> None:
-        """Record the duration of a finished run; ``loaded_s`` is the duration of its load, None without a verdict."""
+        """Record the duration of a finished run, and of its load (``loaded_s``, None for a run without a verdict)."""
         self.durations_s.append(took_s)
         if loaded_s is not None:
             self.overheads_s.append(took_s - loaded_s)
@@ -108,8 +109,8 @@ def lines_of(
 ) -> list[CoverageLine]:
     """Return a line of ``coverage.jsonl`` for each coverage cell of a run; ``phases`` is read from ``phases.json``.
 
-    The ``verdict`` of a coverage cell is FAIL if a gating check of the cell's clients, or of the shared log, failed;
-    ``recovered_s`` is the slowest client's recovery time, or None if a client did not recover.
+    The ``verdict`` of a coverage cell is FAIL if a gating check of the cell's clients or of the topic's contents
+    failed; ``recovered_s`` is the slowest client's recovery time, or None if a client did not recover.
     """
     windows = {row["fault"]: (row["start_us"] / 1e3, row["end_us"] / 1e3) for row in phases if row["fault"]}
     night, unproven = date.fromisoformat(str(stored.run["started_at"])[:10]), stored.unproven()

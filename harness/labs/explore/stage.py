@@ -35,10 +35,10 @@ from aftershock.results.report.page import write_report
 def stage(
     out: Path, spark: str | None, progress: Progress, console: Console
 ) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
-    """Yield a function that runs and judges a job, and returns the run directory and the verdict.
+    """Yield a function that runs a compiled plan and judges the run; it returns the run directory and the verdict.
 
-    All jobs use one cluster, which is restored between jobs. The cluster and the Spark session end with the ``with``
-    block. Errors of the yielded function are those of ``leased_run.drive`` and ``Judge``.
+    All runs use one cluster, which is restored after each run. The cluster and the Spark session end with the ``with``
+    block. The yielded function raises the errors of ``leased_run.drive`` and ``Judge``.
     """
     sweep(engine.connect(), progress.log)
     session = f"explore-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
@@ -67,7 +67,7 @@ def stage(
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return a search's exit code: 1 after a FAIL; 3 if errors ended it or all runs; 0 after a PASS; otherwise 2."""
+    """Return a search's exit code: 1 after a FAIL; 3 if all or the last runs are errors; 0 after a PASS; else 2."""
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1

@@ -28,7 +28,7 @@ from aftershock.results.trials.statement import Statement, Word
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Result of a KIP trial; ``shortened`` has a sentence for each part that ran fewer blocks than its full number."""
+    """Result of a KIP trial; ``shortened`` has a sentence for each run with fewer blocks of the plan than intended."""
 
     kip: int
     title: str

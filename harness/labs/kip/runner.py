@@ -1,10 +1,11 @@
 """Execution of KIP trials within a time budget: selection of the trials' parts, missing runs, and the record of runs.
 
-A part of a trial (one run of a plan) that is shortened has at least six blocks, because a statistical test with fewer
-blocks can't decide. Parts that claims need are selected first, from each KIP in turn, and the same budget always gives
-the same selection. ``trial.json`` is written after each part's verdict, so an interrupted trial continues. A part's run
-is reused while the part's plan, changes, seed and version (``digest``) are the same; to repeat the part, remove the run
-directory. A part whose cluster, fault or client fails is left out, and the trial continues.
+A part of a trial is one run of a plan. A shortened part has at least six blocks of the plan (repetitions of its
+faults), because a statistical test with fewer blocks can't decide. Parts that a claim about the KIP needs are selected
+first, from each KIP in turn, and the same time budget always selects the same parts. ``trial.json`` is written after
+each part's verdict, so an interrupted trial can continue. A part is run again if its plan, seed or Kafka version has
+changed, if its run had fewer blocks of the plan, or if its run directory was removed. If a part's cluster, fault or
+client fails, the trial continues without the part.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Allotted:
-    """Number of blocks of each selected part of the trials, and the reason for each omitted part in ``left_out``."""
+    """Number of blocks of the plan in each selected trial part; ``left_out`` has the reason for each omitted part."""
 
     blocks: Mapping[Planned, int | None]
     left_out: Mapping[Planned, str]
@@ -61,7 +62,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Select parts of the trials as `allot` does, but omit parts whose claims also need a part that is not selected."""
+    """Select trial parts as `allot` does, without parts of which each claim also needs a part that is not selected."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -71,7 +72,7 @@ def _useful_parts(
 
 
 def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """Select the trial parts that fit the budget at their shortest, in order; then lengthen all by the same share."""
+    """Select in order the trial parts whose shortest run fits the budget; spend the remaining time on longer runs."""
     selected: list[Planned] = []
     for part in parts:
         if budget_s is None or _duration_s([*selected, part], 0.0) <= budget_s:
@@ -87,7 +88,7 @@ def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
 
 
 def _blocks(part: Planned, share: float) -> int | None:
-    """Return the number of blocks of a trial's part, from the fewest that can decide (share 0) to all (share 1)."""
+    """Return a trial part's number of blocks of the plan: from the minimum (``share`` 0) to the full number (1)."""
     if part.blocks is None:
         return None
     blocks_min = min(part.blocks, BLOCKS_MIN)
@@ -109,8 +110,6 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class FinishedPart:
-    """Finished part of a trial; ``run`` is the name of the part's run directory, which is beside ``trial.json``."""
-
     digest: str
     blocks: int | None
     run: str
@@ -118,7 +117,7 @@ class FinishedPart:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``trial.json``; ``left_out`` (reasons for omitted parts) and ``seed`` are those of the latest call."""
+    """Content of ``trial.json``; ``seed`` and ``left_out`` (reasons for omitted trial parts) are from the last call."""
 
     kip: int
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
@@ -126,7 +125,7 @@ class Record:
     seed: int = SEED
 
     def finished(self, part: Planned, blocks: int | None, home: Path) -> FinishedPart | None:
-        """Return the run of a trial's part if that run is current, judged, and has at least ``blocks`` blocks."""
+        """Return a trial part's run if it is up to date, judged, and has at least ``blocks`` blocks of the plan."""
         part_run = self.parts.get(part.name)
         if part_run is None or self.stale(part) or not (home / part_run.run / "verdict.json").is_file():
             return None
@@ -141,7 +140,7 @@ class Record:
 
 
 def digest(part: Planned, seed: int) -> str:
-    """Hash the plan of a trial's part (without its number of blocks), the seed, and the Kafka version."""
+    """Hash a trial part's plan (without the number of blocks of the plan), the seed, and the Kafka version."""
     plan = dump(load_plan(find(part.plan), part.changes).plan)
     document = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
@@ -176,7 +175,7 @@ def home_of(trial: Trial, out: Path) -> Path:
 def run_missing(
     trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, log: Callable[[str], None]
 ) -> Record:
-    """Run the selected parts that have no run yet; return the trial's final record, which is also in ``trial.json``."""
+    """Run the selected trial parts that have no run yet; return the content of ``trial.json`` after the last run."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
     left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}

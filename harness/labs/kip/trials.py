@@ -1,7 +1,8 @@
 """Trials of KIPs: the plans to run, the claims to judge, and the plots to show.
 
 Durations of plan runs are measured on two cores: about 65 s (75 s with JVM clients) from launch to verdict, plus the
-duration of the blocks. To add a trial, define the trial in this module and add it to ``TRIALS``.
+duration of the blocks of the plan (repetitions of its faults). To add a trial, define the trial in this module and add
+it to ``TRIALS``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,9 +19,9 @@ from aftershock.results.trials.statement import Plot
 class Planned:
     """Part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
-    ``blocks`` is the full number of blocks of a trial's part, in place of the plan's number; None for a plan without
-    blocks, which is never shortened. ``block_s`` is the duration of a block, and ``around_s`` the duration of the run
-    without its blocks, from launch to verdict.
+    ``blocks`` overrides the plan's number of blocks (repetitions of the plan's faults); None for a plan without blocks,
+    which is never shortened. ``block_s`` is the duration of a block of the plan, and ``around_s`` the duration of the
+    run from launch to verdict without the blocks of the plan.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP, with the most informative parts first, because a small budget covers only the first parts."""
+    """Trial of a KIP: its runs (``parts``), the most informative first because a small budget covers only the first."""
 
     kip: int
     title: str
@@ -46,11 +47,11 @@ class Trial:
     plots: Callable[[Parts], tuple[Plot, ...]]
 
     def decides_on(self, part: Planned) -> bool:
-        """True if a claim or a control of the trial needs the part; False if only reports need the part."""
+        """True if a claim or control of the trial needs the part (a run of a plan); False if only its reports do."""
         return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
 
     def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:
-        """True if some claim that needs the part can be judged when only the parts in ``selected`` run."""
+        """True if the runs ``selected`` suffice to judge at least one claim that needs the run ``part``."""
         names = {candidate.name for candidate in selected if candidate in self.parts}
         return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
 

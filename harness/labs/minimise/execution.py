@@ -37,10 +37,10 @@ from aftershock.results.judge import Judge
 def warm_clusters(
     source: Source, folder: Path, spark: str | None, command: str, *, allow_exec: bool
 ) -> Iterator[Performer]:
-    """Yield a `Performer` with a cluster pool (in ``folder``) and a Spark session, which end with the ``with`` block.
+    """Yield a function that runs and judges candidate plans; clusters and Spark end with the ``with`` block.
 
-    ``command`` is the command line that the runs record. The performer returns ``broke`` for a run that breaks down,
-    and raises EngineError, LeaseError or EvidenceError for errors that would affect every candidate plan.
+    ``command`` is the command line that each ``run.json`` records. The function returns ``broke`` for a run that breaks
+    down, and raises EngineError, LeaseError or EvidenceError for errors that would affect every candidate plan.
     """
     suite = Suite(folder, os.getpid(), keep_failed=False)
     swept = False

@@ -3,8 +3,8 @@
 A minimisation first repeats the failed run's plan, to detect a flake, then tries smaller candidate plans, and in the
 end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to repeat the smallest
 failing plan twice. A candidate plan whose first run is undecided gets a second run. The outcomes of all runs are
-cached, so that a killed search continues: a repetition takes the next cached outcome of its plan, except that a run
-that broke down is repeated.
+cached, so that a killed search continues: instead of a run, the next cached outcome of the same plan is used, unless
+that run broke down.
 """
 
 import json
@@ -101,7 +101,7 @@ Word = Literal["fails", "passes", "undecided", "broke"]
 def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
     """Compare the verdict of a candidate plan with the failed checks; return the result as a word, and its reason.
 
-    ``fails`` means that each of the checks fails in an arm; ``undecided``, that one is INCONCLUSIVE and none passed.
+    ``fails``: each of the checks fails in at least one arm; ``undecided``: a check is INCONCLUSIVE, and none passes.
     """
     by_name = {name: [check for check in verdict.gating if check.id == name] for name in checks}
     worst = [
@@ -135,7 +135,7 @@ _CACHE_KEYS = {field.name: "said" if field.name == "change" else field.name for 
 
 
 class Cache:
-    """File with the outcomes of candidate plans; an outcome's ``change`` is stored under the name ``said``."""
+    """File with the outcomes of runs of candidate plans; the field ``change`` is stored under the key ``said``."""
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
@@ -190,7 +190,6 @@ Performer = Callable[[Document], CandidateRun]
 
 
 def planned_s(document: Document, seed: int) -> float:
-    """Return the planned length of a plan's load, in seconds."""
     timeline = compile_document(document, seed)
     return (timeline.timing.warmup_min_ms + timeline.timing.steady_ms + timeline.length_ms) / 1000
 
@@ -201,12 +200,12 @@ _NONE = Repeats()
 
 @dataclass(frozen=True)
 class Minimised:
-    """Result of a minimisation; ``before`` and ``after`` are the repetitions of the run's plan and the reduced plan.
+    """Result of a minimisation; ``before`` and ``after`` count the outcomes of the original and of the reduced plan.
 
     ``ending`` is ``minimal`` if no reduction is left to try; ``smaller`` if the budget ended first; ``unsteady`` if the
     reduced plan fails too rarely; ``flake`` if the run's own plan fails too rarely; ``undecided`` if repetitions of the
-    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction. All outcomes are in
-    ``tried``.
+    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction. ``tried`` has the outcomes
+    of all runs of the minimisation.
     """
 
     source: Source
@@ -233,7 +232,7 @@ class Minimised:
 
     @property
     def faults(self) -> tuple[int, int]:
-        """Number of faults in the failed run's plan and in the reduced plan."""
+        """Numbers of faults in the failed run's plan and in the reduced plan."""
         return len(fault_units(self.source.document)), len(fault_units(self.document))
 
     @property
@@ -319,7 +318,7 @@ class Minimisation:
         return False
 
     def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
-        """Return the candidate plan's cached outcome, or run it if ``repeats`` runs of the best plan fit afterwards."""
+        """Return the candidate plan's cached outcome, or run the plan and leave time for ``repeats`` later runs."""
         key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
         cached = outcome = self.cache.take(key)
         if outcome is None:

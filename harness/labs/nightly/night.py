@@ -3,7 +3,8 @@
 A nightly step whose shortest duration does not fit the budget is omitted; the remaining time extends the selected
 steps. ``nightly.json`` records finished steps, so an interrupted night (a date and a seed) continues. A failed step
 does not end the night; Ctrl-C ends the current step and the night. Because a trend needs weeks and any two nights
-differ, tonight is worse only if its runs are worse, block by block, than the runs of each of the last three nights.
+differ, tonight is worse only if its runs are worse, in a comparison by blocks of the plan (repetitions of its faults),
+than the runs of each of the last three nights.
 """
 
 import json
@@ -82,7 +83,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Allotted:
-    """Seconds for each step of the nightly, in order, and in ``left_out`` the reasons for steps that do not run."""
+    """Time in seconds for each selected step of the nightly; ``left_out`` has the reason for each omitted step."""
 
     seconds: Mapping[Step, float]
     left_out: Mapping[Step, str]
@@ -93,7 +94,7 @@ class Allotted:
 
 
 def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
-    """Distribute the time budget over the nightly's steps; raise AftershockError if it is too small for any step."""
+    """Distribute a time budget over the nightly's steps; raise AftershockError if not even one step fits the budget."""
     if budget_s is None:
         return Allotted({step: step.most_s for step in steps}, {})
     selected: list[Step] = []
@@ -211,8 +212,9 @@ RunCommand = Callable[[Sequence[str]], int]
 def run_command(words: Sequence[str]) -> int:
     """Run a command with this Python, on the output streams of this process; return the command's exit code.
 
-    The command has its own process group. After Ctrl-C or SIGTERM, this process passes the signal on to the command,
-    waits for its clean-up, and raises KeyboardInterrupt, as it does if the command's exit code is 130.
+    The command runs in a process group of its own. After Ctrl-C or SIGTERM, this process passes the signal on to the
+    command, waits for its clean-up, and raises KeyboardInterrupt; exit code 130 of the command also raises
+    KeyboardInterrupt.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
     received: list[int] = []
@@ -233,7 +235,7 @@ def run_command(words: Sequence[str]) -> int:
 
 
 def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callable[[str], None]) -> int:
-    """Run the remaining steps of tonight and the closing reports; return the night's exit code."""
+    """Run the steps of the nightly that have not finished, and the closing reports; return the nightly's exit code."""
     out = str(night.out)
     night.out.mkdir(parents=True, exist_ok=True)
     finished = read_finished(night)
@@ -290,7 +292,7 @@ def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str
 
 
 def _blocks(run: Run) -> int:
-    """Return the run's number of blocks; only runs with the same number of blocks can be compared."""
+    """Return a run's number of blocks of the plan (repetitions of its faults), which must be equal in compared runs."""
     return len(read_json(run.path / "timeline.json")["blocks_ms"])
 
 
