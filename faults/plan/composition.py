@@ -8,12 +8,11 @@
     - {every: 5s, until: 40s, fault: {for: 2s, kind: pause, broker: 3}}
     - choose: [{weight: 3, fault: {for: 2s, kind: pause, broker: 3}}, {weight: 1, fault: {wait: 0s}}]
 
-Rules. Elements nest. The ``at`` of a nested fault counts from the start of the ``together`` or of the round of
-``repeat`` around the fault, or in ``then`` from the end of the element before. A composed element ends when its last
-fault ends by its ``for`` (healing may take longer: add a ``wait``); a fault without ``for`` ends after the time
-reserved for its kind. No round of a ``repeat`` starts at or after ``until``, which counts from the same moment as the
-``at`` of the ``repeat``. A fault's value may be a range (``units.py``). ``timeline/expand.py`` turns composed elements
-into single faults.
+Rules. Elements nest. The ``at`` of a nested fault counts from the start of the ``together`` or round of ``repeat``
+around it, or in ``then`` from the end of the element before. A composed element ends when its last fault ends by its
+``for`` (healing may take longer: add a ``wait``) or, without ``for``, after the time reserved for its kind. No round of
+a ``repeat`` starts at or after ``until``, which counts from the same moment as the ``at`` of the ``repeat``. A fault's
+value may be a range (``units.py``). ``timeline/expand.py`` turns composed elements into single faults.
 """
 
 from collections.abc import Iterator, Mapping

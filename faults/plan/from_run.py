@@ -3,9 +3,9 @@
 Rules of the conversion: a fault keeps the target as its ``inject`` command gave it, so a role stays a role. In the
 converted plan, ``at`` counts from the first injection and ``for`` is the actual duration of a fault (both to 0.1 s).
 Manual injections that were never in force are left out of the plan. Idle time between faults is limited to
-``IDLE_MS_MAX``, because load without faults tests nothing. The converted plan has no blocks, because a manual injection
-happened once. All other parts of the converted plan come from the run's plan, or, without a plan, from the run's
-cluster, the topics that the faults name, one workload and basic SLOs.
+``IDLE_MS_MAX``, because load without faults tests nothing. The converted plan has no ``blocks`` (repetitions of all
+faults), because a manual injection happened once. All other parts of the converted plan come from the run's plan, or,
+without a plan, from the run's cluster, the topics that the faults name, one workload and basic SLOs.
 """
 
 import re

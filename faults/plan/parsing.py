@@ -185,8 +185,7 @@ class LocatedFault:
 class DraftFaults:
     """Valid faults of a plan; ``ids``: the id of each fault of the plan, valid or not, without round numbers.
 
-    ``unreadable``: True if an entry of ``faults`` is invalid; ``nameless``: True if a fault lacks a valid kind and an
-    id.
+    ``unreadable``: True if an entry of ``faults`` is invalid; ``nameless``: True if a fault has neither kind nor id.
     """
 
     readable: tuple[LocatedFault, ...] = ()

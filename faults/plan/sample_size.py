@@ -71,7 +71,7 @@ def _is_certain(draft: Draft) -> bool:
 
 
 def _faults_in(draft: Draft, name: str) -> list[Fault]:
-    """Return the faults that ``fault`` or ``fault/<id>`` of an SLO selects, in every round and block."""
+    """Return the faults that an SLO's window ``fault`` or ``fault/<id>`` selects, in all their repetitions."""
     fault_id = name.removeprefix("fault").removeprefix("/")
     schedule = draft.faults.expansion.schedule
     return [scheduled.fault for scheduled in schedule if fault_id in ("", scheduled.id, scheduled.entry)]
@@ -93,7 +93,7 @@ class SampleSize:
     """Number of samples that one arm is expected to yield for one selection of an SLO.
 
     ``rate_per_s``: the arm's rate; ``subjects``: number of subjects that share the rate, None if unknown.
-    ``length_ms``: length of the window, None if unknown; ``slot_ms``: length of a slot, if the SLO has slots.
+    ``length_ms``: length of the SLO's window, None if unknown; ``slot_ms``: length of a time slot, if it has slots.
     """
 
     arm: str

@@ -250,7 +250,7 @@ class ClientControl(Protocol):
     async def resume_client(self, worker: str) -> None: ...
 
     async def last_heartbeat(self, worker: str) -> Heartbeat | None:
-        """Return a client process's last heartbeat, read from its spool; None before the first heartbeat."""
+        """Return a client process's last heartbeat, read from its spool (shared memory); None before the first."""
 
     async def in_group(self, worker: str) -> bool | None:
         """Return True if the group coordinator counts the client as a member; None for a client without a group."""

@@ -60,7 +60,7 @@ def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
 
 @dataclass(frozen=True)
 class CoverageLine:
-    """Line of the coverage ledger: whether one run exercised one coverage cell, and with which verdict.
+    """A line of the coverage file: whether one run exercised one coverage cell, and with which verdict.
 
     ``number`` is the run's number among the runs of ``seed``, so an interrupted search can continue; None if the
     run was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` is None if the client's
@@ -82,14 +82,14 @@ class CoverageLine:
     recovered_s: float | None = None
 
     def to_json(self) -> str:
-        """Return the line of the coverage ledger as JSON, without a newline."""
+        """Return the line of the coverage file as JSON, without a newline."""
         values = {field.name: getattr(self, field.name) for field in fields(self)} | {"night": self.night.isoformat()}
         cell = values.pop("cell")._asdict()
         return json.dumps({"schema_version": SCHEMA_VERSION, **values, **cell})
 
 
 def parse_line(data: dict[str, Any]) -> CoverageLine:
-    """Parse the JSON object of a line of the coverage ledger; raise ValueError or KeyError if it is invalid."""
+    """Parse the JSON of a line of the coverage file; raise ValueError or KeyError if the line is invalid."""
     types: dict[str, Any] = dict.fromkeys(("run_id", "fault", "role", "workload", "why", "verdict"), str)
     types |= {"seed": int, "number": int | None, "exercised": bool}
     wrong = [name for name, valid in types.items() if not isinstance(data[name], valid)]
@@ -214,7 +214,7 @@ NO_RUNS = Tally()
 
 
 def tally_cells(lines: Iterable[CoverageLine], today: date) -> Mapping[Cell, Tally]:
-    """Count the runs in the coverage ledger for every cell."""
+    """Count, for each coverage cell, the runs that the lines of the coverage file record."""
     by_cell: dict[Cell, list[CoverageLine]] = {}
     for line in lines:
         by_cell.setdefault(line.cell, []).append(line)

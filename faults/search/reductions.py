@@ -81,9 +81,10 @@ def focus_slos(document: Document, checks: Collection[str]) -> Document:
 def with_fault_ids(document: Document, seed: int) -> Search[Document]:
     """Give each fault of the plan an id, unless the plan then draws other targets and no longer fails.
 
-    A fault without an id is named after its kind and its number among faults of that kind. Removing a fault without an
-    id would rename later faults, and SLOs would then read the windows of other faults. A fault with its own id draws
-    from a random stream of that name (``timeline/expand.py``), so an added id may change the fault's drawn targets.
+    A fault without an explicit id is named after its kind and its number among faults of that kind. Removing a fault
+    without an id would rename later faults, and SLOs would then read the windows of other faults. A fault with its own
+    id draws from a random stream of that name (``timeline/expand.py``), so an added id may change the fault's drawn
+    targets.
     """
     ids = draft_of(Plan.model_validate(document)).faults.ids
     candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})
@@ -96,7 +97,7 @@ def with_fault_ids(document: Document, seed: int) -> Search[Document]:
 
 
 def reduce_rounds(document: Document) -> Iterator[Candidate]:
-    """Try one block or half of the blocks of a plan, then the same for each ``repeat``, the outermost first."""
+    """Try one or half of a plan's blocks (repetitions of all faults), then of the rounds of each ``repeat``."""
     blocks = document.get("blocks", 1)
     for fewer in _fewer(blocks):
         yield Candidate(f"{fewer} of {blocks} blocks", with_values(document, {("blocks",): fewer}))

@@ -63,7 +63,7 @@ def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
 class ScheduledFault:
     """A fault with its final time and id, its location in the plan, and its random stream.
 
-    ``entry``: the fault's id in the plan, without rounds; ``block``: 1, 2, ..., or 0 if the plan has no blocks.
+    ``entry``: the fault's id in the plan; ``block``: number of the repetition of all faults, 0 without ``blocks``.
     """
 
     loc: Location

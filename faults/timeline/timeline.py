@@ -32,8 +32,8 @@ class Step:
 
     ``parameters`` are as in the plan. Four fields describe the kind of the fault: ``met_by``, the type of target whose
     traffic is exposed; ``severs``, whether traffic is dropped; ``takes``, what clients can't use; ``told``, whether
-    connections are closed. ``entry`` is the fault's id in the plan, without rounds and blocks; ``block`` counts from 1,
-    and is 0 if the plan has no blocks.
+    connections are closed. ``entry`` is the fault's id in the plan, without rounds and blocks; ``block`` is the number
+    of the repetition of all faults, 0 without ``blocks``.
     """
 
     id: str
@@ -82,7 +82,7 @@ class Timeline:
     """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are data of the plan, with defaults filled in.
 
     ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: conditions that end the load early;
-    ``blocks_ms``: the start of each block, empty if the plan has no blocks.
+    ``blocks_ms``: the start of each block (repetition of all faults), empty without blocks.
     """
 
     name: str
@@ -142,7 +142,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Phase:
-    """One row of ``phases.json``; start inclusive, end exclusive; ``entry``: the fault's id in the plan."""
+    """A phase of a run, a row of ``phases.json``; the start is included, the end excluded; ``entry``: fault id."""
 
     name: str
     fault: str | None

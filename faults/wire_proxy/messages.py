@@ -41,7 +41,7 @@ class RequestHead(NamedTuple):
 
 
 def read_head(data: Piece, at: int) -> RequestHead:
-    """Read the header of the request at offset ``at``; raise IndexError or struct.error if it is incomplete.
+    """Read the header of the request at offset ``at``; raise IndexError or struct.error if bytes are missing.
 
     API key, version, correlation id and client id have the same places in versions 1 and 2 of the request header
     (``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that reason). The ``acks`` of a Produce

@@ -16,7 +16,7 @@ Piece = bytes | memoryview
 class FrameSplitter(Generic[T]):
     """Splits one direction of a connection into frames, and examines each frame once its header is complete.
 
-    Most frames are passed on without being stored: consecutive frames leave in the piece of data in which they arrived.
+    Most frames (Kafka messages with length prefix) are passed on unstored, in the piece of data in which they arrived.
     Only an incomplete header, or a frame that a rule needs whole, is stored, in memory that grows with the received
     bytes, never with the frame's announced length.
 
@@ -92,7 +92,7 @@ class DelayQueue:
 
     A delayed message holds up everything that follows on the connection, as a slow network or a slow request handler
     does: Kafka's responses come in the order of its requests, so a single response can't be late alone. The delays of
-    pieces overlap, so each piece is late by its own delay only; the delays of serial pieces add up.
+    pieces of data overlap, so each is late by its own delay only; with ``serial``, delays add up.
 
     ``write`` and ``close`` write to and close the socket; ``crowded`` is a callback, called with True when too many
     bytes wait in the queue, and with False when few wait again.

@@ -1,8 +1,8 @@
 """Base of faults on clients: the workers of an arm stop during the fault and must return afterwards.
 
 Two observations show that a client is down: the kernel's state of its processes (for a container, also the engine's
-state), and its missing heartbeat, which a running worker writes twice a second into its spool file. A paused or dead
-worker writes no heartbeat.
+state), and its missing heartbeat, which a running worker writes twice a second into its spool (shared memory in which a
+worker also writes outcomes). A paused or dead worker writes no heartbeat.
 """
 
 from abc import abstractmethod

@@ -83,8 +83,7 @@ class DelayFault(Fault):
         return math.ceil((self.for_ or 0) / self.every)
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw the delay of every turn (interval), the turns with ``spikes``, and a number for each ``any broker``
-        role."""
+        """Draw the delay of each turn (interval), the turns with ``spikes``, and one number per ``any broker`` role."""
         draws = super().draw(source)
         if not (self.jitter or self.ramp_to or self.spikes):
             return draws
