@@ -143,8 +143,7 @@ def judge_at(
 ) -> tuple[Path, Verdict]:
     """Judge evidence on another filesystem (``spark/remote.py``); return the results' folder below ``out`` and verdict.
 
-    Returns the folder of the results and the verdict. Raises EvidenceError if the evidence is invalid or not that of
-    run ``run_id``.
+    Raises EvidenceError if the evidence is invalid or not that of run ``run_id``.
     """
     with Judge(out / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
         evidence = read_at(run_judge.spark, uri, out, columns(), run_id)

@@ -43,7 +43,7 @@ class _Result:
 
 
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
-    """Return ``integrity/<rule>`` for each client that the rule applies to, for the log and for the replicas.
+    """Return the checks ``integrity/<rule>`` of each client that the rule applies to, of the log and of the replicas.
 
     Doubts are ignored: an integrity failure stands even if a fault is unproven or the harness is slow.
     """

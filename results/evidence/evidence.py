@@ -227,7 +227,7 @@ class Evidence:
         return _racks(self.run)
 
     def faults_of(self, name: str) -> tuple[str, ...]:
-        """Return the step ids for a fault's name in an SLO: one step, or all rounds and blocks of a plan's fault."""
+        """Return the ids of the faults that an SLO names: one fault, or all repetitions of a fault of the plan."""
         return tuple(step["id"] for step in self.steps if name in (step["id"], step.get("entry")))
 
     def window_of(self, fault: str) -> Phase | None:

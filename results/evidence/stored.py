@@ -2,10 +2,10 @@
 
 Reports, stories and comparisons are drawn from these stored documents alone, without Spark.
 
-``analysis.json`` has the measurements as rows of plain data. A measurement is a flat dataclass; its fields and the
-parts of its key in a mapping are the columns of its row. The rows in ``analysis.json`` are sorted, so that the same
-facts give the same bytes. A missing key in ``analysis.json`` means that the version that judged the run did not measure
-it; an empty list means that nothing was observed.
+``analysis.json`` has the measurements as rows of plain data. A measurement is a row; its columns are the fields of its
+dataclass and the parts of its key in ``Facts``. The rows in ``analysis.json`` are sorted, so that the same facts give
+the same bytes. A missing key in ``analysis.json`` means that the version that judged the run did not measure it; an
+empty list means that nothing was observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -59,8 +59,8 @@ def banded(
 ) -> Distribution:
     """Add confidence bands to quantiles: the sample values at the ranks between which the true quantiles lie.
 
-    The number of n samples below a quantile is binomial (order statistics; see Hahn and Meeker, Statistical Intervals,
-    5.2). A confidence band covers only the error of random sampling.
+    Of n samples the number below a quantile has a binomial distribution (order statistics; see Hahn and Meeker,
+    Statistical Intervals, 5.2). A confidence band covers only the error of random sampling.
     """
     keys = [(q, confidence) for q in qs if q < MAX for confidence in confidences]
     ps = [[(1 + side * confidence) / 2 for _, confidence in keys] for side in (-1, 1)]

@@ -43,7 +43,7 @@ class RecoveryCriterion:
 
 @dataclass(frozen=True)
 class MeasurementRequest:
-    """All measurements that a run's SLOs request; ``confidences`` are those of the bands of each quantile in ``qs``."""
+    """All measurements that a run's SLOs request; ``confidences`` are the levels of the confidence bands of ``qs``."""
 
     qs: tuple[float, ...] = ()
     confidences: tuple[float, ...] = (0.95,)

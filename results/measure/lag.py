@@ -3,9 +3,9 @@
 **Lag** is counted by offsets, as in Kafka. A reader's position in a partition is the highest offset delivered to the
 reader; before the first delivery it is the first record that the reader must get. The lag is the number of offsets
 between the position and the highest acknowledged offset; the lag's age is the time since the acknowledgement of the
-oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum. Lag is
-computed without joining records: the highest offsets of each second suffice, and the acknowledgements of seconds that
-contain an oldest record.
+oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum. To
+compute the lag, Spark reads the highest offsets of each second, and the acknowledgements only of the seconds in which
+an oldest unread record was acknowledged.
 
 **Follow-up jobs** first count records over the whole run, then read only records about which the counts are not enough.
 """

@@ -117,7 +117,7 @@ def _ratio(q: float) -> tuple[int, int]:
 def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
     """Build a histogram from ascending latencies, with the count and the size in bytes of each; latencies may repeat.
 
-    The counts of censored samples come last and have no latency.
+    The array ``n`` ends with the counts of censored samples, which have no latency.
     """
     valued = len(latency_us)
     first = np.flatnonzero(np.diff(latency_us, prepend=latency_us[:1] - 1))
@@ -271,9 +271,9 @@ _BIN = "intended_us div bin_us"
 
 
 def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
-    """Return the latency histogram ``run client_hash kind segment racks bin latency_us n bytes``; null is censored.
+    """Return the histogram ``run client_hash kind segment racks bin latency_us n bytes``; a null latency is censored.
 
-    The rows of the histogram are those of ``latencies`` and of ``sendings``, which have no racks, bins or bytes.
+    The histogram contains the rows of ``latencies`` and of ``sendings``; the latter have no racks, bins or bytes.
     """
     return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "client_hash", "kind")
 

@@ -1,8 +1,8 @@
 """Silver and gold: Parquet files in the run directory for later queries.
 
-Silver is the exact histogram of latencies, from which every latency figure of the verdict is summed; gold is the table
-of the verdict's checks. The Spark driver process writes both tables, because Spark's executors may have no access to
-the run directory.
+Silver is the exact histogram of latencies, from which every latency figure of the verdict is computed; gold is the
+table of the verdict's checks. The Spark driver process writes both tables, because Spark's executors may have no access
+to the run directory.
 """
 
 from collections.abc import Sequence

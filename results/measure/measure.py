@@ -99,9 +99,9 @@ def findings(
     """Return, per client and integrity rule that Spark decides, the number of records examined and broken.
 
     The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
-    ``in_doubt`` (records in doubt, broken: in the log), ``redelivered`` (delivered repeatedly), and of the lost records
-    ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). The table
-    ``suspects`` holds the sequences selected by ``in_doubt``; None: examine all sequences.
+    ``in_doubt`` (records in doubt; broken if in the log), ``redelivered`` (delivered repeatedly), and of the lost
+    records ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). The
+    table ``suspects`` holds the sequences selected by ``in_doubt``; None: examine all sequences.
     """
     delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)

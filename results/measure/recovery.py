@@ -80,9 +80,9 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return ``run calm client recovered_us``: time from ``at_us`` to the first record that starts a calm ``for_us``.
 
-    ``looks`` (``LOOKS``): every record from ``look_us`` until ``until_us`` may start a calm period; records within
-    ``for_us`` of all these records are counted once. A period is calm if no record fails, at most ``n * (den - num) div
-    den`` of its n records are slow, and the load does not end before the period.
+    ``looks`` (``LOOKS``): every record intended from ``look_us`` until ``until_us`` may start a calm period; records
+    that lie in all such periods are counted once. A period is calm if no record in it fails, at most ``n * (den - num)
+    div den`` of its n records are slow, and it ends before the load.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))

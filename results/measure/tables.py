@@ -12,8 +12,8 @@ The start of a segment is inclusive, its end exclusive. The times when a fault k
 from which a reader must get records, are also limits of segments. To find the segment of a record, Spark joins both by
 the second (``slot``).
 
-**Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. Every small table
-begins with ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
+**Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. The first column
+of each table is ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
 """
 
 from bisect import bisect_left, bisect_right

@@ -121,8 +121,8 @@ class Reading:
     """Measurements of a client in a window or slot: of all its records, or of one subject such as ``orders/3``.
 
     Of the ``n`` records, ``censored`` records never succeeded. ``at`` maps quantiles to latencies, None for a censored
-    latency. The field ``value`` is the result of ``Metric.value``; None exceeds any limit. ``length_us`` is the length
-    of the window or time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    latency. ``value`` is the metric's value in base units; None exceeds any limit. ``length_us`` is the length of the
+    window or time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
     """
 
     n: int

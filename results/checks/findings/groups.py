@@ -1,9 +1,9 @@
 """Integrity findings about consumer groups and replicas: co-ownership, committed offsets, coordinators, replicas.
 
 **Co-ownership.** A group member owns a partition from its first to its last delivery between two assignments; two
-members of a group co-own the partition if these times overlap. From a run's first inject until a session timeout after
-its last heal, co-ownership may be legitimate (``co_owned_in_fault``), because the coordinator replaces a member that is
-frozen or unreachable.
+members of a group co-own the partition if these times overlap. From the first injection of a fault until a session
+timeout after the last heal, co-ownership may be legitimate (``co_owned_in_fault``), because the coordinator replaces a
+member that is frozen or unreachable.
 
 **Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
 commit is *ahead* of what its group was delivered only if the log has a record in between (transaction markers are never
@@ -18,9 +18,9 @@ unless the previous entry was a tombstone. The offsets topic is not read from an
 coordinator writes nothing to the offsets topic.
 
 **Replicas** are read by the harness after the last heal. A replica is summarised by its record count and the xor of
-64-bit hashes of its records; it *differs* if most replicas of the partition have another summary. A replica that could
-not be read to its end proves nothing. In findings about replicas the column ``client`` is the partition, ``orders/3``,
-and ``side`` is ``replica``.
+64-bit hashes of its records; it *differs* if most replicas of the partition have another summary. If a replica could
+not be read to its end, it proves nothing. In findings about replicas the column ``client`` is the partition,
+``orders/3``, and ``side`` is ``replica``.
 """
 
 from collections.abc import Iterator

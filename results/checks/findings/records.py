@@ -1,19 +1,20 @@
 """Integrity findings about single records and their offsets, and the form of all findings.
 
-A finding says how many records a rule examined and how many of these broke the rule; it sums the facts of rows.
+A finding is the number of records that a rule examined and the number of those that broke it, summed over rows.
 
-**Records** may be lost, duplicated, misplaced, or never sent. Records in blocks that the fingerprint gate cleared are
-only counted; all other records are in the ledger and examined individually. A record lost by a ``lossy`` producer (such
-as acks=0) is not expected at a reader. A record whose producer got no offset can't be misplaced. A failed record was
-certainly not written (otherwise the record is in doubt), so a failed record in the log is a phantom.
+**Records** may be lost, duplicated, misplaced, or never sent. Records in clean blocks (``gate.py``: blocks of 2,048
+records with equal fingerprints) are only counted; all others are rows of the ledger and examined individually. A record
+lost by a ``lossy`` producer (such as acks=0) is not expected at a reader. A record whose producer got no offset can't
+be misplaced. A failed record was certainly not written (otherwise the record is in doubt), so a failed record in the
+log is a phantom.
 
-**Offsets:** two records at one offset are a ``collision``; a record that a reader passed over is ``skipped``. A
-partition's offsets are divided into buckets of 32,768, of which only suspect buckets are examined. If the log and the
+**Offsets:** two records at one offset are a ``collision``; a record whose offset a reader passed over is ``skipped``. A
+partition's offsets are divided into buckets of 32,768, of which only those that differ are examined. If the log and the
 deliveries of a reader have the same count and the same xor of 64-bit hashes of each record with its offset, the reader
 got exactly the log's records; if the log has as many distinct offsets (counted as bits) as rows, no two records share
-an offset. If the fingerprint gate cleared all blocks, only the log can have two records at one offset. Skipped records
-are searched only between the first and the last offset delivered to a reader. A record that a reader should get and
-never got is ``lost``, not ``skipped``. A record without ids is a phantom, not a collision.
+an offset. If all blocks are clean, only the log can have two records at one offset. Skipped records are searched only
+between the first and the last offset delivered to a reader. A record that a reader should get and never got is
+``lost``, not ``skipped``. A record without producer id and seq is a phantom, not a collision.
 """
 
 from collections.abc import Callable, Iterable
@@ -126,7 +127,7 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
 
 
 def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings about records in the ledger, whose blocks the fingerprint gate did not clear."""
+    """Return the findings about records in the ledger, which are the records of blocks that are not clean."""
     rows = ledger.withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged

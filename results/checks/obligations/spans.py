@@ -19,10 +19,10 @@ The client's own waits are part of the grace: its longest back-offs and a metada
 (connections stay open and silent) two requests that time out and a connection attempt; for a member of a group a
 heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
 
-Spans: the time after warm-up is cut wherever a fault begins, takes force, begins to heal or is healed, and wherever a
-grace ends. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes stop
-and return at unrecorded times (a restart), the start of the grace is unknown, so the grace is added to the patience
-(the longest permitted stall), once per change.
+Spans: the time after warm-up is divided at each moment when a fault begins, takes force, begins to heal or is healed,
+or a grace ends. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes
+stop and return at unrecorded times (a restart), the start of the grace is unknown, so the grace is added to the
+patience (the longest permitted stall), once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -127,7 +127,7 @@ def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, 
 
 
 def settling(harm: Harm, settings: Mapping[str, str]) -> Grace:
-    """Return the cluster's grace after a heal: until followers are in sync and a single controller is active."""
+    """Return the cluster's grace after a heal, in which followers get in sync and a controller becomes active."""
     unknown = harm.impact == "unknown" and (bool(harm.brokers or harm.topics) or harm.everywhere)
     return (*_quorum(settings), *_session(settings), *_lag(settings)) if harm.between_nodes or unknown else ()
 

@@ -15,9 +15,9 @@ is wanted from its intended time until it is acknowledged, a delivery from the p
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
 which is partition null.
 
-A stall lies within a silence, the time between two successes. Spark aggregates records to a few slots per second and
-partition (``slots``), from which NumPy arrays yield the silences without sorting records; only records that waited in a
-silence are examined individually. The start and end of each stall are exact.
+A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
+(``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
+examined individually. The start and end of each stall are exact.
 """
 
 from collections.abc import Iterator, Mapping

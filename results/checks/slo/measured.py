@@ -14,7 +14,7 @@ otherwise          PASS or FAIL by the value; a censored value is over any limit
 
 The worst reading decides the check of an SLO: a failed reading with enough values fails the check, even if other
 readings lack values. For a PASS every reading needs enough values and must be within the limit. Records of unknown
-subject may belong to any subject, so a PASS that such records could overturn is INCONCLUSIVE.
+subject (such as partition) may belong to any subject, so a PASS that such records could overturn is INCONCLUSIVE.
 """
 
 import math
