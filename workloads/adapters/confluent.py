@@ -193,7 +193,7 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
     librdkafka 2.16 aborts the whole process when an admin call times out while the group coordinator is away (an
     assertion, issue 4605). Admin calls therefore get the longest time-out, and the adapter itself records a commit
     without a response at its deadline as in doubt. The librdkafka committer has one connection to a coordinator, the
-    reference one several.
+    reference committer has several.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:

@@ -1,6 +1,6 @@
 """The run's clock, the event log and the running counts of one client.
 
-The running counts serve only the live display and the warm-up rule; checks use the rows of the spool instead.
+The running counts serve only the live display and the warm-up rule; checks use the workers' outcome rows instead.
 """
 
 import json

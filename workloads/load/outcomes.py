@@ -94,7 +94,7 @@ def convert(home: Path, outcomes: Path) -> list[Path]:
 
 
 def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
-    """Write a Parquet file with a row group for each of ``groups``, so that a file exists only if it is complete.
+    """Write a Parquet file with a row group for each of ``groups``, so that the file exists only if complete.
 
     Parquet columns that a row group lacks are null. Until it is complete, the Parquet file's name starts with a dot,
     which Spark ignores. Compression zstd-1 with DELTA_BINARY_PACKED integers, and dictionaries for strings with few

@@ -33,8 +33,8 @@ def offsets_partition(group: str, partitions: int) -> int:
 def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
     """Return the names of a committer's groups, ordered by their partition of ``__consumer_offsets``, then by number.
 
-    The leader of a group's partition is the group's coordinator (``GroupMetadataManager.partitionFor``), so in this
-    order groups of one coordinator are next to each other.
+    The leader of a group's partition is the group's coordinator (``GroupMetadataManager.partitionFor``), so groups with
+    the same coordinator are neighbours in the returned names.
     """
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))

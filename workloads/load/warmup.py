@@ -1,7 +1,7 @@
 """Warm-up rule: warm-up ends when the latency has stopped drifting, never after a fixed time.
 
 The drift of a client's latency is computed from the last WINDOW_S one-second medians: the Theil-Sen slope (the median
-of the slopes of all pairs, which a single bad second cannot bend) times the length of the window. Because so robust a
+of the slopes of all pairs, which a single bad second cannot bend) times the length of the window. Because the Theil-Sen
 slope is blind to a step near the end, the drift is at least half the distance between the median of the last LAST_S
 seconds and the median of the window. A client's latency has settled when its drift, up or down, is at most 15 % of the
 window's median, or 1 ms if that is more. Warm-up ends when the latencies of all clients have settled.

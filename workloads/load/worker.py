@@ -155,7 +155,7 @@ class Client(Protocol):
     """
 
     def prepare(self) -> None:
-        """Retry until the client can send or read its first record; the caller sets the time limit."""
+        """Connect, with retries, until the client can send or read its first record; the caller sets the time limit."""
 
     def obey(self, order: Order) -> None:
         """Accept an order of the runner; ``answer`` returns the result of an order that has a result."""

@@ -1,4 +1,4 @@
-"""Connections of a client, one per broker and purpose, so that fetches don't delay heartbeats, and metadata refresh.
+"""Metadata refresh and connections of a client: one per broker and purpose, so that fetches don't delay heartbeats.
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 

@@ -29,8 +29,8 @@ from aftershock.workloads.kafka.wire.codec import Api
 class CommitterSettings(ClientSettings):
     """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
 
-    ``delivery_timeout_ms`` limits a commit with its retries, like the consumer's ``default.api.timeout.ms``; its name
-    in plans is the producer's. ``commit_metadata_bytes`` enlarges plain commits, so that a few commits fill a
+    ``delivery_timeout_ms`` limits a commit with its retries, like the consumer's ``default.api.timeout.ms``; plans name
+    the setting as they do for producers. ``commit_metadata_bytes`` enlarges plain commits, so that a few commits fill a
     coordinator's batch.
     """
 
@@ -144,8 +144,8 @@ class PlainAttempts:
 class TransactionalAttempts:
     """Commits in transactions; ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
 
-    If ``is_wanted`` returns False, the offset commit has expired, and its transaction is aborted while Kafka allows an
-    abort.
+    Once ``is_wanted`` returns False, because the offset commit has expired, its transaction is aborted if Kafka still
+    allows that.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class Committer:
                 raise ConnectionError(f"the metadata lacks the topic {name}")
 
     def offer(self, target: Target, offset: int, *, token: int) -> None:
-        """Queue the commit of an offset of a target given to ``start``; raise the error that ended its task, if any."""
+        """Queue an offset commit for a target given to ``start``; raise the error if the target's task has failed."""
         self._commits.offer(target, offset, token, monotonic_ms())
         self._wake()
         task = self._tasks.get(target)

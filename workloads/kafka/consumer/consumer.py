@@ -1,8 +1,8 @@
 """Reference consumer: the methods that an application calls, and the background loop that fetches.
 
-The consumer prefetches one response per broker; until its records are polled, no further fetch is sent to that broker,
-so memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only when ``poll`` delivers
-records.
+The consumer prefetches one Fetch response per broker; until the records of that response are polled, no further fetch
+is sent to that broker, so memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only
+when ``poll`` delivers records.
 """
 
 import asyncio
@@ -197,7 +197,7 @@ class Consumer:
         return await self._offsets.find(end, partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit these offsets for the group, or the positions of all partitions.
+        """Commit the given offsets for the consumer group, or by default the positions of all partitions.
 
         Raises BrokerError if the coordinator rejects the commit, TimeoutError if the commit does not succeed within
         ``default.api.timeout.ms``, SettingError if ``group.id`` is not set.

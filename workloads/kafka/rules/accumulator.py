@@ -315,7 +315,7 @@ class RecordAccumulator:
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Return a batch's remaining retry back-off in milliseconds, drawn at random again in each pass of the sender.
 
-        A batch whose back-off was over gets no new one for the same ``now_ms``, so that ``drain`` and ``ready`` agree.
+        A batch whose back-off was over gets no new back-off at that ``now_ms``, so that ``drain`` and ``ready`` agree.
         """
         if batch.cleared_ms == now_ms:
             return 0
@@ -412,9 +412,9 @@ class RecordAccumulator:
         return self._topics[batch.tp.topic].queues[batch.tp.partition]
 
     def _put_back(self, batch: ProducerBatch) -> None:
-        """Insert a batch into its queue behind all batches with an earlier sequence number.
+        """Insert a batch into its partition's queue, after all batches with an earlier sequence number.
 
-        Queued batches without a sequence number were never sent, and stay behind all batches that have one.
+        Batches without a sequence number, which were never sent, stay after all batches with a sequence number.
         """
         queue = self._queue_of(batch)
         place = 0

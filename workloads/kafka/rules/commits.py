@@ -20,8 +20,8 @@ A *target* is one partition of one group.
 5. **Doubt.** A commit has *failed* if every attempt that was sent for the commit was surely not written
    (``NOT_WRITTEN``); otherwise the commit is in doubt.
 
-A coordinator appends a commit to its log and waits for the replicas. A commit that waits ends as NOT_COORDINATOR if the
-coordinator loses its partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow
+A coordinator appends a commit to its log and waits for the replicas. A commit that waits for replicas ends as
+NOT_COORDINATOR if the coordinator loses its partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow
 (``CoordinatorOperationExceptionHelper``), yet the commit may be written: these errors don't prove that a commit was not
 written, nor do REQUEST_TIMED_OUT and codes missing in this file.
 

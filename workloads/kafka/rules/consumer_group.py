@@ -104,7 +104,7 @@ class Verdict(Enum):
 
 
 class Step(NamedTuple):
-    """Step towards the target assignment: give up the partitions in ``revoke``, add those in ``take``."""
+    """Step towards the target assignment: give up the partitions in ``revoke``, then add the partitions in ``take``."""
 
     revoke: Assignment
     take: Assignment

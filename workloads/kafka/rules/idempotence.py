@@ -26,8 +26,8 @@ Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartit
 As in Kafka, although undesirable, a batch that expires in its first attempt doesn't make its partition unresolved
 (``inRetry``); and an epoch bump after a refused batch also renumbers earlier batches, so that a written batch whose
 response was lost is written twice. Unlike this module, Kafka compares sequences as plain integers and loses order at
-the wrap; counts a late response to an older epoch for the current epoch; and renumbers batches in flight at the last
-epoch before the new id arrives.
+the wrap; applies a late response to a batch of an older epoch to the current epoch; and renumbers batches in flight at
+the last epoch before the new id arrives.
 
 Whether a record failed or is in doubt (``surely_refused``) depends on the response to each attempt of its batch:
 
@@ -235,7 +235,7 @@ class Idempotence:
         return parts
 
     def can_retry(self, batch: Numbers, error: int, *, log_start_offset: int = UNKNOWN) -> bool:
-        """Return True if a batch may be retried after this error, provided that attempts and time remain."""
+        """Return True if a batch that failed with ``error`` may be retried, provided that attempts and time remain."""
         if error == UNKNOWN_PRODUCER_ID:
             if log_start_offset != UNKNOWN and not batch.renumbered:
                 self._restart.add(batch.tp)

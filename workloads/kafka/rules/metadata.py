@@ -24,8 +24,8 @@ Refresh rules (``Refresh``):
 2. No Metadata request is sent while another is in flight, or before the back-off since the last response or failure is
    over.
 3. The back-off of Metadata requests grows with consecutive failures, and with consecutive *equivalent* responses, which
-   have no new leader epoch: this prevents a tight loop of requests to brokers that lack a recent change. The count of
-   equivalent Metadata responses is reset when the metadata reaches its maximum age.
+   have no new leader epoch; the growth prevents a tight loop of requests to brokers that lack a recent change. The
+   count of equivalent Metadata responses is reset when the metadata reaches its maximum age.
 4. Metadata of a new topic is requested at once, without back-off.
 5. A Metadata response satisfies updates requested while its request was in flight, except for topics that the request
    didn't name.
@@ -93,7 +93,7 @@ class Refresh:
         self._in_flight = True
 
     def on_response(self, now_ms: float, *, complete: bool) -> None:
-        """Record a Metadata response; ``complete``: its request named all topics that are wanted now."""
+        """Record a Metadata response; ``complete`` is True if its request named all topics that are wanted now."""
         self._in_flight = False
         self._requested = not complete
         self._answered_ms = self._refreshed_ms = now_ms

@@ -114,7 +114,7 @@ class NodeLatency:
         self._delay_ms: dict[int, float] = {}
 
     def ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record that data for a broker is ready; ``can_drain``: the broker can accept the data now."""
+        """Record that data for a broker is ready; ``can_drain`` is True if the broker can accept the data now."""
         drained_ms = self._drain_ms.setdefault(node_id, now_ms)
         if can_drain:
             drained_ms = self._drain_ms[node_id] = now_ms

@@ -18,7 +18,7 @@ Rules for all assigned partitions together (``SubscriptionState``):
 
 1. Partitions are fetched in the order of assignment; after an error a partition moves to the end of that order.
 2. After a look-up or validation request for a partition, no other is sent until the request's deadline or, after a
-   failure, the end of the back-off (``hold``). Any change of a partition's position ends this wait.
+   failure, the end of the back-off (``hold``). Any change of a partition's position ends the wait for that partition.
 3. The result of an offset look-up is used only while the same reset is pending, the result of a validation only for an
    unchanged position.
 4. Any error of an offset look-up or validation is retried with fresh metadata, including unknown codes (for example
@@ -175,7 +175,7 @@ class SubscriptionState:
         return len(self._positions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the assigned partitions, in this order; new partitions start in the state INITIALIZING."""
+        """Replace the assigned partitions and their order; new partitions start in the state INITIALIZING."""
         self._positions = {tp: self._positions.get(tp) or Position() for tp in partitions}
 
     def move_to_end(self, tp: TopicPartition) -> None:
@@ -258,7 +258,8 @@ class SubscriptionState:
         return True
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
-        """Apply partitions' leaders; return those with a new leader or epoch, whose read replicas the caller clears."""
+        """Store leaders; return partitions whose leader or epoch is new, of which the caller clears the read
+        replicas."""
         return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:

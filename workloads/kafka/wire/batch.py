@@ -93,7 +93,7 @@ class Batch:
 
     @property
     def last_offset(self) -> int:
-        """Last offset of the batch, even if compaction removed the record; the next fetch starts behind this offset."""
+        """Last offset of the batch, even if compaction removed the record; the next fetch starts after that offset."""
         return self.header.base_offset + self.header.last_offset_delta
 
     @property
@@ -133,7 +133,7 @@ class Batch:
     def header_values(self, name: str, size: int) -> NDArray[np.uint8] | None:
         """Return all records' values of header ``name``, shape (count, size).
 
-        The result is None unless every record has only this header, with a value of this size.
+        The result is None unless the header ``name``, with a value of ``size`` bytes, is every record's only header.
         """
         return header_values_of(self._pieces, self.payload, _single_header_lead(name, size), size)
 

@@ -1,8 +1,8 @@
 """SASL login to a broker, as a generator without I/O that yields requests and receives their responses.
 
-SaslHandshake requests select the mechanism, then SaslAuthenticate requests carry its messages; both are ordinary Kafka
-requests since SaslHandshake v1 (KIP-152). A broker that limits sessions (KIP-368) closes the connection when the
-session ends, and the client connects again. Supported SASL mechanisms: PLAIN (RFC 4616), SCRAM-SHA-256 and
+SaslHandshake requests select the mechanism, then SaslAuthenticate requests carry the mechanism's messages; both are
+ordinary Kafka requests since SaslHandshake v1 (KIP-152). A broker that limits sessions (KIP-368) closes the connection
+when the session ends, and the client connects again. Supported SASL mechanisms: PLAIN (RFC 4616), SCRAM-SHA-256 and
 SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84).
 """
 
