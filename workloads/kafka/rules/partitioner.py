@@ -32,7 +32,7 @@ KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``Reco
 3. If the sticky partition must switch but its last batch isn't full, it switches before its next batch is opened.
 4. A switch of the sticky partition resets its byte count to 0, even if the same partition is drawn again.
 5. If adaptive, the next sticky partition is drawn with weights (``load_table``); otherwise uniformly from the
-   partitions that have a leader, or from all partitions if none has a leader.
+   partitions that have a leader, or from all partitions if no partition has a leader.
 6. If rack-aware (KIP-1123, Kafka 4.4), weighted and uniform draws are limited to partitions whose leader is in the
    client's rack, if there are any.
 

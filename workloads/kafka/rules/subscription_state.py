@@ -77,7 +77,7 @@ class EndOffset(NamedTuple):
 
 
 class Truncation(NamedTuple):
-    """Log that ends before a consumer's ``position``, at ``end`` (None if unknown); an error unless ``repaired``."""
+    """Log that ends, at ``end`` (None if unknown), before a consumer's ``position``; an error unless ``repaired``."""
 
     position: FetchPosition
     end: EndOffset | None
@@ -116,7 +116,7 @@ class Position:
         return True
 
     def advance(self, offset: int, offset_epoch: int) -> None:
-        """Advance the position past delivered records, the last with leader epoch ``offset_epoch``, if FETCHING."""
+        """In state FETCHING, advance the position past delivered records, the last of leader epoch ``offset_epoch``."""
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
@@ -258,8 +258,7 @@ class SubscriptionState:
         return True
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
-        """Store leaders; return partitions whose leader or epoch is new, of which the caller clears the read
-        replicas."""
+        """Store leaders; return partitions with a new leader or epoch, whose read replicas the caller then clears."""
         return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
