@@ -167,13 +167,13 @@ class Range:
     ends: tuple[Any, Any]
 
     def value(self, share: float) -> float:
-        """Return the value at ``share`` in [0, 1) of the range, in ms, bytes or per second."""
+        """Return the value at the fraction ``share`` of the range, from 0 (low) to 1; in ms, bytes or per second."""
         if self.value_type.whole:
             return int(self.low) + int(share * (self.high - self.low + 1))
         return round(self.low + share * (self.high - self.low), 3)
 
     def plan_value(self, share: float) -> Any:
-        """Return the value at ``share`` in [0, 1) of the range, in the notation of a plan."""
+        """Return the value at the fraction ``share`` of the range, from 0 (low) to 1, in a plan's notation."""
         return self.value_type.write(self.value(share))
 
 

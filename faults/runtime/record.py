@@ -31,7 +31,7 @@ Verb = Literal[
 
 @dataclass(frozen=True)
 class Targets:
-    """Resolved targets of a fault; a client is the name of its worker process.
+    """The targets of a fault in the running cluster; clients are named by their worker processes.
 
     ``roles``: roles (such as leader) that target brokers held at the injection, and facts that only some kinds record.
     """
@@ -68,7 +68,7 @@ def all_of(undos: Iterable[Undo]) -> Undo:
 
 @dataclass(frozen=True)
 class Witness:
-    """Measurement that shows a fault in force: ``observed`` and ``asked`` in ``unit``, over ``n`` observations."""
+    """Measurement that shows a fault in force: ``observed`` and expected (``asked``) value of ``n`` observations."""
 
     what: str
     asked: float

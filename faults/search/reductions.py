@@ -81,10 +81,9 @@ def focus_slos(document: Document, checks: Collection[str]) -> Document:
 def with_fault_ids(document: Document, seed: int) -> Search[Document]:
     """Give each fault of the plan an id, unless the plan then draws other targets and no longer fails.
 
-    A fault without an explicit id is named after its kind and its number among faults of that kind. Removing a fault
-    without an id would rename later faults, and SLOs would then read the windows of other faults. A fault with its own
-    id draws from a random stream of that name (``timeline/expand.py``), so an added id may change the fault's drawn
-    targets.
+    A fault without an explicit id is named by its kind and number (``kill-2``). Removing a fault without an id would
+    rename later faults, and SLOs would then read the windows of other faults. A fault with its own id draws from a
+    random stream of that name (``timeline/expand.py``), so an added id may change the fault's drawn targets.
     """
     ids = draft_of(Plan.model_validate(document)).faults.ids
     candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})

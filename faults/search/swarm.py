@@ -228,7 +228,7 @@ def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.R
 
 @dataclass(frozen=True)
 class DrawnPlan:
-    """``text``: YAML of the plan, which was checked and compiled once; ``goal``: coverage cell of the plan."""
+    """``text``: YAML of the plan, already checked and compiled; ``goal``: the coverage cell to exercise."""
 
     text: str
     seed: int

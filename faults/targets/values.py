@@ -93,7 +93,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """Effective value of a Kafka setting, the resource's own dynamic value, and whether only a restart applies it."""
+    """Value in force of a Kafka setting, the resource's own dynamic value, and whether a change needs a restart."""
 
     value: str | None
     dynamic: str | None

@@ -28,7 +28,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault of a timeline, with its final id and its draws.
+    """One fault of a timeline, with its final id and its random choices (``draws``).
 
     ``parameters`` are as in the plan. Four fields describe the kind of the fault: ``met_by``, the type of target whose
     traffic is exposed; ``severs``, whether traffic is dropped; ``takes``, what clients can't use; ``told``, whether

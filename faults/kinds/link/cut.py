@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 def permutation(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
-    """Return the permutation of the items, except the permutation ``unlike``, that a number in [0, 1) selects."""
+    """Return the permutation of the items that a number in [0, 1) selects; never the permutation ``unlike``."""
     orders = [order for order in permutations(items) if order != unlike]
     return orders[int(drawn * len(orders))]
 

@@ -58,7 +58,7 @@ PROBES = 3  # the fastest counts, because a busy host only adds time
 
 
 class Reading(NamedTuple):
-    """Measurement of one link: ``observed`` against the ``asked`` effect; ``ok`` if the measurement shows the fault."""
+    """Measurement of one link: the ``observed`` and the expected (``asked``) effect; ``ok`` if it shows the fault."""
 
     link: Link
     asked: float

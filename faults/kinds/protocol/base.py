@@ -44,7 +44,7 @@ HEALED_DEADLINE_MS = 10_000
 
 
 class ProbeResult(NamedTuple):
-    """Result of a probe: ``observed`` against ``asked`` in ``unit``; ``ok`` if the probe shows the fault."""
+    """Result of a probe: ``observed`` and expected (``asked``) value in ``unit``; ``ok`` if it shows the fault."""
 
     what: str
     asked: float
