@@ -150,7 +150,7 @@ class LeaderDiscovery:
         endpoints: Iterable[Node],
         routed: Mapping[TopicPartition, int] | None = None,
     ) -> Mapping[TopicPartition, Refusal | None]:
-        """Accept or refuse a response's leader hints; request a metadata refresh if its errors require that.
+        """Accept or refuse a response's leader hints; request a metadata refresh if the response's errors require one.
 
         ``errors`` maps each failed partition to Kafka's error code and its CurrentLeader (``Leader()`` if absent);
         after a disconnect every partition has error 13. ``endpoints`` are the NodeEndpoints of the response. ``routed``
