@@ -3,7 +3,7 @@
 **Recovery.** A client is calm while all its records succeed, and a latency quantile is at most ``factor`` times that in
 ``steady``. ``recovery.py`` counts each client's records in slots of time. From these counts ``where_to_look`` derives
 in which slots a calm period may begin (no count excludes that) and in which a calm period certainly begins. A second
-job examines the records of the former slots up to the first of the latter.
+job examines records in slots that may begin a calm period, up to the first slot that certainly does.
 """
 
 from collections import defaultdict
@@ -107,7 +107,7 @@ def longest(
 ) -> dict[Key, LongestGap]:
     """Return the longest gap between successes of each client and window; ``rows`` are those of ``success_stretches``.
 
-    A gap shorter than a slot is reported as a slot's length. If records were due and none succeeded, the gap is the
+    A gap shorter than ``slot_us`` is reported as ``slot_us``. If records were due and none succeeded, the gap is the
     whole window. The start and the end of a window count as successes; a segment without a success adds its length to a
     gap.
     """

@@ -46,7 +46,7 @@ _UNTAKEN = ("failed", "in_doubt")
 
 @dataclass(frozen=True)
 class Gate:
-    """A row per block of records, and a row per record of the blocks that are not clean (None if all are clean)."""
+    """Tables with a row per block of 2,048 records, and per record of blocks that are not clean (None if all are)."""
 
     blocks: DataFrame
     ledger: DataFrame | None
@@ -64,7 +64,8 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
 
     ``n`` counts acknowledged records, ``acked_offsets`` the records whose offset the producer knows. The column
     ``client`` names the block's producer. ``readers`` (array) are the expected readers that got any record of the
-    block; of a clean block they got all records. Rows without ids are assigned to block -1 of producer -1.
+    block; of a clean block they got all records. Rows without producer id or seq are assigned to block -1 of producer
+    -1.
     """
     # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
     rows = read.outcomes.withColumns(block_of())
@@ -155,7 +156,7 @@ _DELIVERED = ("client_rack", "broker_rack", "broker_id", "leader_epoch", "partit
 
 
 def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
-    """Return the ledger: one row per record of the ``blocks`` that are not clean.
+    """Return the ledger: one row per record of those ``blocks`` of 2,048 records that are not clean.
 
     Columns of the ledger are ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a
     phantom) and ``_SENT``; ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition

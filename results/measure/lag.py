@@ -115,7 +115,7 @@ def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
 
 
 def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
-    """Return the highest offset acknowledged or delivered by the end of every second; ``before`` until the first."""
+    """Return the highest offset acknowledged or delivered by the end of every second; ``before`` if there is none."""
     highs = np.full(seconds, before)
     for second, _, high in reached:
         if second is not None and 0 <= second < seconds:

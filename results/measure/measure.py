@@ -1,8 +1,8 @@
 """Spark jobs that measure runs; the same jobs measure one run or a hundred runs together.
 
-The first Spark jobs compute the gate (``gate.py``), then the ledger of the records that the gate did not clear. The
-latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. Jobs that need
-only recorded rows run at the same time as the gate. The results of jobs are small (distinct latencies, bins of a plot,
+The first Spark jobs compare fingerprints of blocks of 2,048 records (``gate.py``), and list the records of unequal
+blocks. The latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. Jobs
+that need only recorded rows run at the same time. The results of jobs are small (distinct latencies, bins of a plot,
 seconds), never records.
 """
 
@@ -119,7 +119,7 @@ def findings(
 
 @dataclass(frozen=True)
 class _Study:
-    """Tables of all runs and the Spark jobs on these tables; ``suspects``: sequences to examine, None for all."""
+    """Tables of all runs and the Spark jobs on these tables; ``suspects``: row sequences to examine, None for all."""
 
     read: Tables
     dims: Dims

@@ -78,7 +78,7 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 
 
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
-    """Return ``run calm client recovered_us``: time from ``at_us`` to the first record that starts a calm ``for_us``.
+    """Return ``run calm client recovered_us``: time from ``at_us`` to the first calm period of ``for_us``.
 
     ``looks`` (``LOOKS``): every record intended from ``look_us`` until ``until_us`` may start a calm period; records
     that lie in all such periods are counted once. A period is calm if no record in it fails, at most ``n * (den - num)

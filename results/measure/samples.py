@@ -162,7 +162,7 @@ Limit = tuple[int, str, str, int]
 def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFrame:
     """Return the ten slowest ``samples`` per run, operation and client after warm-up, with ``place`` from 1.
 
-    Failed records come before slow records. ``limits`` exclude rows from the sort that are too fast to be among them.
+    Failed records come before slow records. Rows faster than ``limits`` are excluded before the sort.
     """
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))
 

@@ -122,7 +122,7 @@ class Reading:
 
     Of the ``n`` records, ``censored`` records never succeeded. ``at`` maps quantiles to latencies, None for a censored
     latency. ``value`` is the metric's value in base units; None exceeds any limit. ``length_us`` is the length of the
-    window or time slot, ``start_us`` the start of the slot, ``band`` the confidence band of the quantile.
+    window or time slot, ``start_us`` the start of the time slot, ``band`` the confidence band of the quantile.
     """
 
     n: int

@@ -127,7 +127,7 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
 
 
 def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings about records in the ledger, which are the records of blocks that are not clean."""
+    """Return the findings about records of the ledger, a table of the records whose blocks of 2,048 are not clean."""
     rows = ledger.withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged

@@ -14,9 +14,9 @@ late row, only the first row of a value can break the rule ``order``; further de
 leader changes, because a new leader learns the high watermark late, so high watermarks are compared only between two
 responses of the same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the
 records (``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the
-lane reported, and the lane lasted at least another second. An acknowledgement carries the leader epoch of its request.
-Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a record that an
-earlier attempt wrote.
+lane reported, and the lane lasted at least another second. The leader epoch of an acknowledgement is that of its
+produce request. Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a
+record that an earlier attempt wrote.
 
 The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
 selected sequences are examined row by row. In that function rows of the log and of readers are sorted by a hash of

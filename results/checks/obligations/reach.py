@@ -18,11 +18,11 @@ until the end of the run.
     client(a) ──client_a-k2──▶ k2 ◀──replication_c-k2── k3
                                k2 ───controller_b-k3──▶ k3
 
-A link of which one direction is broken carries no request. The evidence doesn't record which broker leads a partition,
-so progress is possible only if it is possible under each leader that Kafka may choose: any available replica. A replica
-is unavailable if its node is down, or is cut off in both directions from the majority of the voters: the controller
-fences the node, and another replica leads. After a fault that cut one direction it is unknown which controller is
-active, so no progress is required.
+If one direction of a link is broken, no request succeeds over that link. The evidence doesn't record which broker leads
+a partition, so progress is possible only if it is possible under each leader that Kafka may choose: any available
+replica. A replica is unavailable if its node is down, or is cut off in both directions from the majority of the voters:
+the controller fences the node, and another replica leads. After a fault that cut one direction it is unknown which
+controller is active, so no progress is required.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -107,7 +107,7 @@ ALONE = ("nodes", "one node")
 
 @dataclass(frozen=True)
 class Harm:
-    """Effect of a fault on the cluster; ``unrecorded`` is the number of changes that the journal has no times of.
+    """Effect of a fault on the cluster; ``unrecorded`` counts changes of nodes or leaders at unknown times.
 
     ``announced`` is True if clients notice the fault at once, because their connections are closed. ``controller`` is
     True if the active controller may have been among the fault's brokers.

@@ -20,9 +20,9 @@ The client's own waits are part of the grace: its longest back-offs and a metada
 heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
 
 Spans: the time after warm-up is divided at each moment when a fault begins, takes force, begins to heal or is healed,
-or a grace ends. Progress is required in a span if it is possible under any leader and each grace has ended. If nodes
-stop and return at unrecorded times (a restart), the start of the grace is unknown, so the grace is added to the
-patience (the longest permitted stall), once per change.
+or a grace ends. Progress is required in a span if progress is possible under any leader, and the grace after each
+change has ended. If nodes stop and return at unrecorded times (a restart), the start of the grace is unknown, so the
+grace is added to the patience (the longest permitted stall), once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ _NAMES = {"reference": _JAVA, "java": _JAVA}
 
 @dataclass(frozen=True)
 class Term:
-    """One setting that adds to a grace, and the time for which progress may stop because of that setting."""
+    """Time for which progress may stop because of one setting or one step of recovery."""
 
     name: str
     ms: float
@@ -102,7 +102,7 @@ def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], 
 def at_start(
     harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False
 ) -> Grace:
-    """Return the grace after a fault's inject; ``silent``: an unannounced fault is in force too."""
+    """Return the time for which progress may stop after an injection; ``silent``: connections may hang unclosed."""
     cluster: Grace = ()
     if harm.impact in ("nodes", "one node"):
         governing = harm.controller and bool(harm.brokers & terrain.voters)
@@ -113,7 +113,7 @@ def at_start(
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """Return the grace after a fault's heal; ``silent``: an unannounced fault is in force too."""
+    """Return the time for which progress may stop after a heal; ``silent``: connections may hang unclosed."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
@@ -127,7 +127,7 @@ def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, 
 
 
 def settling(harm: Harm, settings: Mapping[str, str]) -> Grace:
-    """Return the cluster's grace after a heal, in which followers get in sync and a controller becomes active."""
+    """Return the time for which progress may stop after a heal, until followers are in sync and a controller active."""
     unknown = harm.impact == "unknown" and (bool(harm.brokers or harm.topics) or harm.everywhere)
     return (*_quorum(settings), *_session(settings), *_lag(settings)) if harm.between_nodes or unknown else ()
 
@@ -137,7 +137,7 @@ def total_us(grace: Grace) -> int:
 
 
 def _quorum(settings: Mapping[str, str]) -> Grace:
-    """Return the grace of a controller election: voters notice the failure, then hold up to two elections."""
+    """Return the time of a controller election: voters notice the failure, then hold up to two elections."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
     vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
     pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)

@@ -48,7 +48,7 @@ from aftershock.results.slo import Side
 
 @dataclass(frozen=True)
 class Lane:
-    """Operation of a client, and the time spans with progress required or not, by partition and for all (``whole``)."""
+    """Times in which a client must produce, consume or commit, by partition and for the client as a ``whole``."""
 
     client: Client
     side: Side
@@ -226,7 +226,7 @@ _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
-    """Yield the silences (times between successes) of at least ``at_least_us``; slots must not be longer than that.
+    """Yield the silences (times between successes) of at least ``at_least_us``; ``slots`` must not be longer.
 
     In the silence before the first success ``since_us`` is null, in the silence after the last one ``until_us``.
     """

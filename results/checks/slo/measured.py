@@ -51,7 +51,7 @@ def reading_name(selection: Selection, reading: Reading) -> str:
 
 
 def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
-    """Return advice on how long the window or its slots must be to contain ``minimum`` values."""
+    """Return advice on how long the window, or a time slot, must be to contain ``minimum`` values."""
     more = "" if selection.about.sampled else " or raise the rate"
     enough_s = math.ceil(Fraction(reading.length_us * minimum, reading.n * 1_000_000))
     if selection.every_us is not None:

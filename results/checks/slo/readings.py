@@ -1,4 +1,4 @@
-"""Readings: measured values of one SLO selection and one client, for each subject and slot that the SLO names.
+"""Readings: a client's values measured for an SLO, one for each subject (such as a partition) and time slot.
 
 The values of readings are exact, in the SLO language's base units (microseconds, shares of 1, records). A partition or
 producer that was never observed has a reading with n = 0. Records of unknown subject (a record that was never sent has
@@ -36,7 +36,7 @@ def readings(
     each: EachWord | None = None,
     confidence: float | None = None,
 ) -> list[Reading]:
-    """Return one reading of a client's measurements, or a reading per subject and slot if the SLO names them."""
+    """Return one reading of a client's measurements, or one per subject (such as a partition) and time slot."""
     about, window = selection.about, selection.window or RUN
     spans = windows_of(evidence.phases).get(window, ())
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
@@ -124,7 +124,7 @@ def _unobserved(
     observed: Sequence[Reading],
     starts: Sequence[int | None],
 ) -> list[Reading]:
-    """Return an empty reading (n = 0) for each expected subject and slot without observations."""
+    """Return an empty reading (n = 0) for each expected subject and time slot without observations."""
     # racks, brokers and epochs come and go with the leaders, so only partitions and producers are expected
     expected: Iterable[str] = () if each else ("",)
     if each == "partition":
