@@ -1,4 +1,4 @@
-"""Measures for comparisons: one number per block, read from Spark's measurements or from ``analysis.json``.
+"""Measures for comparisons: one number per block of the plan, from Spark's measurements or ``analysis.json``.
 
 ::
 
@@ -6,9 +6,9 @@
     produce.gap                         also consume, commit: the longest time without a success in the whole block
     recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
 
-Rules: microseconds, lower is better, None (no value) is slower than any value. A quantile q needs 10/(1-q) records in
-*every* block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100
-ms) counts as 100 ms: the client did not notice the fault, and ratios of shorter times are noise.
+Values are in microseconds; None (no value) is slower than any value. A quantile q needs 10/(1-q) records in *every*
+block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts
+as 100 ms: the client did not notice the fault, and ratios of shorter times are noise.
 """
 
 import math
@@ -36,7 +36,7 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 class Measure:
     """Measure of a comparison: latency quantile, gap or recovery.
 
-    A gap or a recovery has one value per block and no quantile ``q``; ``after`` restricts recoveries to one fault.
+    A gap or a recovery has one value per block of the plan and no ``q``; ``after`` restricts recoveries to one fault.
     """
 
     metric: str
@@ -58,7 +58,7 @@ class Measure:
 
     @property
     def needs(self) -> int:
-        """Minimum number of records per block; 0 for a gap or a recovery."""
+        """Minimum number of records per block of the plan for this measure; 0 for a gap or a recovery."""
         if self.q is None or self.q == MAX:
             return 0 if self.q is None else 1
         return math.ceil(10 / (1 - Fraction(repr(self.q))))
@@ -66,7 +66,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Block:
-    """The value of a measure in one block in microseconds, from ``n`` records; None is slower than any value."""
+    """The value of a measure in one block of the plan in us, from ``n`` records; None is slower than any value."""
 
     value_us: float | None
     n: int
@@ -76,7 +76,7 @@ Blocks: TypeAlias = Mapping[int, Block]
 
 
 def parse(text: str) -> Measure:
-    """Parse a measure. Raises AftershockError."""
+    """Parse a measure such as ``produce.latency p95``. Raises AftershockError if ``text`` is no measure."""
     stripped = text.strip()
     if match := _LATENCY.fullmatch(stripped):
         metric, q, window = match.groups()
@@ -99,7 +99,7 @@ def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
 
 
 def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
-    """Return the measurements to take in every block, so that arms can be compared later without Spark."""
+    """Return the measurements to take in every block of the plan, so that arms can be compared later without Spark."""
     if not any(phase.block for phase in evidence.phases):
         return ()
     sides = dict.fromkeys(side for client in evidence.clients for side in client.topics)
@@ -110,7 +110,7 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
-    """Return the value of each block: a quantile of its latencies, or without ``q`` its longest gap."""
+    """Return the value of each block of the plan: a quantile of its latencies, or its longest gap if ``q`` is None."""
     blocks = {}
     for part in slices:
         if number := _number(part.subject):
@@ -120,9 +120,9 @@ def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
 
 
 def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str) -> Blocks:
-    """Return a client's value in each block from ``analysis.json``; empty if the measure was not taken.
+    """Return a client's value in each block of the plan from ``analysis.json``; empty if the run has no such values.
 
-    A run without blocks counts as one block.
+    A run whose plan has no blocks counts as one block.
     """
     blocked = any(step.get("block") for step in steps)
     if measure.metric == RECOVERY:
@@ -149,21 +149,21 @@ def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], meas
 
 
 def proven_blocks(run: JudgedRun, measure: Measure, client: str) -> dict[int, Block]:
-    """Return the stored values of a client by block, without blocks in which a fault did not take effect."""
+    """Return a client's stored values by block of the plan, without blocks in which a fault did not take effect."""
     trials, _ = run.trials()
     blocks = stored(run.analysis, run.timeline["steps"], measure, client)
     return {number: block for number, block in blocks.items() if trials is None or number in trials}
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Return the longest gap of a block, without a value if nothing succeeded in the block."""
+    """Return the longest gap of a block of the plan, without a value if nothing succeeded in the block."""
     return Block(longest_us if successes else None, successes)
 
 
 def _recoveries(
     analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, default_block: int
 ) -> dict[int, Block]:
-    """Return the slowest recovery of each block by the default criterion; an SLO's own criteria are left out."""
+    """Return the slowest recovery of each block of the plan by the default criterion, ignoring the criteria of SLOs."""
     block_of = {
         step["id"]: int(step.get("block") or default_block)
         for step in steps
@@ -188,6 +188,6 @@ def slowest_recovery(rows: Sequence[Mapping[str, Any]]) -> Block:
 
 
 def _number(subject: str) -> int:
-    """Return the number of a block from a subject such as ``block=3``, 0 for any other subject."""
+    """Return the number of a block of the plan from a subject such as ``block=3``, 0 for any other subject."""
     name, _, number = subject.partition("=")
     return int(number) if name == "block" and number.isdecimal() else 0

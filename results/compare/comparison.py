@@ -1,13 +1,13 @@
 """Statistics of comparisons of two clients by blocks: improved, regressed, equivalent or inconclusive. Pure.
 
-The input of a test is one number per block (a quantile, a gap, a time to recover), and lower is better. The unit is the
-block, never the record: the records of one stall are one event, and tests that count records raise false alarms in a
-third of all comparisons of a client with itself. All calculations use log-ratios of ours / theirs.
+A test has as input one number per block (a quantile, a gap, a time to recover); lower is better. The unit is the block
+of the plan, never the record: the records of one stall are one event, and tests that count records raise false alarms
+in a third of all comparisons of a client with itself. Tests use log(ours / theirs).
 
 Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test, and
 with the exact sign-flip test, which assumes only symmetry. Unpaired groups of blocks are tested with Welch's t-test. A
 block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and only
-the signs of the differences are tested. A pair whose difference has no sign counts as evidence against both directions.
+the signs of the differences are tested. A pair of blocks with equal values counts as evidence against both directions.
 "Equivalent" is shown by two one-sided tests (TOST) within a margin, even if a difference is certain. Fewer than six
 pairs are inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16. Holm's correction covers
 all metrics of a pair of arms, including metrics that could not be tested.
@@ -48,8 +48,8 @@ class Interval:
 class Tested:
     """P-values of the tests for a difference (``p``, ``p_flip``) and for equivalence.
 
-    ``flips`` is the number of sign assignments behind ``p_flip``. If ``interval`` is None no ratio can be estimated,
-    and ``p`` comes from the sign test. ``direction`` is -1 if our values are lower.
+    ``flips`` is the number of sign assignments from which ``p_flip`` was computed. If ``interval`` is None no ratio can
+    be estimated, and ``p`` comes from the sign test. ``direction`` is -1 if the first client's values are lower.
     """
 
     p: float
@@ -61,7 +61,7 @@ class Tested:
 
 
 def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0) -> Tested:
-    """Test at least two pairs of blocks: values at the same index in both sequences belong to the same block.
+    """Test two or more pairs of blocks of the plan: values at the same index in both sequences are from one block.
 
     Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1.
     """
@@ -96,9 +96,9 @@ def welch(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.
 
 
 def sign_flip(differences: Sequence[float], seed: int) -> tuple[float, int]:
-    """Return the two-sided p-value of the mean under random signs, and the number of sign assignments.
+    """Return the two-sided p-value of the sign-flip test of the mean, and the number of sign assignments tried.
 
-    Up to 12 blocks all ``2^B`` sign assignments are tried, above that 100 000 random assignments drawn with ``seed``.
+    With up to 12 differences all ``2^n`` sign assignments are tried, with more 100 000 assignments drawn with ``seed``.
     """
     values = np.asarray(differences)
     bound = abs(values.sum()) - _ROUNDING * np.abs(values).sum()
@@ -117,7 +117,7 @@ def seed_of(text: str) -> int:
 
 
 def sign_test(signs: Sequence[int]) -> float:
-    """Return the two-sided p-value of the sign test; a difference of 0 has no sign, but counts as a pair."""
+    """Return the two-sided p-value of the sign test; a difference of 0 counts as a pair, but for neither direction."""
     most = max(sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs))
     tail = sum(math.comb(len(signs), k) for k in range(most, len(signs) + 1)) / (1 << len(signs))
     return min(1.0, 2 * tail)
@@ -156,7 +156,7 @@ def _t_test(
 
 
 def _tail(distance: float, error: float, freedom: float) -> float:
-    """Return the upper tail probability of Student's t: 0, 0.5 or 1 if the standard error is 0."""
+    """Return the upper tail probability of Student's t for ``distance / error``: 0, 0.5 or 1 if ``error`` is 0."""
     if error == 0:
         return 0.5 if distance == 0 else float(distance < 0)
     return float(stdtr(freedom, -distance / error))
@@ -207,7 +207,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Question:
-    """A measure with the values by block of both compared clients.
+    """A measure, and the values that both compared clients have in each block of the plan.
 
     ``alike`` is True if equal block numbers denote the same block for both clients, so blocks can be paired.
     """
@@ -220,7 +220,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Confident:
-    """Result of testing the ratio of two clients. ``censored`` is the number of blocks without a value."""
+    """Result of testing the ratio of two clients against a limit; ``censored`` is the number of missing values."""
 
     status: Status
     blocks: int
@@ -235,7 +235,7 @@ class Confident:
 def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -> tuple[Row, ...]:
     """Test each question (a measure of two clients) and return one result row per question, in order.
 
-    ``seed`` seeds the random signs if there are too many combinations to try all.
+    ``seed`` seeds the sign-flip test, which draws random signs if there are too many combinations to try all.
     """
     results: list[tuple[Row, Tested | None]] = []
     for question in questions:
@@ -267,9 +267,9 @@ def worst(answers: Sequence[Row]) -> Word:
 def confident(
     facts: Facts, cut: Cut, pair: tuple[str, str], q: float | None, op: str, factor: float, confidence: float = 0.95
 ) -> Confident:
-    """Test if the ratio of two clients' latency quantiles satisfies ``op factor``, with one ratio per block.
+    """Test if the ratio of two clients' latency quantiles meets a limit (such as ``<= 1.2``), by block of the plan.
 
-    ``q`` None stands for the maximum latency.
+    If ``q`` is None, maximum latencies are compared.
     """
     at = MAX if q is None else q
     ours, theirs = (of_slices(facts.slices(cut, client), at) for client in pair)
@@ -298,7 +298,7 @@ def confident(
 
 
 def _counted(question: Question) -> Row:
-    """Return a result row with the number of blocks, and the reason why blocks can't be tested, or an empty text."""
+    """Return a result row with the number of blocks of the plan; ``why`` is empty unless the blocks can't be tested."""
     ours, theirs = _values(question)
     blocks, censored = min(len(ours), len(theirs)), [*ours, *theirs].count(None)
     # The geometric mean of a side is None if a value is missing.
@@ -325,7 +325,7 @@ def _counted(question: Question) -> Row:
 
 
 def _values(question: Question) -> tuple[list[float | None], list[float | None]]:
-    """Return the compared values by block number; for pairs only the blocks that both clients have."""
+    """Return both clients' values in order of blocks of the plan; for pairs only the blocks that both clients have."""
     ours, theirs = sorted(question.ours), sorted(question.theirs)
     if question.alike:
         ours = theirs = [number for number in ours if number in question.theirs]
@@ -353,7 +353,7 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
 
 
 def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
-    """Advise how many blocks narrow the interval to the margin; ``spread`` is the interval's upper end / lower end."""
+    """Advise how many blocks of the plan narrow the interval to the margin; ``spread`` is its upper end / lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
         noisy = f"too noisy for {BLOCKS_MAX} blocks to detect {margin:.3g}"

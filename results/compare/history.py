@@ -1,4 +1,4 @@
-"""The nightly ledger and the list of known issues.
+"""The nightly ledger (a file with the measured values of nightly runs) and the list of known issues.
 
 **Ledger.** One JSON line per metric and night, in git or any directory; it needs no server, and merges join lines::
 
@@ -84,7 +84,7 @@ def read_ledger(path: Path) -> Ledger:
 
 
 def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
-    """Append runs to the ledger and return a report per run. Raises EvidenceError if the ledger can't be written."""
+    """Append runs to the nightly ledger; return a sentence per run. Raises EvidenceError if writing fails."""
     present = {line.run_id for line in read_ledger(path).lines}
     reports, lines = [], []
     for run in runs:
@@ -102,7 +102,7 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
 
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
-    """Yield a run's ledger lines: p50 and p99 by window, the longest gap under faults, recovery from each fault."""
+    """Yield a run's lines for the nightly ledger: p50 and p99 by window, longest gap under faults, recoveries."""
     night = date.fromisoformat(str(run.run["started_at"])[:10])
     host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
     about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
@@ -117,7 +117,7 @@ def lines_of(run: JudgedRun) -> Iterator[Line]:
 
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """Return (value, unit, record count) by (metric, window); a recovery is the slowest of all rounds and blocks."""
+    """Return (value, unit, record count) by (metric, window); a recovery is the slowest of all repetitions."""
 
     def scaled(us: float | None, by: float) -> float | None:
         return us / by if us else None
@@ -144,7 +144,7 @@ def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float 
 
 
 def _line_of(row: dict[str, Any]) -> Line:
-    """Parse a ledger line. Raises ValueError or KeyError if a field is invalid or missing."""
+    """Parse a line of the nightly ledger. Raises ValueError or KeyError if a field in it is invalid or missing."""
     invalid = [name for name in _TEXTS if not isinstance(row[name], str)]
     if invalid or not isinstance(row["n"], int):
         raise ValueError(f"{(invalid or ['n'])[0]} is of the wrong type")
@@ -180,7 +180,7 @@ class Issue:
 
 
 def read_known_issues(path: Path) -> tuple[Issue, ...]:
-    """Read the known issues, empty without a file. Raises EvidenceError if the known issues can't be read."""
+    """Read the known issues; none if the file does not exist. Raises EvidenceError if the file can't be read."""
     if not path.exists():
         return ()
     try:

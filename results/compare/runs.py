@@ -1,10 +1,10 @@
 """Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and the output as text.
 
 **Pairs.** The control is the second client of each pair: an arm called ``baseline`` or ``control``, else the first arm
-by name. A block whose fault has no witness or no exposure is excluded for both clients, with a note. If a run's harness
-checks failed, every result of the comparison is inconclusive. All blocks of one run were measured on the same host at
-the same time; between two runs, a difference between hosts or nights looks like a difference between clients, unless
-both values are divided by a control arm's values.
+by name. A block of the plan whose fault was not witnessed or met no traffic is excluded for both clients, with a note.
+If a run's harness checks failed, every result of the comparison is inconclusive. All blocks of one run were measured on
+the same host at the same time; between two runs, a difference between hosts or nights looks like a difference between
+clients, unless both values are divided by a control arm's values.
 
 **Comparable runs.** Two runs can be compared if their plans have the same name, load, topics, timing, cluster and
 faults. Kafka's version, an arm's settings, Aftershock's revision and the host may differ; the differences are noted.
@@ -117,7 +117,7 @@ def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...
 
 
 def between(base: Path, changed: Path, options: Options) -> tuple[Comparison, ...]:
-    """Compare each arm with itself in another run. Raises EvidenceError if the runs have different plans."""
+    """Compare each arm of a run with the same arm of another run. Raises EvidenceError if the plans differ."""
     runs = base_run, changed_run = read_judged_run(base), read_judged_run(changed)
     refuse_unlike(*runs)
     arms = {workload["name"]: set(workload["arms"]) for workload in base_run.timeline["workloads"]}
@@ -153,7 +153,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
 
 
 def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None) -> Blocks:
-    """Return a client's values by block, divided by the control's values, without blocks that the control lacks."""
+    """Return a client's value / the control arm's value by block of the plan, without blocks that the control lacks."""
     ours = proven_blocks(run, measure, client)
     if control is None:
         return ours
@@ -183,7 +183,7 @@ _COLUMN_WIDTHS = (13, 7, 15, 8, 8)
 
 
 def exit_code(comparisons: Sequence[Comparison]) -> int:
-    """Return exit code 1 if a metric regressed, 2 if one is inconclusive or nothing was compared, else 0."""
+    """Return exit code 1 if a metric regressed, 2 if a metric is inconclusive or none was compared, else 0."""
     codes = {EXIT_CODES[comparison.verdict] for comparison in comparisons}
     return 1 if 1 in codes else 2 if 2 in codes or not codes else 0  # noqa: PLR2004 - inconclusive, as design 5.1 has it
 

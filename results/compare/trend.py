@@ -1,11 +1,11 @@
 """Change points in series of nightly measurements, instead of thresholds.
 
 The method is PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to the control arm, so that effects
-on both arms cancel; without a control, on logarithms of the value itself. In simulations without a shift, penalty 6 and
-segments of at least 3 nights raised no alarm. A change under 10 % is ignored. A series of fewer than 24 nights is
-inconclusive, because penalty 6 never finds a change in it. The last 120 nights are examined, and only changes in the
-last 45 nights count (a change of x1.2 may take 27 nights to be detected). Nights with a censored value are counted but
-have no value, and a series with a censored night among its last three is inconclusive.
+on both arms cancel; without a control, on logarithms of the value itself. In simulations without a shift, PELT with
+penalty 6 and segments of at least 3 nights raised no alarm. A change under 10 % is ignored. A series of fewer than 24
+nights is inconclusive: it is too short for PELT with penalty 6 to find a change. The last 120 nights are examined, and
+only changes in the last 45 nights count (a change of x1.2 may take 27 nights to be detected). Nights with a censored
+value are counted but have no value, and a series with a censored night among its last three is inconclusive.
 """
 
 import csv
@@ -38,7 +38,7 @@ Word: TypeAlias = Literal["regressed", "known", "improved", "steady", "inconclus
 
 @dataclass(frozen=True)
 class Point:
-    """A night of a series: its value (a ratio in a series of ratios), None if censored, and its last ledger line."""
+    """A night of a series: its value or ratio, None if censored, and the night's last line of the nightly ledger."""
 
     value: float | None
     line: Line
@@ -46,7 +46,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting shift of a series: its first night, the medians before and after, and other changes of that night."""
+    """A lasting shift of a nightly series: first night, medians before and after, and what else changed that night."""
 
     night: date
     before: float
@@ -95,7 +95,7 @@ def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
 
 
 def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
-    """Return the nights of one series, and True if their values are ratios to the control arm.
+    """Return the nights of one series of measurements, and True if their values are ratios to the control arm.
 
     The value of a night is the geometric mean of its runs, or None if a run has no value or, in a series of ratios, no
     ratio.
@@ -178,7 +178,7 @@ def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
 def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
     """Format trends for a terminal, without a final newline: a summary, then every series that is not steady.
 
-    Inconclusive series with the same reason share a line of text, with the number of the series.
+    Inconclusive series with the same reason share a line of text, which says how many series there are.
     """
     if not series_trends and not broken:
         return "the ledger is empty; add judged runs: aftershock trend --add RUN"
@@ -220,7 +220,7 @@ def document(series_trends: Sequence[Trend], broken: Sequence[str]) -> dict[str,
 
 
 def otava(lines: Sequence[Line]) -> tuple[str, int]:
-    """Return the nightly ledger as CSV for Apache Otava, and the number of filled cells.
+    """Return the nightly ledger as CSV for Apache Otava, and how many cells were filled from another night.
 
     A row of the CSV is a night, a column is a series. Apache Otava needs a number in every cell, so a night without a
     value gets the previous value (the first nights get the next value), as Otava itself does with missing points.

@@ -1,7 +1,7 @@
 """Chapter of one fault in a run's story: injection, witness, what each client observed, recovery, heal, obligations.
 
-For each producer, consumer or committer the chapter of a fault has its first error, how it discovered the new leader,
-and how long nothing succeeded.
+The chapter of a fault has, for each producer, consumer and committer, the first error of the client, how the client
+discovered the new leader, and how long none of its operations succeeded.
 """
 
 from collections import Counter
@@ -49,9 +49,9 @@ AFTERMATH_US = 10_000_000
 
 @dataclass(frozen=True)
 class Chapter:
-    """Chapter of a fault in the story of a run.
+    """Chapter about one fault in the story of a run (an account of the run in plain words).
 
-    ``what`` describes the fault; ``start_us`` is None if the fault never began; ``notes`` are lines without a time.
+    ``what`` describes the fault; ``start_us`` is None if the fault never began; ``notes`` are sentences without a time.
     """
 
     fault: str
@@ -142,7 +142,7 @@ def _journalled(force: Force) -> list[Moment]:
 
 
 def notable(events: Sequence[Event], who: str) -> Iterator[Moment]:
-    """Yield the notable moments of a client's operation, from its events during a fault and shortly after."""
+    """Yield a client's first error, its discoveries of leaders, and their aftermath, from the events around a fault."""
     errors = [line for line in events if line["event"] in ERRORS]
     first_kind, first_us = None, None
     if errors:
@@ -167,7 +167,7 @@ def _times(lines: Sequence[Event]) -> str:
 
 
 def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[int, int], who: str) -> Iterator[Moment]:
-    """Yield the end of the longest stall of the client as a whole, and of the partition that stalled longest."""
+    """Yield the end of each stall of the client as a whole, and of the longest stall of a single partition."""
 
     def length_us(stall: Mapping[str, Any]) -> int:
         return int(stall["end_us"] - stall["start_us"])

@@ -13,7 +13,7 @@ from aftershock.results.evidence.evidence import Evidence
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """Event at a moment of the run; ``who`` is the client, None for the run and its faults."""
+    """Text about a moment of the run; ``who`` is the client concerned, None if the text is about the run or a fault."""
 
     at_us: int
     text: str
@@ -125,7 +125,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
 
 @dataclass(frozen=True)
 class Force:
-    """A fault and the times at which it was in force. ``window_us`` of a fault in the plan comes from ``phases.json``.
+    """A fault and when it was in force; ``window_us`` is a planned fault's window in ``phases.json``.
 
     ``injected_us`` or ``healed_us`` is None if the fault was never injected or healed; a rehearsal injects nothing.
     """
@@ -156,7 +156,7 @@ class Force:
 
 
 def forces(evidence: Evidence) -> tuple[Force, ...]:
-    """Return the plan's faults in their order, including faults that never began, then other faults of the journal."""
+    """Return the plan's faults in order, also those that never began, then faults that only the journal has."""
     step_kinds = {str(step["id"]): step["kind"] for step in evidence.steps}
     by_hand = {
         str(event["fault"].get("id"))

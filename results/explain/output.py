@@ -29,7 +29,7 @@ from aftershock.results.text import cell, milliseconds, printable, sentence, tab
 
 @dataclass(frozen=True)
 class Story:
-    """Story of a run. ``promises``: obligation checks. ``missing`` says why ``slowest`` is None."""
+    """Story of a run; ``promises`` are obligation checks; ``missing`` is why the slowest records are unknown."""
 
     run_id: str
     sentence: str

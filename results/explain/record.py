@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RecordHistory:
-    """History of a record: its events in order. ``missing`` says which records exist, if the record is unknown."""
+    """A record's events in order; if the run has no such record, ``missing`` lists the records that exist."""
 
     name: str
     moments: tuple[Moment, ...] = ()

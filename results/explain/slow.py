@@ -49,7 +49,7 @@ class Attempted(SlowRecord):
 
     @property
     def latency_us(self) -> int | None:
-        """Time from intended to done in microseconds, None without a result."""
+        """Time from intended to completed in microseconds, None for a record or commit without a result."""
         return None if self.done_us is None else self.done_us - self.intended_us
 
     @property
@@ -100,7 +100,7 @@ def budget(record: Attempted, events: Sequence[Event]) -> tuple[Part, ...]:
 
 
 def delivery(record: Attempted, sent: Attempted | None) -> tuple[Part, ...]:
-    """Return the parts of a delivery's latency, from the intended time; ``sent`` is the produce row, if known."""
+    """Return a delivery's latency before and after the record is acknowledged; ``sent`` is the record's produce row."""
     if record.latency_us is None:
         return ()
     if sent is None or sent.latency_us is None:
@@ -140,7 +140,7 @@ def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
 
 
 def behind(record: Attempted, events: Sequence[Event]) -> int:
-    """Return how often other batches of the partition were retried while the record waited."""
+    """Return how often batches without the record were retried on the record's partition while the record waited."""
     own_events = own(record, events)
     return sum(
         event["event"] in RETRIES and _of_partition(event, record) and event not in own_events
@@ -170,7 +170,7 @@ class Tale:
 
 
 def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Force]) -> tuple[Tale, ...] | None:
-    """Return the ten slowest records of all clients, failed records first; None if an older version judged the run."""
+    """Return the ten slowest records of all clients, failed records first; None if judged by an older version."""
     if "slowest" not in analysis:
         return None
     names = {field.name for field in fields(Attempted)}
@@ -219,7 +219,7 @@ def events_of(evidence: Evidence, client: str, op: str) -> list[Mapping[str, Any
 
 
 def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
-    """Describe the faults during a record: ``kill-1 overlapped the record``, or the last fault that ended before."""
+    """Name the faults during a record: ``kill-1 overlapped the record``, or the last fault that ended before it."""
     end_us = record.done_us or _after_all(forces)
     overlapping = [force.fault for force in forces if force.overlaps(record.intended_us, end_us)]
     if overlapping:
@@ -233,7 +233,7 @@ def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
 
 
 def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> str | None:
-    """Return the faults in force on the link from the client to the record's broker, or to any broker if unknown.
+    """Return the faults in force on links from the client to the record's broker, or to all brokers if it is unknown.
 
     A client that commits is in the rack where its workload consumes.
     """

@@ -46,7 +46,7 @@ def plan_line(home: Path, at: str | None) -> str | None:
 
 
 def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> int | None:
-    """Return the most relevant moment of a failed check in microseconds of the run, None if there is no such moment."""
+    """Return the moment of a failed check (such as the start of the longest stall) in us of the run, or None."""
     window = check.phase or RUN
     spans = windows_of(evidence.phases).get(window, ())
     keys = {client.key for client in evidence.clients if check.arm in (None, client.arm)}
@@ -73,7 +73,7 @@ def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> 
 
 
 def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
-    """Yield the journal lines and events around a moment, in order, at most ``EVENTS_MAX``."""
+    """Yield the lines of the journal and client events closest to a moment, in order of time, up to ``EVENTS_MAX``."""
     near = []
     for line in evidence.journal:
         if abs(line["t_us"] - at_us) <= AROUND_US:

@@ -1,9 +1,9 @@
 """Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
 
 The percentile spectrum draws latency over ``x = 1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are equally spaced.
-The curve is grey where fewer than ten records are slower than the quantile, because no SLO is decided there. A censored
-quantile has no height, so its curve ends at a red mark. Each chart has a sentence about this run (``reading.py``) and a
-caption that explains the marks.
+The curve is grey at quantiles that fewer than ten records exceed, because no SLO is decided by so few records. A
+censored quantile has no height, so its curve ends at a red mark. Each chart has a sentence about this run
+(``reading.py``) and a caption that explains the marks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Metric:
-    """Charts of one metric; ``spectrum`` is None if an older version judged the run."""
+    """Charts of one metric; ``spectrum`` is None if an older Aftershock judged the run."""
 
     title: str
     over_time: Plot
@@ -82,7 +82,7 @@ def metrics(
 
 
 def panels(bins: Sequence[Mapping[str, Any]], labels: Mapping[str, str], role: str) -> Mapping[str, Bins]:
-    """Group the bins of a chart by panel, which is named after client and rack: ``arm=a, producer in rack b``."""
+    """Group a chart's bins of time by panel, which is named after client and rack: ``arm=a, producer in rack b``."""
     by_panel: dict[str, list[Mapping[str, Any]]] = {}
     for key, label in labels.items():
         for row in (row for row in bins if row["client"] == key):
@@ -112,7 +112,7 @@ def _over_time(
 
 
 def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
-    """Name only the first band of each fault in a chart, if blocks and rounds would fill the chart with names."""
+    """Name only the first band of each fault in a chart, if names of repeated faults would fill the chart."""
     if len(drawn) <= BANDS_NAMED_MAX:
         return drawn
     first = {band.colour: band for band in reversed(drawn)}
@@ -121,10 +121,10 @@ def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """A panel of the percentile spectrum.
+    """A panel of the percentile spectrum (latency by percentile).
 
-    ``lines`` map a client to its points (quantile, latency) and its number of records; ``thresholds_ms`` map a quantile
-    to the threshold of its SLO.
+    ``lines`` maps a client to its points (quantile, latency) and number of records; ``thresholds_ms`` maps a quantile
+    to the threshold of the SLO on that quantile.
     """
 
     title: str
@@ -135,7 +135,7 @@ class Spectrum:
 def _spectrum(
     checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str
 ) -> Plot | None:
-    """Return spectra of steady, of windows with their own SLO, and of all faults; without these, of the whole run."""
+    """Return latency spectra of the steady phase, of windows with an SLO, and of all faults; else of the whole run."""
     thresholds: dict[str, dict[float, float]] = {}  # by window; for each quantile the strictest
     for check in checks:
         slo = reading.SLO_QUANTILE.fullmatch(check.id)
@@ -227,7 +227,7 @@ def nines(q: float) -> float:
 
 
 def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> Plot | None:
-    """Return the chart of lag and freshness; None if there is no consumer or an older version judged the run."""
+    """Return the chart of lag and freshness; None if there is no consumer or an older Aftershock judged the run."""
     # By client, its seconds: (at_us, records, oldest_us).
     lines: dict[str, Sequence[Sequence[int]]] = {
         labels.get(row["client"], row["client"]): row["seconds"] for row in analysis.get("lag", ()) if row["seconds"]
@@ -276,7 +276,7 @@ class Compared:
 
 
 def forest(rows: Sequence[Compared]) -> Plot | None:
-    """Return the forest plot, with one row per ratio and the first on top; None without comparisons."""
+    """Return the forest plot of ratios of arms, one row per ratio and the first on top; None without ratios."""
     if not rows:
         return None
     sentence = reading.forest([row.verdict for row in rows])

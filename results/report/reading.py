@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, list[Mapping[str, Any]]]:
-    """Return the confidence bands by (metric, client, window); empty lists if an older version judged the run."""
+    """Return the confidence bands by (metric, client, window); empty if an older Aftershock judged the run."""
     return {
         (row["metric"], labels.get(row["client"], row["client"]), row["window"]): row.get("bands", [])
         for row in analysis["distributions"]
@@ -75,7 +75,7 @@ def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: 
 def _p99_ratios(
     analysis: Mapping[str, Any], metric: str, labels: Labels, windows: Mapping[str, str]
 ) -> list[tuple[float, str, str, int]]:
-    """Return (ratio of p99 to steady, client, window, p99 in us) for each client and window with both values."""
+    """Return (p99 / p99 of the steady phase, client, window, p99 in us) for each client and window with both p99."""
     p99s = {
         (row["client"], row["window"]): row["at"].get("0.99")
         for row in analysis["distributions"]

@@ -23,7 +23,7 @@ from aftershock.results.text import cell, observed, problems, run_s, seconds, se
 
 @dataclass(frozen=True)
 class Run:
-    """A run in a list of runs: its verdict, or the reason (``why``) for its absence. ``took_s`` is None if unknown."""
+    """A run in a list of runs: its verdict, or ``why`` there is none; the duration ``took_s`` is None if unknown."""
 
     home: Path
     id: str
@@ -48,7 +48,7 @@ def run_at(home: Path) -> Run:
 
 @dataclass(frozen=True)
 class Row:
-    """One check in each run, in the order of the runs; None for a run without the check."""
+    """The results of one check in several runs, in the order of the runs; None for a run without the check."""
 
     id: str
     subject: str
@@ -78,14 +78,14 @@ def write_comparison(run_dirs: Sequence[Path], folder: Path, title: str) -> Path
 
 
 def side_by_side(runs: Sequence[Run]) -> list[Row]:
-    """Return a row for each check of any run, in order of first appearance."""
+    """Return a row for each check that any of the runs has, in order of first appearance."""
     by_run = [{(check.id, check.subject): check for check in run.verdict.checks} for run in runs if run.verdict]
     keys = dict.fromkeys(key for checks in by_run for key in checks)
     return [Row(*key, tuple(checks.get(key) for checks in by_run)) for key in keys]
 
 
 def link(page: Path, folder: Path) -> str | None:
-    """Return a relative link, quoted so that no folder name acts as a scheme or a query; None if there is no page."""
+    """Return a relative link to a page, quoted so that no folder name acts as scheme or query; None without a page."""
     if not page.exists():
         return None
     return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix())

@@ -180,7 +180,7 @@ def latency_svg(
 ) -> Markup:
     """Draw p50, p99 and maximum latency per bin of time, with a panel per client.
 
-    ``words`` are title and description; ``panels`` map labels to bins; ``marks_s`` are vertical lines.
+    ``words`` are title and description; ``panels`` maps client names to bins of time; ``marks_s`` are vertical lines.
     """
     with drawing(10.0, 0.7 + 1.9 * len(panels)) as figure:
         axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]

@@ -70,7 +70,7 @@ def _flat(value: Any) -> str:
 
 
 def counters(events: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, CounterTable]:
-    """Map operation to (clients, [(counter, values per client)]); None for a client without the counter."""
+    """Map an operation to its clients and its counters: one value per client, None if a client lacks the counter."""
     by_op: dict[str, dict[str, Mapping[str, int]]] = {}
     for line in events:
         if line.get("event") == "counters":
@@ -84,7 +84,7 @@ def counters(events: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> 
 
 
 def ratios(checks: Sequence[Check], comparisons: Sequence[Comparison]) -> list[Compared]:
-    """Return the rows of the forest plot: ratios of arms by blocks, then the plan's own comparisons."""
+    """Return the rows of the forest plot: ratios of arms by block of the plan, then ratios that SLOs limit."""
     words = {Status.PASS: "within the SLO", Status.FAIL: "violates the SLO"}
     rows = [
         Compared(f"{arms.ours} / {arms.theirs}: {row.metric}", row.ratio, row.low, row.high, row.verdict)
@@ -112,7 +112,7 @@ Spread: TypeAlias = dict[str, list[dict[str, Any]]]
 def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Spread]:
     """Return, by metric and window in order of time, each client's latency quantiles and longest gap.
 
-    The windows of single blocks and rounds are left out, because the table shows each fault as a whole.
+    The windows of single blocks and rounds of the plan are left out, because the table shows each fault as a whole.
     """
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
     intervals = windows_of(evidence.phases)
@@ -136,7 +136,7 @@ def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str
 
 @dataclass(frozen=True)
 class RackCell:
-    """Traffic between two racks; ``share`` of bytes and ``heat`` (latency relative to the slowest) are 0 to 1."""
+    """Traffic of a client with a rack; ``share`` (of the client's bytes) and ``heat`` (p99 / highest p99) are 0..1."""
 
     bytes: int
     p50_us: int | None
@@ -147,7 +147,7 @@ class RackCell:
 
 @dataclass(frozen=True)
 class RackTable:
-    """Traffic table: a row per client and rack, a column per broker rack."""
+    """Traffic between racks: a row per client and rack of the client, a column per rack of brokers."""
 
     racks: tuple[str, ...]
     rows: tuple[tuple[str, str, tuple[RackCell | None, ...]], ...]
@@ -211,7 +211,7 @@ UNAVAILABLE_MAX = 12
 
 
 def unavailable(analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the partitions (None: all of a client) with the longest total stall time after warm-up."""
+    """Return the partitions (None: all partitions of a client) with the longest total stall time after warm-up."""
     rows = [
         partition | {"client": f"{labels.get(row['client'], row['client'])} {row['side']}"}
         for row in analysis.get("unavailable", ())

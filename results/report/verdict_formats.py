@@ -127,7 +127,7 @@ _POSITION = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
 def annotations(verdict: Verdict, plan_path: str | None) -> list[str]:
     """Return a GitHub workflow command for each problem; ``plan_path`` is relative to the repository's root.
 
-    Without a plan path (for a shipped plan) the commands name no file, and GitHub shows them with the step.
+    If ``plan_path`` is None (for a shipped plan) commands name no file, and GitHub shows them with the workflow step.
     """
     commands = []
     for check in problems(verdict):

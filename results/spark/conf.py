@@ -1,7 +1,7 @@
 """Spark's settings, by the amount of evidence and by the place where Spark runs. Pure.
 
-Spark settings that change a result (time zone, ANSI mode) are the same everywhere. The other settings follow from
-measurements.
+Spark settings that change a result (time zone, ANSI mode) are the same everywhere. The other settings were chosen by
+the following measurements.
 
 Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
 of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (2.5 million
@@ -34,7 +34,7 @@ class Load:
 
     @property
     def large(self) -> bool:
-        """True if suspected violations may need memory: 1.4 million suspected records do not fit into 600 MB."""
+        """True if checks may need a larger heap: 1.4 million suspected violations do not fit into 600 MB."""
         return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
 
     @property
@@ -44,7 +44,7 @@ class Load:
 
     @property
     def long(self) -> bool:
-        """True if the computation is so long that C2 and adaptive plans pay off."""
+        """True if the evidence is so large that Java's C2 compiler and Spark's adaptive plans save time."""
         return self.rows > LONG_ROWS
 
     @property
@@ -103,7 +103,7 @@ def on_this_host(master: str) -> bool:
 
 
 def of_session(load: Load) -> dict[str, str]:
-    """Return the settings for a running Spark session, also of Spark Connect."""
+    """Return the settings that a running Spark session accepts, including a Spark Connect session."""
     if load.long:
         return SESSION | {"spark.sql.shuffle.partitions": "8", "spark.sql.adaptive.enabled": "true"}
     tasks = ONE_TASK if load.brief else "2"

@@ -2,7 +2,7 @@
 
 Rules: Aftershock has no client for remote filesystems; Spark reads the files with its own jars and credentials. The
 documents of a run, a handful of small files, are read in one Spark job and held in memory; of the tables only names and
-columns are read at first. A URI is written as Hadoop writes it, not percent-encoded.
+columns are read at first. A URI is not percent-encoded, as usual in Hadoop.
 """
 
 from collections.abc import Collection, Mapping
@@ -56,7 +56,7 @@ class Remote(Source):
         return path
 
     def keep(self, home: Path) -> None:
-        """Copy the documents that reports need to ``home``, except the manifest, whose files are not there."""
+        """Copy the documents of a run to ``home`` for reports, except the manifest, whose files are not copied."""
         home.mkdir(parents=True, exist_ok=True)
         for name, content in self._documents.items():
             if name != "manifest.json" and not (home / name).exists():
@@ -66,9 +66,9 @@ class Remote(Source):
 def read_at(
     spark: SparkSession, uri: str, out: Path, columns: Mapping[str, Mapping[str, str]], run_id: str | None = None
 ) -> Evidence:
-    """Read the evidence at ``uri``; its results go to a folder of ``out`` with the run's id. Raises EvidenceError.
+    """Read a run's evidence at ``uri``; results go to folder ``out/<run id>``. Raises EvidenceError if reading fails.
 
-    With ``run_id``, ``uri`` may also be the folder that contains the run.
+    With ``run_id``, ``uri`` may also be the folder that contains the run directory.
     """
     source = Remote(spark, uri)
     if run_id and not source.has("run.json"):

@@ -1,4 +1,4 @@
-"""Spark sessions at any master, each open for a ``with`` block. No other module opens sessions.
+"""Spark sessions at any master, each open for a ``with`` block. No other module opens Spark sessions.
 
 ::
 
@@ -9,12 +9,12 @@
 
 Spark spills to a hidden folder beside its log; if the process is killed, the folder stays until the run directory is
 cleaned up. The output of Spark's JVM goes to the log, never to the terminal. Spark's own clients retry for minutes, so
-Aftershock probes an address first.
+Aftershock first probes the address of the master.
 
-Half the time of a small judgement goes into loading ten thousand classes into the JVM. A class-data archive (AppCDS)
-maps the classes from a file instead. A class-data archive is for one Java, one PySpark and one folder of jars, and may
-be removed at any time; `aftershock images --ensure` creates the archive. Without the class-data archive, or with a
-damaged archive, Spark starts slower.
+Half the time of a small judgement goes into loading ten thousand classes into the JVM. With a class-data archive
+(AppCDS), the JVM maps these classes from a file instead of loading them. A class-data archive is for one Java, one
+PySpark and one folder of jars, and may be removed at any time; `aftershock images --ensure` creates the archive.
+Without the class-data archive, or with a damaged archive, Spark starts slower.
 """
 
 import fcntl
@@ -216,7 +216,7 @@ def _end_jvm(gateway: Any, deadline_s: float) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return an error from Spark's JVM as a line. The session must be open, because Py4J asks the JVM for the text."""
+    """Return an error from Spark's JVM as a line of text, which Py4J reads from the JVM: the session must be open."""
     try:
         lines = str(error).splitlines()
     except JVM_LOST:
@@ -284,7 +284,7 @@ def archive_here() -> Path | None:
 
 
 def refusal_of(archive: Path) -> Path:
-    """Return the file that marks a Java as unable to create a class-data archive, so that it is tried only once."""
+    """Return the file whose existence means that creating this class-data archive failed and isn't tried again."""
     return archive.with_suffix(".refused")
 
 

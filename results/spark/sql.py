@@ -1,9 +1,9 @@
 """``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history of many runs.
 
 Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
-first word of the statement. A statement that starts with WITH may be an INSERT, so its EXPLAIN plan decides. A query
-on runs sees the evidence, the results of judging, and the documents as temporary views. Every view begins with the
-column ``run``, the run's id; a table that a run lacks has no rows for that run.
+first word of the statement. A statement that starts with WITH may be a query or an INSERT: its EXPLAIN plan shows
+which. A query on runs sees the evidence, the results of judging, and the documents as temporary views. Every view
+begins with the column ``run``, the run's id; a table that a run lacks has no rows for that run.
 
 A history has the results of many runs in folders whose names are columns, so a query of last month opens no other
 files: ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
@@ -57,7 +57,7 @@ def run_query(spark: SparkSession, text: str) -> DataFrame:
 
 
 def first_word(text: str) -> str:
-    """Return a query's first word after comments and brackets. Raises AftershockError if the word begins no query."""
+    """Return a query's first word after comments and brackets. Raises AftershockError if no query begins so."""
     ignored = _IGNORED.match(text)
     word = re.compile(r"\w*").match(text, ignored.end() if ignored else 0)
     first = word[0].upper() if word else ""
@@ -67,7 +67,7 @@ def first_word(text: str) -> str:
 
 
 def query_error(error: Exception) -> AftershockError:
-    """Return Spark's error about a SQL query as an AftershockError. The Spark session must be open."""
+    """Return Spark's error about a SQL query as an AftershockError, while the Spark session is still open."""
     return AftershockError(f"Spark refuses the query: {reason(error)}")
 
 
@@ -197,7 +197,7 @@ _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{}[]^ ") | {chr(code) for code in range(32
 
 
 def archive(run_dir: Path, to: Path) -> list[Path]:
-    """Copy a run's results into a history; return the files. Raises EvidenceError if the run was not judged."""
+    """Copy a run's results into a history; return the copied files. Raises EvidenceError if the run was not judged."""
     run = read_object(run_dir / "run.json")
     try:
         night = datetime.fromisoformat(run["started_at"]).date()
@@ -261,7 +261,7 @@ class Question:
 
 
 def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
-    """Run a SQL query and show its rows. Raises AftershockError for bad evidence, or if Spark refuses the query."""
+    """Run a SQL query and show its rows. Raises AftershockError if the evidence can't be read or Spark refuses it."""
     first_word(question.text)  # refuse a command before a JVM is started for it
     runs = [read(run, columns()) for run in question.runs]
     require_distinct_ids(runs)

@@ -5,8 +5,8 @@ of its run in the list of runs: an int is a shorter key than a run's id.
 
 Values that differ between runs are in small tables (``small``) rather than in expressions. Spark keeps small tables as
 local relations: a join with a local relation needs no job, and an empty relation removes everything that depends on it.
-Small tables should be wrapped in ``F.broadcast``. Hadoop's paths are patterns and are not percent-encoded; ``literal``
-and ``uris`` handle that.
+Small tables should be wrapped in ``F.broadcast``. Hadoop reads paths as patterns, which ``literal`` prevents; ``uris``
+returns the percent-encoded names of files that Spark reports.
 """
 
 import re
@@ -72,7 +72,7 @@ def columns() -> dict[str, dict[str, str]]:
 
 
 def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
-    """Return the evidence tables of ``runs``, with the columns of the schema after ``run``."""
+    """Return the evidence tables of ``runs``: a column ``run``, then the columns of each table's schema."""
     frames = {}
     for name, schema in TABLES.items():
         parts = {
@@ -98,7 +98,7 @@ def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
 
 
 def uris(path: str) -> list[str]:
-    """Return a file's names as in ``_metadata.file_path``: URIs such as ``file:///tmp/a%20run/part-0.parquet``."""
+    """Return a file's names in Spark's ``_metadata.file_path``: URIs such as ``file:///tmp/a%20run/part-0.parquet``."""
     if not path.startswith("/"):
         return [path]
     quoted = ""

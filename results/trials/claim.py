@@ -1,9 +1,9 @@
 """Claims about a KIP, their statements (claims with measured results), and the verdict of the trial.
 
-A claim names the parts of its trial that it needs; a part is one judged run of a plan. A part that was not run, did not
-finish, or has failed harness checks makes each claim on it inconclusive, so the ``judge`` function of a claim only gets
-trustworthy parts. A claim on a run without blocks is also inconclusive unless the faults in ``faults`` (of ``on_part``)
-took effect.
+A claim names the parts (judged runs of plans) of the trial that the claim needs. A part that was not run, did not
+finish, or has failed harness checks makes each claim that needs the part inconclusive, so the ``judge`` function of a
+claim only gets trustworthy parts. A claim on a run without blocks (repetitions of the plan's faults) is also
+inconclusive unless the faults that are passed to ``on_part`` took effect.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,14 +31,14 @@ class Claim:
 
 
 class Judge(NamedTuple):
-    """Names of the trial's parts that a claim needs, and the function that judges the claim from these parts."""
+    """The names of the runs of a trial that a claim needs, and the function that judges the claim by these runs."""
 
     needs: tuple[str, ...]
     judge: Callable[[Parts], Judged]
 
 
 def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults: Sequence[str] = ()) -> Judge:
-    """Return a judge of one run of a trial, inconclusive unless each fault was injected, witnessed and exposed."""
+    """Return a function that judges one run of a trial: inconclusive unless each of ``faults`` took effect."""
 
     def judge_if_proven(parts: Parts) -> Judged:
         unproven = parts[name].run.unproven() if faults else {}
@@ -53,7 +53,7 @@ def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults:
 
 
 def on_parts(names: Sequence[str], judge: Callable[..., Judged], *arguments: object) -> Judge:
-    """Return a judge of several runs (parts) of a trial, given as a list in the order of ``names``."""
+    """Return a function that judges several runs of a trial, passed to ``judge`` as a list in order of ``names``."""
     return Judge((*names,), lambda parts: judge([parts[name] for name in names], *arguments))
 
 

@@ -4,10 +4,10 @@ Published in KIP-1224: since Kafka 4.0 a group coordinator waits 5 ms for more c
 those 5 ms; with the adaptive linger a lone commit takes less than 1 ms, and a commit under load no longer than before.
 
 Each broker has each linger setting in one of three runs (a Latin square), so the mean over the runs is free of
-differences between brokers. **Idle:** lone commits; n is the number of slices of time. **Busy:** a closed loop commits
-for many groups, at the coordinators of one linger setting after the other; n is the number of rounds. With two or fewer
-commits per flush the linger has no effect, and the claims are inconclusive. KIP-1224 claims that latency gets *no
-worse*, so each claim has only an upper bound.
+differences between brokers. In *idle* claims commits are lone, and n is the number of slices of time. In *busy* claims
+a closed loop commits for many groups, at the coordinators of one linger setting after the other, and n is the number of
+rounds; if coordinators write only two or fewer commits per batch, the linger has no effect, and busy claims are
+inconclusive. KIP-1224 claims that latency gets *no worse*, so each claim has only an upper bound.
 
 **Full batches.** A batch of commits is full when the metadata of one more commit would not fit. A coordinator gives up
 a write that was not flushed within ``offsets.commit.timeout.ms`` (5 s), so a commit answered within half of that time
@@ -44,7 +44,7 @@ _ONE_RUN = "one run: differences between brokers are included"
 
 
 def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.9) -> Estimate:
-    """Return a figure at one linger relative to the fixed linger: per round, the geometric mean over runs."""
+    """Return the mean ratio, over rounds, of a figure of commits at linger ``setting`` to that at the fixed linger."""
     ours, theirs = (_of_rounds(runs, figure, name) for name in (setting, FIXED))
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Estimate(None, None, None, len(ours), "times", confidence)
@@ -52,13 +52,13 @@ def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confide
 
 
 def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
-    """Return, for each round that all runs have, the geometric mean of the round's value over the runs."""
+    """Return a figure of commits in each round: the geometric mean over runs, for the rounds that all runs have."""
     of_runs = [[getattr(bout, figure) for bout in bouts(run).get(setting, ())] for run in runs]
     return np.array([math.exp(math.fsum(map(math.log, values)) / len(runs)) for values in zip(*of_runs, strict=False)])
 
 
 def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge a figure under load, adaptive linger relative to fixed; inconclusive if coordinators batched no commits."""
+    """Judge a figure of commits under load, adaptive / fixed linger; inconclusive if coordinators batch no commits."""
     judged = judge(by_fixed(runs, figure))
     sizes = map(kip1224_commits.commits_per_flush, runs)
     fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))
@@ -69,7 +69,7 @@ def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged])
 
 
 def without_linger(runs: Sequence[Part]) -> Judged:
-    """Report the commit throughput without linger, for comparison with the throughput that the linger gains."""
+    """Report the commit throughput without linger, relative to the throughput with the fixed linger."""
     return report(by_fixed(runs, "per_s", NONE), "no linger relative to the fixed linger, at equal load")
 
 
@@ -79,7 +79,7 @@ def capacity(runs: Sequence[Part]) -> Judged:
 
 
 def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
-    """Report a latency of the last run (open loop), and the plan's rate as a share of the measured capacity."""
+    """Report a commit latency in the open-loop run (the last of ``runs``), adaptive relative to fixed linger."""
     *closed_loop, open_loop = runs
     estimate = by_fixed([open_loop], figure)
     rounds = [_of_rounds(group, "per_s", FIXED) for group in ([open_loop], closed_loop)]
@@ -110,7 +110,7 @@ def flushed(part: Part) -> Judged:
 
 
 def survived(part: Part, rule: str) -> Judged:
-    """Judge by the check ``lost`` (acknowledged commits are in the log) or ``backward`` (no offset decreased)."""
+    """Judge a run by its check ``lost`` (acknowledged commits are in the log) or ``backward`` (no offset decreased)."""
     checks = [
         check
         for check in part.run.verdict.checks
@@ -129,9 +129,9 @@ def survived(part: Part, rule: str) -> Judged:
 
 
 def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confidence: float = 0.95) -> Estimate:
-    """Return the difference between median commit latencies: the mean over slices of the mean over runs.
+    """Return by how much the median commit latency at linger ``slower`` exceeds that at linger ``faster``.
 
-    The difference in latency is unknown if a slice of any run has no answered commit.
+    The result is the mean over runs and slices of time; it is unknown if a slice of any run has no answered commit.
     """
     differences = []
     for run in runs:
@@ -150,7 +150,7 @@ def saved(runs: Sequence[Part], client: str) -> Judged:
 
 
 def alike(runs: Sequence[Part], client: str, slower: str, faster: str, margin_ms: float) -> Judged:
-    """Judge that a commit takes equally long with two linger settings, within a margin."""
+    """Judge that a commit takes equally long with two linger settings, within a margin of ``margin_ms``."""
     return within(later_ms(runs, client, slower, faster, 0.9), -margin_ms, margin_ms)
 
 
@@ -290,7 +290,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
 
 
 def _pooled(runs: Sequence[Part], client: str) -> dict[str, Floats]:
-    """Return the commit latencies of all runs in ms, sorted, by linger setting."""
+    """Map each linger setting to the sorted commit latencies of all runs, in ms."""
     runs_ms = [kip1224_commits.latencies_ms(run, client, steady_slices(run)) for run in runs]
     return {
         name: np.sort(np.concatenate([values for by_setting in runs_ms for values in by_setting.get(name, ())]))

@@ -1,4 +1,4 @@
-"""Latency and batching of commits, by the linger of the coordinator that wrote them, for KIP-1224's claims.
+"""Latency and batching of offset commits at each linger setting of a group coordinator, for KIP-1224's claims.
 
 The coordinator of a consumer group is the leader of the ``__consumer_offsets`` partition to which the group's commits
 were written (table ``offsets``). A commit belongs to the slice of time that contains its intended time, and the latency
@@ -23,7 +23,7 @@ COLUMNS = ("group", "intended_us", "done_us", "status")
 
 
 def lingers(part: Part) -> dict[int, str]:
-    """Return the linger of each broker by the plan (for groups or share groups), ``default`` if the plan sets none."""
+    """Map each broker to the append linger that the plan sets (for groups or share groups), else to ``default``."""
     cluster: Mapping[str, Any] = part.run.timeline["cluster"]
     by_broker = {}
     for broker in range(1, sum(cluster["racks"].values()) + 1):
@@ -47,7 +47,7 @@ def coordinators(part: Part) -> dict[str, int]:
 
 
 def lingers_of_rows(part: Part, rows: pa.Table) -> NDArray[np.str_]:
-    """Return the linger of the coordinator of each commit, an empty text if the coordinator is unknown."""
+    """Return, for each commit, the linger setting of its group's coordinator; empty if the coordinator is unknown."""
     brokers, by_broker = coordinators(part), lingers(part)
     return np.array([by_broker.get(brokers.get(group, 0), "") for group in rows["group"].to_pylist()])
 
@@ -60,7 +60,7 @@ def latency_ms(rows: pa.Table) -> Floats:
 
 
 def latencies_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, list[Floats]]:
-    """Return commit latencies in ms by the coordinator's linger, one array per slice of time."""
+    """Map each linger setting of coordinators to commit latencies in ms, with one array per slice of time."""
     rows = part.outcomes("commit", COLUMNS, client)
     settings, latencies, intended = lingers_of_rows(part, rows), latency_ms(rows), rows["intended_us"].to_numpy()
     masks = [(intended >= span.start_us) & (intended < span.end_us) for span in spans]
@@ -69,13 +69,13 @@ def latencies_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, l
 
 
 def medians_ms(part: Part, client: str, spans: Sequence[Slice]) -> dict[str, list[float]]:
-    """Return the median commit latency of each slice by the coordinator's linger, NaN for a slice without commits."""
+    """Map each linger setting to the median commit latency of each slice of time, NaN for a slice without commits."""
     latencies = latencies_ms(part, client, spans)
     return {name: [quantile(values, 0.5) for values in by_slice] for name, by_slice in latencies.items()}
 
 
 def commits_per_flush(part: Part) -> dict[str, float]:
-    """Return the number of commits per batch by the coordinator's linger, without transactional commits."""
+    """Map each linger setting to the number of commits per batch in the log, transactional commits excluded."""
     table, by_broker = offsets_log(part), lingers(part)
     if table is None:
         return {}
@@ -91,7 +91,7 @@ def commits_per_flush(part: Part) -> dict[str, float]:
 
 
 def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Judged:
-    """Report commits per flush at one linger setting relative to another, with the values of each run."""
+    """Report the commits per batch at one linger setting relative to another, with the values of each run."""
     sizes = [commits_per_flush(run) for run in runs]
     ratios = [by_linger[ours] / by_linger[theirs] for by_linger in sizes if {ours, theirs} <= by_linger.keys()]
     texts = [" ".join(f"{name}: {by_linger[name]:.{digits}f}" for name in sorted(by_linger)) for by_linger in sizes]
@@ -108,10 +108,10 @@ class Bout(NamedTuple):
 
 
 def bouts(part: Part) -> dict[str, list[Bout]]:
-    """Return the bouts (uninterrupted commits to one coordinator) of each round, by the coordinator's linger.
+    """Map each linger setting to the bouts (uninterrupted commits to one coordinator) of all rounds of the load.
 
-    Only rounds that lie entirely in the steady phase are included. At both ends of a bout, as many commits as a closed
-    loop has in flight are left out: two coordinators share the host.
+    Only rounds that lie entirely in the steady phase are included. At both ends of a bout, as many commits as the
+    closed loop has in flight are left out, because two coordinators then work at the same time.
     """
     commit, spans = part.run.timeline["workloads"][0]["commit"], steady_slices(part)
     groups, edge = commit["groups"], commit.get("in_flight", 0)

@@ -3,18 +3,18 @@
 Each partition listed in a fetch costs about 70 bytes of request and response (Fetch 15 and later: 33 and 37). In each
 slice of time, a straight line fitted to sessions of four sizes gives the cost of one more partition.
 
-**Cost of a fetch:** the bytes of a fetch request and its response without the records, as the reference consumers count
-them. The consumers' byte counters are sampled every second; the value of a slice is the growth from the last sample
-before its start to the last sample before its end.
+The **cost of a fetch** is the size of a fetch request and its response without the records, as the reference consumers
+count bytes. The consumers' byte counters are sampled every second; the value of a slice of time is the growth of a
+counter from the last sample before its start to the last sample before its end.
 
-**Cost at the brokers:** CPU and network use of each broker's container in the steady phase, as counted by the kernel
-for all clients together, so only one arm runs at a time. A session cache of size 0
+The **cost at the brokers** is the CPU and network use of each broker's container in the steady phase, which the kernel
+counts for all clients together, so only one arm runs at a time. A session cache of size 0
 (``max.incremental.fetch.session.cache.slots``) disables the fetch sessions of followers.
 
-**Lost sessions:** a fetch session is *lost* when its broker no longer knows the session. A lost session is *regained*
-when the client's next event with this broker is the response to a full fetch, with or without a new session (the
-session cache may be full). The response to a full fetch may wait for records up to ``fetch.max.wait.ms``. n is the
-number of losses, restarts or sessions, never of fetches.
+A fetch session is *lost* when its broker no longer knows the session. A lost session is *regained* when the client's
+next event with this broker is the response to a full fetch, with or without a new session (the session cache may be
+full). A broker without new records may delay the response to a full fetch by ``fetch.max.wait.ms``. In claims on lost
+sessions, n is the number of losses, restarts or sessions, never of fetches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> lis
 
 
 def bytes_per_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) -> list[float]:
-    """Return bytes per fetch in each slice of time, NaN for a slice without fetches. ``client`` is ``workload/arm``."""
+    """Return the bytes per fetch of ``kind`` full or incremental in each slice of time, NaN without such fetches."""
     fetches = growth(part, f"fetches_{kind}", client, spans)
     sent, received, records = (
         growth(part, f"fetch_{name}_bytes_{kind}", client, spans) for name in ("request", "response", "record")
@@ -65,7 +65,7 @@ def bytes_per_fetch(part: Part, client: str, kind: str, spans: Sequence[Slice]) 
 
 
 def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
-    """Return the steady phase and each broker's resource use in it, by field of ``node.Used``; empty if unknown."""
+    """Return the steady phase, and each broker's CPU and network use in the steady phase; empty if unknown."""
     samples = part.events("broker_used")
     if len(samples) < 2:  # noqa: PLR2004 - a sample at each end
         return [], {}
@@ -80,7 +80,7 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
 
 
 def cpu(parts: Sequence[Part]) -> Judged:
-    """Report a broker's CPU per fetch of a thousand partitions, with fetch sessions relative to without."""
+    """Report a broker's CPU time per fetch of a thousand partitions: ratio of with to without fetch sessions."""
     figures = []
     for part, kind in zip(parts, (INCREMENTAL, FULL), strict=True):
         span, brokers = broker_usage(part)
@@ -94,7 +94,7 @@ def cpu(parts: Sequence[Part]) -> Judged:
 
 
 def followers_bytes(parts: Sequence[Part]) -> Judged:
-    """Judge the bytes that brokers send to followers, with fetch sessions relative to without; n counts brokers."""
+    """Judge the bytes that brokers send to followers: ratio of with to without fetch sessions, one per broker."""
     if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     judged = below(ratio(*usage), 1.0, least=3)
@@ -104,7 +104,7 @@ def followers_bytes(parts: Sequence[Part]) -> Judged:
 
 
 def followers_cpu(parts: Sequence[Part]) -> Judged:
-    """Report the CPU use of brokers, with followers' fetch sessions relative to without."""
+    """Report the CPU use of brokers: ratio of with to without fetch sessions of followers."""
     if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in usage)
@@ -129,8 +129,8 @@ Event = Mapping[str, Any]
 def regained(part: Part, fault: str) -> Judged:
     """Judge the longest time from the loss of a fetch session to the response of the next full fetch.
 
-    Only fetch sessions lost after the start of the first fault are included. A loss has the time None if the client's
-    next event with the same broker was not a full fetch, or no event followed.
+    Only fetch sessions lost after the start of the first fault are included. A lost session counts as not regained
+    unless the client's next event with the same broker is the response to a full fetch.
     """
     since_us = min((window["start_us"] for window in _proven(part, fault)), default=float("inf"))
     events, waits = _session_events(part), list[float | None]()
@@ -164,7 +164,7 @@ def reopened(part: Part, fault: str) -> Judged:
 
 
 def sessions_left(part: Part) -> Judged:
-    """Judge that brokers have no fetch sessions of the clients after the clients have closed."""
+    """Judge that brokers hold no fetch session of a client after the client has closed."""
     event = next(iter(part.events("fetch_sessions_left")), None)
     if event is None or event["left"] is None:
         return fact(
@@ -190,7 +190,7 @@ def _session_events(part: Part) -> list[Event]:
 
 
 def costs(part: Part, kind: str) -> dict[int, list[float]]:
-    """Map number of partitions in a fetch session to bytes per fetch in each slice of time."""
+    """Map the number of partitions in a fetch session to the bytes per fetch in each slice of time."""
     spans = steady_slices(part)
     return {size: bytes_per_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
 
@@ -207,7 +207,7 @@ def full_slope(part: Part) -> Judged:
 
 
 def incremental_slope(part: Part) -> Judged:
-    """Judge the bytes that one more partition adds to a fetch; contradicted if as many as without fetch sessions."""
+    """Judge the bytes that one more partition adds to a fetch; contradicted if no fewer than without sessions."""
     return below(slope(costs(part, INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
 
 

@@ -1,8 +1,8 @@
 """Claims of KIP-392 (reads from the closest replica), also while a replica lags or is dead, or the leader is dead.
 
 In the trial of KIP-392 all partition leaders are in rack a and all consumers in rack b. Each client counts the bytes on
-its connections to each broker, in slices of 10 s after each partition has three replicas; the first slice is left out,
-because leaders announce the replicas in it.
+its connections to each broker, in slices of time of 10 s that begin when each partition has three replicas; the first
+slice is left out, because leaders announce the new replicas during that slice.
 
 A gap is a consumer's longest time without a delivery while a broker was dead. Consumers that read from the leader also
 have a gap, which no choice of replica can avoid, so the gaps of both kinds of consumers are compared.
@@ -52,7 +52,7 @@ class Received:
     done_us: NDArray[np.int64]
 
     def quantile_us(self, q: float, span: Slice) -> float:
-        """Return a quantile of the time from intended to delivered, for records intended in a span of time."""
+        """Return a quantile of the time from intended to delivered, for records whose intended time is in ``span``."""
         in_span = (self.intended_us >= span.start_us) & (self.intended_us < span.end_us)
         return quantile((self.done_us - self.intended_us)[in_span].astype(float), q)
 
@@ -68,7 +68,7 @@ def received(part: Part, client: str) -> Received:
 
 
 def spans(part: Part) -> tuple[Slice, ...]:
-    """Return the slices of time in which each partition has its replicas, without the first slice."""
+    """Return the slices of time after each partition has all its replicas, without the first of these slices."""
     (replicas,) = part.phases("replicas")
     return slices(replicas["end_us"], max(row["end_us"] for row in part.windows()))[1:]
 
@@ -100,7 +100,7 @@ def all_crossing(part: Part, arm: str) -> Judged:
 
 
 def selected(part: Part) -> Judged:
-    """Judge the share of bytes from the follower with the highest broker id, which a custom selector prefers."""
+    """Judge the share of a consumer's bytes from the follower with the highest id, which a custom selector prefers."""
     shares, text = _shares(part, "closest", "c")
     return add_reason(above(mean(list(shares), "%"), ALL_CROSSING), text)
 
@@ -134,7 +134,7 @@ def lease(part: Part) -> Judged:
 
 
 def lag_latency(part: Part) -> Judged:
-    """Report the p99 latency while a replica lagged, and the p99 of the consumer that reads from the leader."""
+    """Report the p99 delivery latency while a replica lagged, of arm ``closest`` and, to compare, arm ``leader``."""
     (lag,) = part.phases("lag")
     span = Slice(lag["start_us"], lag["end_us"])
     ours, theirs = (received(part, f"reads/{arm}").quantile_us(0.99, span) / 1e6 for arm in ("closest", "leader"))
@@ -177,7 +177,7 @@ def oscillation(part: Part) -> Judged:
 
 
 def grants(part: Part) -> Judged:
-    """Report how many times, at most, leaders named a preferred read replica of a partition within ten seconds.
+    """Report the highest number of times in ten seconds that leaders named a preferred read replica of one partition.
 
     A leader names a returning replica as preferred read replica as soon as the replica is in sync. A client drops a
     preferred read replica that its metadata lacks, and the next fetch response names the replica again (as with Kafka's

@@ -6,8 +6,8 @@ KIP-794's example, 46.8 of 65 MB went to the slow broker; with uniform, adaptive
 66 MB. At 2 MB/s the uniform partitioner saturates (1.85 MB/s, p99 2408 ms) and the adaptive partitioner does not (p99
 167 ms; 14.9 MB of 65.7 to the slow broker).
 
-Series 1 offers a rate that the cluster can sustain if no queue grows without limit, series 2 a higher rate. A record
-that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen.
+In series 1, producers send at a rate that the cluster can sustain if no queue grows without limit; in series 2, faster.
+A record that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen.
 
 Shares of equal brokers count as even if they differ by at most 10 points: the partitioner chooses a partition once per
 nine records or so, and measuring a third to within 1.5 points would take some 2,700 choices, eight minutes at this
@@ -96,7 +96,7 @@ def after_heal(part: Part) -> Judged:
 
 
 def even(part: Part) -> Judged:
-    """Judge how far arm ``uniform`` is from equal shares of brokers; arm ``sticky`` gives the value of no effect."""
+    """Judge how far brokers' shares of bytes are from a third in arm ``uniform``, compared with arm ``sticky``."""
     records, slices = of(part, "uniform"), settled(part, SERIES1)
     deviation, before = (_deviation(farthest(rows, slices, 0.9)) for rows in (records, of(part, "sticky")))
     judged = below(deviation, EVEN_POINTS, no_effect=before.value or 0.0)
@@ -112,7 +112,7 @@ def _deviation(share: Estimate) -> Estimate:
 
 
 def turns(records: Placed) -> str:
-    """Describe how many consecutive records a producer sends to one partition."""
+    """Describe a producer's turns, in each of which consecutive records go to the same partition."""
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():
@@ -124,7 +124,7 @@ def turns(records: Placed) -> str:
 def ordered(part: Part, fault: str) -> Judged:
     """Judge the slow broker's share of bytes minus the mean share of the other brokers, for arm ``adaptive``.
 
-    The slow broker's share minus the others' mean share in arm ``uniform`` is the value of no effect.
+    The same difference of shares in arm ``uniform``, which does not avoid slow brokers, stands for no effect.
     """
     adaptive, uniform = (
         mean([share - (100 - share) / 2 for share in _slow_shares(part, arm, fault)], "points")
@@ -173,7 +173,7 @@ def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
 
 
 def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
-    """Judge whether the producer of an arm ran out of buffer memory in series 2, as expected or not."""
+    """Judge whether an arm's producer ran out of buffer memory at the higher rate of series 2, as ``expected``."""
     # Percentage of records that failed because the buffer was full, slice by slice.
     refused = [
         100 * float((~records.ok & (records.partition == NOWHERE)).mean())
@@ -234,7 +234,7 @@ def keyed(part: Part) -> Judged:
 
 
 def near(part: Part) -> Judged:
-    """Judge the records sent before the kill of the broker in the producer's rack, and after it leads again."""
+    """Judge that a producer writes only to the broker in its rack, before the broker's kill and after its return."""
     topic = next(topic for topic in part.run.run["topics"] if topic["name"] == "orders")
     # The partition whose preferred leader is the rack's broker.
     home = next(int(number) for number, replicas in topic["assignment"].items() if replicas[0] == 1)
@@ -255,7 +255,7 @@ def near(part: Part) -> Judged:
 
 
 def away(part: Part) -> Judged:
-    """Judge the records sent from five seconds after the kill of the rack's broker until its restart."""
+    """Judge that a producer writes to other racks while its rack's broker is dead, from 5 s after the kill."""
     (gone,) = part.phases("gone")
     lines = read_lines(part.home / "journal.jsonl")
     healing_us = next(int(line["t_us"]) for line in lines if (line["fault"], line["state"]) == ("gone", "healing"))
@@ -309,7 +309,7 @@ def _plot(part: Part, name: str) -> Plot:
 
 
 def _slow(judge: Callable[..., Judged], fault: str, *arguments: object) -> Judge:
-    """Return a judge of the trial's part with the slow broker, for claims that hold only if ``fault`` took effect."""
+    """Return a function that judges the run with the slow broker: inconclusive unless ``fault`` took effect."""
     return on_part(PART, judge, *arguments, faults=[fault])
 
 

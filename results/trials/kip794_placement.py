@@ -3,9 +3,8 @@
 A record belongs to the slice of time that contains its intended time. A broker's share is its percentage of the
 acknowledged bytes; the latency of a failed record is infinite. A *turn* is a sequence of records, in the order they
 were sent, that went to one partition before the partitioner chose another; choosing the same partition again is not
-visible. After a turn, both other partitions are equally likely if the choice is uniform. Partition 0 is on the slow
-broker if the plan has a slow broker. The first slice of time of a fault, in which the queues fill, is excluded from all
-means.
+visible. If the choice is uniform, both other partitions are equally likely after a turn. If the plan has a slow broker,
+that broker leads partition 0. The first slice of time of a fault, in which the queues fill, is excluded from all means.
 """
 
 from collections import Counter
@@ -43,12 +42,12 @@ class Placed:
         return self._between(self.intended_us + self.latency_us, span)
 
     def share(self, partition: int) -> float:
-        """Return the percentage of acknowledged bytes that went to a partition, NaN without acknowledged bytes."""
+        """Return a partition's percentage of a producer's acknowledged bytes, NaN without acknowledged bytes."""
         total = float(self.size_bytes[self.ok].sum())
         return 100 * float(self.size_bytes[self.ok & (self.partition == partition)].sum()) / total if total else np.nan
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return partition and length of each turn, without the first and the last turn, which may be cut."""
+        """Return partition and record count of each turn, without the first and the last turn, which may be cut."""
         partitions = self.partition[self.partition != NOWHERE]
         ends = np.flatnonzero(np.diff(partitions)) + 1
         return partitions[ends[:-1]], np.diff(ends)
@@ -90,7 +89,7 @@ def settled(part: Part, fault: str) -> tuple[Slice, ...]:
 
 
 def farthest(records: Placed, within: Sequence[Slice], confidence: float) -> Estimate:
-    """Return the mean share (of three brokers' bytes) that deviates most from a third."""
+    """Return, of three brokers' mean shares of the bytes, the share that deviates most from a third."""
     means = [mean(shares(records, within, partition), "%", confidence) for partition in PARTITIONS]
     return max(means, key=lambda share: abs((share.value or 0.0) - THIRD))
 
@@ -100,7 +99,7 @@ def whole(within: Sequence[Slice]) -> Slice:
 
 
 def fair(records: Placed, within: Sequence[Slice]) -> Judged:
-    """Judge that both other partitions follow equally often after records to one partition (chi-square test)."""
+    """Judge that after a turn on one partition both others are chosen equally often (chi-square test)."""
     where, _ = records.within(whole(within)).turns()
     counts = Counter(pairwise(where.tolist()))
     squared, freedom = 0.0, 0

@@ -1,11 +1,10 @@
 """Claims of KIP-951 (leader discovery): new leaders in produce and fetch responses save clients the wait for metadata.
 
-**Statistic.** The worst latency among the records of one leader move, one number per move and arm, paired by move: at a
-low rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that
-waited. The window of a leader move opens when the move is requested and closes a second after leaders have changed.
-Broker restarts are measured with the records that were due between SIGTERM and the broker's exit. The claims on
-restarts have no bound, because the KIP's tables of restarts are from 70 minutes on fifteen machines, with 108 and 9000
-partitions.
+**Statistic.** Arms are compared by the worst latency among the records of one leader move, paired by move: at a low
+rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that waited.
+The window of a leader move opens when the move is requested and closes a second after leaders have changed. Broker
+restarts are measured with the records that were due between SIGTERM and the broker's exit. Claims on restarts have no
+bound, because the KIP's tables of restarts are from 70 minutes on fifteen machines, with 108 and 9000 partitions.
 
 **Arms.** ``both`` is the client of KIP-951 (leader hints, and an immediate retry), ``neither`` the client before the
 KIP, ``retry`` the alternative that the KIP rejected (immediate retry only), ``hints`` a client with leader hints only.
@@ -61,7 +60,7 @@ def medians(*sides: Blocks) -> str:
 
 
 def _compared(part: Part, ours: str, theirs: str, measure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge the ratio of two clients by its 95 % interval, and add both medians to the reason."""
+    """Judge the ratio of two clients' values by its 95 % interval, and add both clients' medians to the reason."""
     result = judge(part.ratio(ours, theirs, measure))
     return add_reason(result, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
 
@@ -81,7 +80,7 @@ def hints_after_kill(part: Part) -> Judged:
 
 
 def classic(part: Part) -> Judged:
-    """Report p99.9 of all records sent during leader moves, ours / theirs: a single number without an interval."""
+    """Report the ratio of p99.9 latencies during leader moves, arm ``both`` / arm ``neither``, without an interval."""
     window = "fault" if DELAYS_MS[part.name] == 0 else "fault/move"
     sides = [part.quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
@@ -95,7 +94,7 @@ def classic(part: Part) -> Judged:
 
 
 def unknown_endpoints(part: Part) -> Judged:
-    """Judge leader hints with endpoints of unknown brokers, if the client that ignores such endpoints counted any."""
+    """Judge the client that accepts leader hints to unknown brokers against the client that refuses such hints."""
     result = is_below(part, "moves/merged", "moves/ignored", measure=ELECTED)
     refused = part.counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
     word = result.word if refused else "inconclusive"
@@ -103,7 +102,7 @@ def unknown_endpoints(part: Part) -> Judged:
 
 
 def restarted(part: Part, workload: str) -> Judged:
-    """Report the worst latency of the records that were due while brokers shut down."""
+    """Report the worst latency of records that were due while a broker shut down: arm ``both`` / arm ``neither``."""
     spans = onsets(part, "ended")
     both, neither = (worst_latencies(part, f"{workload}/{arm}", spans) for arm in ("both", "neither"))
     result = ratio_of_blocks(both, neither, 0.95, part.run.run_id)
@@ -252,7 +251,7 @@ ARMS = {BOTH: "both: the KIP", HINTS: "hints alone", RETRY: "retry alone: reject
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return one chart with a panel per delay of Metadata responses; none if no run with leader moves exists.
+    """Return one chart of worst latencies, with a panel per delay of Metadata responses; none without leader moves.
 
     Each arm is drawn as a cloud of points, one per leader move from left to right, without moves that have no value.
     """

@@ -1,7 +1,7 @@
 """Part of a trial: one judged run of one of the KIP's plans, and the figures that claims are judged by.
 
-Figures come from stored evidence only, so judging the run again gives the same figures. A block whose fault was not
-witnessed or not exposed is left out for both compared clients.
+Figures come from stored evidence only, so judging the run again gives the same figures. A block (repetition of the
+plan's faults) whose fault was not witnessed or met no traffic is left out for both compared clients.
 
 A run without blocks is cut into slices of time of equal length, and each slice gives one value of a figure. Confidence
 intervals of means are Student's, over slices of time. Neighbouring slices are correlated where a queue grows, so a mean
@@ -89,9 +89,9 @@ def bootstrap(
     seed: str,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Return a figure of several clients' records with a bootstrap interval (by resampling whole slices).
+    """Return a figure of several clients' records, with an interval from resampling whole slices of time.
 
-    ``groups`` has each client's records by slice, the same slices for all; ``figure`` gets the records of each client.
+    ``groups`` has, for each client, the records by slice of time; ``figure`` is computed from the records per client.
     """
     count = min(map(len, groups), default=0)
     value = figure([np.concatenate(group) for group in groups]) if count else None
@@ -117,7 +117,7 @@ def quantile(values: Floats, q: float) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """Judged run. Clients are named ``workload/arm``; measures have the syntax of ``aftershock compare --metric``."""
+    """Judged run, whose clients are named ``workload/arm`` and measures as in ``aftershock compare --metric``."""
 
     name: str
     run: JudgedRun
@@ -130,11 +130,11 @@ class Part:
         return self.run.doubt()
 
     def blocks(self, client: str, measure: str) -> dict[int, Block]:
-        """Return the value of a measure for each block in which all faults took effect."""
+        """Map each block of the plan in which all faults took effect to a client's value of a measure."""
         return proven_blocks(self.run, parse(measure), client)
 
     def ratio(self, ours: str, theirs: str, measure: str, confidence: float = 0.95) -> Estimate:
-        """Return the geometric mean of ours / theirs over paired blocks, with Student's interval and a sign-flip p."""
+        """Return the geometric mean of ours / theirs over blocks of the plan, with an interval and a p-value."""
         return ratio_of_blocks(self.blocks(ours, measure), self.blocks(theirs, measure), confidence, self.run.run_id)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
@@ -145,7 +145,7 @@ class Part:
         return None, 0
 
     def counters(self, client: str, op: str) -> Mapping[str, int]:
-        """Return the counters of a client's decisions (such as hints accepted), summed over restarts of the client."""
+        """Return how often a client took each decision (such as accepting a hint), summed over its restarts."""
         total: dict[str, int] = {}
         for line in self.events("counters"):
             if f"{line.get('workload')}/{line.get('arm')}" == client and line.get("op") == op:
@@ -163,7 +163,7 @@ class Part:
         return [row for row in self.windows() if row.get("entry") == entry]
 
     def outcomes(self, op: str, columns: Sequence[str], client: str | None = None) -> pa.Table:
-        """Return the outcome rows of one operation, of all clients or of the client ``workload/arm``."""
+        """Return the outcome rows (one per record or commit) of operation ``op``, of all clients or of ``client``."""
         condition = ds.field("op") == op
         if client is not None:
             workload, arm = client.split("/")
@@ -180,7 +180,7 @@ class Part:
     def bytes_by_broker(
         self, direction: Literal["sent", "received"], rack: str, worker: str, spans: Sequence[Slice]
     ) -> dict[int, Floats]:
-        """Return the bytes per slice and broker that a worker process (``workload-arm-op``) in ``rack`` counted.
+        """Return the bytes per slice of time and broker, as counted by worker process ``worker`` in ``rack``.
 
         The byte counters are sampled once a second; between two samples bytes are assumed to flow evenly.
         """
@@ -195,7 +195,7 @@ class Part:
 
 
 def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], confidence: float, seed: str) -> Estimate:
-    """Return the ratio of two clients from paired blocks, as `Part.ratio` does for all blocks of a run.
+    """Return the ratio of two clients from paired blocks of the plan, as `Part.ratio` does for all blocks of a run.
 
     ``seed`` seeds the sign-flip test, which samples random signs if there are too many combinations to try all.
     """
@@ -217,7 +217,7 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 def onsets(part: Part, entry: str) -> Spans:
-    """Return, by block, the span of time from 50 ms before injection began until the fault was in force.
+    """Return, by block of the plan, the time from 50 ms before injection began until the fault was in force.
 
     For the fault ``stop`` the measured span is the time from SIGTERM to the broker's exit. Only blocks in which all
     faults took effect are included.

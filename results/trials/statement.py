@@ -26,9 +26,9 @@ Role: TypeAlias = Literal["claim", "control", "report"]
 class Estimate:
     """A measured figure with its confidence interval.
 
-    ``n`` is the number of blocks, leader moves or nodes, never of records; None if unknown. ``confidence`` is the
-    confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided tests (TOST) at 0.05.
-    ``p`` is the p-value of an exact sign-flip test over blocks, if such a test applies.
+    ``n`` is the number of blocks of the plan, leader moves or nodes, never of records; None if unknown. ``confidence``
+    is the confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided tests (TOST) at
+    0.05. ``p`` is the p-value of an exact sign-flip test of those blocks, None without such a test.
     """
 
     value: float | None
@@ -71,7 +71,7 @@ class Statement:
 
 
 def ratio_of(tested: Tested, n: int, confidence: float = 0.95) -> Estimate:
-    """Return the ratio of two clients from paired blocks, without an interval if a block has no value."""
+    """Return the ratio of two clients from paired blocks of the plan, without an interval if a block has no value."""
     if (interval := tested.interval) is None:
         return Estimate(None, None, None, n, "times", confidence, tested.p)
     return Estimate(interval.ratio, interval.low, interval.high, n, "times", confidence, tested.p_flip)
@@ -82,7 +82,7 @@ def unknown(unit: str = "") -> Estimate:
 
 
 def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLOCKS_MIN) -> Judged:
-    """Return confirmed if the whole interval is below ``bound``, contradicted if above ``no_effect`` >= bound."""
+    """Judge an estimate: confirmed if its interval is below ``bound``, contradicted if above ``no_effect`` >= bound."""
     if undecided := _undecided(ours, least):
         return undecided
     low, high = ours.interval or (0.0, 0.0)
@@ -96,7 +96,7 @@ def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLO
 
 
 def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLOCKS_MIN) -> Judged:
-    """Return confirmed if the whole interval is above ``bound``, contradicted if below ``no_effect`` <= bound."""
+    """Judge an estimate: confirmed if its interval is above ``bound``, contradicted if below ``no_effect`` <= bound."""
     if undecided := _undecided(ours, least):
         return undecided
     low, high = ours.interval or (0.0, 0.0)
@@ -110,7 +110,7 @@ def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLO
 
 
 def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> Judged:
-    """Return confirmed if the whole interval is within a margin: with a 90 % interval this is TOST at 0.05."""
+    """Judge an estimate: confirmed if its interval is in ``low .. high`` (TOST at 0.05 if it is a 90 % interval)."""
     if undecided := _undecided(ours, least):
         return undecided
     ours_low, ours_high = ours.interval or (0.0, 0.0)
@@ -172,7 +172,7 @@ def word(statement: Statement) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """Chart of a trial's page; the ``name`` under which ``svg`` was rendered is unique in the page."""
+    """Chart on a trial's page; ``name``, with which ``svg`` was rendered, is unique on the page."""
 
     title: str
     svg: Markup
