@@ -52,8 +52,8 @@ class Band:
 class ExclusiveResource(NamedTuple):
     """Resource that two faults can't use at once, such as the ``process`` (``name``) of each broker (type ``among``).
 
-    If ``by_plan`` is True, ``plan check`` refuses a plan in which two faults overlap on this resource. If False, only a
-    manual injection is refused, and only while a fault in force uses the resource.
+    With ``by_plan``, ``plan check`` refuses a plan in which two faults overlap on this resource; without ``by_plan``,
+    only a manual injection is refused, and only while a fault in force uses the resource.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Injection(ABC):
 async def report_each_second(
     read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
 ) -> None:
-    """Read and report a witness (a measurement that shows the fault) each second until ``until_us``; else once."""
+    """Read and report a witness (measurement of the fault) each second until ``until_us``; without it, once."""
     while True:
         report(await read())
         now_us = clock.now_us()
@@ -223,7 +223,7 @@ class Fault(BaseModel, ABC):
         yield from ()
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no warnings
-        """Yield warnings about valid but unlikely parameters of the fault; paths start at the fault."""
+        """Yield warnings about valid but unlikely parameters; locations are relative to the fault."""
         yield from ()
 
     @abstractmethod

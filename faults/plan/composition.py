@@ -49,7 +49,7 @@ class Ranged(BaseModel):
         return self.model_dump(exclude_none=True)
 
     def corners(self) -> list[Fault]:
-        """Return the fault at each combination of the lower and upper ends of its ranges."""
+        """Return one copy of the fault for each combination of the lower and upper ends of its ranges."""
         return [KINDS[self.kind].model_validate(data) for data in corners(self.data())]
 
 

@@ -66,8 +66,8 @@ def plan_from_run(
     """Return a plan that repeats the manual injections of a run.
 
     ``run_plan``: the run's ``plan.yaml``, a whole plan or a cluster and its topics. ``marks``: start and end of the
-    run's load, if it had load. ``seed`` determines the draws of the plan's own faults. Raises EvidenceError if no
-    manual injection of the run was in force.
+    run's load, if it had load. ``seed`` determines the random choices of the faults of the run's plan. Raises
+    EvidenceError if no manual injection of the run was in force.
     """
     manual = [event for event in events if event.get("event") == EVENT]
     lines = list(journal)

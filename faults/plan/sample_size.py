@@ -93,7 +93,7 @@ class SampleSize:
     """Number of samples that one arm is expected to yield for one selection of an SLO.
 
     ``rate_per_s``: the arm's rate; ``subjects``: number of subjects that share the rate, None if unknown.
-    ``length_ms``: length of the SLO's window, None if unknown; ``slot_ms``: length of a time slot, if it has slots.
+    ``length_ms``: length of the SLO's window, None if unknown; ``slot_ms``: length of the SLO's time slots.
     """
 
     arm: str

@@ -1,7 +1,7 @@
 """Execute a timeline: journal and inject each fault at its time, and heal every started fault in any case.
 
 A fault is journalled as ``intended`` (targets and undo known, nothing changed yet), ``injected``, ``witnessed`` (once
-or more), ``healing``, ``healed``. A fault that fails is journalled as ``failed``, with the reason, and healed too. A
+or more), ``healing``, ``healed``. A fault that fails is journalled as ``failed``, with the reason, and is healed too. A
 fault without targets is only journalled as failed. Faults run concurrently: overlapping faults heal in any order, and a
 failed fault stops no other fault.
 

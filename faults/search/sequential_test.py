@@ -59,7 +59,7 @@ class Repeats:
 
     @property
     def tries(self) -> int:
-        """Number of runs of a candidate plan, so that a failure at this rate is missed in 5 % of cases at most."""
+        """Number of runs of a candidate plan that miss a failure of this rate in 5 % of cases at most."""
         passed = self.n - self.failed
         return 1 if passed == 0 else math.ceil(math.log(MISS_RATE) / math.log(passed / self.n))
 

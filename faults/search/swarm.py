@@ -172,7 +172,7 @@ class Frame:
 
 
 def frame_of(checked: CheckedPlan) -> Frame:
-    """Build the frame of a plan for ``explore``; raise PlanError if no fault can be drawn in it."""
+    """Build what all runs of ``explore`` share from a plan; raise PlanError if no fault can be drawn for the plan."""
     if checked.plan.cluster.attach:
         raise PlanError([f"{checked.source}: explore launches its own clusters; remove `attach` from the frame"])
     cluster = checked.plan.cluster.model_copy(update={"wire_proxy": True})

@@ -193,7 +193,7 @@ class ActiveRules:
         )
 
     def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
-        """Count a request in the counters of each rule, and return the rules that apply to the request.
+        """Return the rules that apply to a request, and count the request in the rules' counters.
 
         ``request``: the request's body; None if no rule needs the body, or if it can't be decoded.
         """

@@ -20,10 +20,10 @@ class FrameSplitter(Generic[T]):
     Only an incomplete header, or a frame that a rule needs whole, is stored, in memory that grows with the received
     bytes, never with the frame's announced length.
 
-    Three callbacks: ``judge`` gets the bytes and the offset of a message in them, and returns None if its frame is
-    passed on unchanged, else a value for ``take``. If the header is incomplete, ``judge`` raises IndexError or
-    struct.error, and is called again with more bytes. ``take`` gets a whole frame with its length prefix, and the value
-    that ``judge`` returned for the frame; ``pass_on`` gets the bytes of all other frames.
+    The callback ``judge`` gets bytes and the offset of a frame in them; it returns None to pass the frame on unchanged,
+    else a value for ``take``. If the frame's header is incomplete, ``judge`` raises IndexError or struct.error, and is
+    called again with more bytes. ``take`` gets a whole frame with its length prefix, and the value that ``judge``
+    returned for the frame; ``pass_on`` gets the bytes of all other frames.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class DelayQueue:
     does: Kafka's responses come in the order of its requests, so a single response can't be late alone. The delays of
     pieces of data overlap, so each is late by its own delay only; with ``serial``, delays add up.
 
-    ``write`` and ``close`` write to and close the socket; ``crowded`` is a callback, called with True when too many
+    The callbacks ``write`` and ``close`` send to and close the socket; ``crowded`` is called with True when too many
     bytes wait in the queue, and with False when few wait again.
     """
 
@@ -115,7 +115,7 @@ class DelayQueue:
     def send(self, piece: Piece, delay_ms: int = 0, *, serial: bool = False) -> None:
         """Send a piece of data after the delay, behind all queued pieces.
 
-        The delay of a piece of data with ``serial`` starts when the previous such piece is sent, or now if later.
+        With ``serial``, the delay starts only when the previous piece of data with ``serial`` has been sent.
         """
         if self.muted:
             return

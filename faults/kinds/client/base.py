@@ -66,7 +66,7 @@ class DownInjection(Injection):
             raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
-        """Return None when all client processes run, write heartbeats and are on schedule, else the first exception."""
+        """Return None once all client processes run, write heartbeats and are on schedule, else what one lacks."""
         states = await self._states()
         for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":

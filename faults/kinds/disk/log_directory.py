@@ -12,7 +12,7 @@ filled directory must have its own size limit (``cluster: {disks: {size: 64MB}}`
 ``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in the unwritable directory
 gets another owner and loses its write bits. Brokers run without the capability to write everywhere
 (``CAP_DAC_OVERRIDE``), so that a broker that runs as root is affected too. The broker can still write to files that it
-has open, but creating the next file, a checkpoint at the latest, fails.
+has open, but fails to create its next file, at the latest a checkpoint.
 """
 
 from abc import abstractmethod

@@ -99,7 +99,7 @@ MIN_ISR = "min.insync.replicas"
 
 
 def resize_refusal(name: str, current: str | None, value: str) -> str | None:
-    """Return why Kafka refuses to resize a thread pool in one step or to undo that; None if Kafka accepts both."""
+    """Return why Kafka refuses to resize a thread pool in one step, there or back; None if Kafka accepts both."""
     if name not in POOLS or current is None or not (current.isdecimal() and value.isdecimal()):
         return None
     if int(current) <= 2 * int(value) <= 4 * int(current):

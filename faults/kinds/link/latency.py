@@ -10,9 +10,9 @@ is changed, Toxiproxy sends one chunk of data early.
 
 Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by at
 least 0.8 x the delay (twice that if both directions are delayed). In a schedule of delays, the smallest delay in force
-during the measurement is expected. Delays that other faults add are subtracted from the measured round trip. A probe
-without an answer counts with the time that it waited; if that is less than the delay, the link has another fault and is
-not judged.
+during the measurement is expected. Delays that other faults add are subtracted from the measured round trip. For a
+probe without an answer, the time that it waited counts; a probe that failed sooner than the delay shows another fault,
+and its link is not judged.
 """
 
 import asyncio

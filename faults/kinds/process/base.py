@@ -152,8 +152,8 @@ async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> No
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
     """Return None once a node answers, is registered and in the ISR of all its partitions, else what is missing.
 
-    The answer to a request is checked first: until the cluster notices that a node is gone, registration and ISR still
-    show the state before the fault.
+    Whether the node answers a request is checked first: until the cluster notices that a node is gone, registration and
+    ISR still show the state before the fault.
     """
     world = context.world
     if await world.state(node) != "running":

@@ -4,8 +4,8 @@ The next node is stopped when the previous node is in service again, that is in 
 doesn't return into service, the fault ends. The active controller comes last, so that the quorum elects only once. At
 the end, witnesses report what was observed while each node restarted (restarts, nodes down, leader epochs).
 
-``rolling_restart`` stops and starts every broker. ``rolling_restart`` has no ``for``; its undo, if it is interrupted,
-starts every broker.
+``rolling_restart`` stops and starts every broker. ``rolling_restart`` has no ``for``; after an interrupted restart, the
+undo starts every broker.
 
 ``rolling_upgrade`` replaces every node by another Kafka version on the same disk::
 
