@@ -157,8 +157,8 @@ def compares(evidence: Evidence, key: str) -> bool:
 def co_assigned(evidence: Evidence, client: Client) -> tuple[int, int, int]:
     """Return how many assignments a client had, and how many forbidden and permitted overlaps with other members.
 
-    A worker owns a partition from ``assigned`` to ``revoked``. An overlap of two owners is permitted if it begins while
-    a fault may cut a group member off the coordinator.
+    A worker owns a partition from event ``assigned`` to event ``revoked``. An overlap of two owners is permitted if it
+    begins while a fault may cut a group member off the coordinator.
     """
     group = group_of(evidence, client)
     own, rivals = _ownership(evidence, client), []

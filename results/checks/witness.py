@@ -4,7 +4,7 @@ Witness: the executor measures each fault while it is in force. The witness chec
 witness (a measured proof) observed the fault and no witness failed. In a rehearsal nothing is injected, so every
 witness must report that the fault is absent; a witness that reports a fault in a rehearsal proves nothing.
 
-Exposure: a fault that met no traffic proves nothing. Which traffic counts as met depends on the fault's target
+Exposure: a fault that met no traffic proves nothing. Which traffic proves exposure depends on the fault's target
 (``met_by`` in the timeline):
 
 ===================  ============================================================================================

@@ -223,7 +223,7 @@ class Evidence:
 
     @property
     def racks(self) -> frozenset[str]:
-        """The racks of the brokers, as far as known."""
+        """Racks of the brokers, as far as the run recorded racks."""
         return _racks(self.run)
 
     def faults_of(self, name: str) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def verdict_of(home: Path) -> Verdict:
 
 
 def analysis_of(home: Path) -> Mapping[str, Any]:
-    """Return the stored measurements of a run. Raises EvidenceError if the run was not judged."""
+    """Return the measurements in ``analysis.json`` of a run. Raises EvidenceError if the run was not judged."""
     path = _judged_file(home, "analysis.json")
     document = read_object(path)
     require_schema_version(str(path), document, ANALYSIS_SCHEMA_VERSION)

@@ -47,7 +47,6 @@ Answers = dict[int, list[Any]]
 
 
 def by_run(rows: Iterable[Any]) -> Answers:
-    """Group the rows that a Spark job returned by their column ``run``."""
     grouped: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         grouped[row["run"]].append(row)

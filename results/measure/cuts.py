@@ -50,7 +50,6 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
 
 
 def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    """Yield the rows of the Spark table ``CUTS``: requests for gaps (``of_gaps``) or for latencies, of all runs."""
     for run, of_run in cuts.items():
         for number, cut in enumerate(of_run):
             op, kind = cut.metric.split(".", 1)

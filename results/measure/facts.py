@@ -37,7 +37,7 @@ class RecoveryCriterion:
 
     @property
     def is_default(self) -> bool:
-        """True for the definition of recovery that applies unless an SLO gives another."""
+        """True for the default definition of recovery, which applies unless an SLO gives another definition."""
         return self == RecoveryCriterion(self.fault)
 
 
@@ -57,7 +57,7 @@ Band = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Distribution:
-    """Latencies of one metric, client and window; ``at`` maps quantiles (1.0: max) to values, None if censored.
+    """Latencies of one metric, client and window; ``at`` maps quantiles (1.0: max) to latencies, None if censored.
 
     ``mean_us`` does not include censored values. ``bands`` maps (quantile, confidence) to the two sample values between
     which the quantile lies with that confidence; an unknown end of a band is None.

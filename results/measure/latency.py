@@ -198,7 +198,6 @@ def drawn(key: Key, scene: Scene) -> bool:
 
 
 def silver_of(rows: pa.Table) -> Silver:
-    """Group the rows of one run's latency histogram by metric and client."""
     (metric, metrics), (client, clients), (near, near_racks), (far, far_racks) = (
         numbered(rows[name]) for name in ("metric", "client", "client_rack", "broker_rack")
     )
@@ -311,7 +310,6 @@ def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return the samples whose column ``due`` is True, and add the columns ``segment`` and ``client_hash``."""
     return with_segment(samples.where("due"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
 
 

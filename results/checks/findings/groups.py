@@ -89,7 +89,7 @@ _COMMIT_COLUMNS = "run int, client string, topic string, partition int"
 
 
 def commits(log: DataFrame, delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return findings about commits above, and deliveries below, the group's position; None without offset commits."""
+    """Return findings about commits above delivered offsets and deliveries below commits; None without any commit."""
     rows = [(run, *commit) for run, scene in enumerate(dims.scenes) for commit in committed(scene.evidence)]
     if not rows:
         return None

@@ -4,9 +4,9 @@
 new lane begins when the partition is assigned to the reader (at-least-once permits that records are then delivered
 again) and when the reader resets its position; the clients' events report both.
 
-**Sequences** of three kinds are sorted in one job: the log by offset, in which a producer's seqs must rise; a reader's
-lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must not
-fall.
+**Sequences** of rows are of three kinds: a producer's log records by offset, in which sequence numbers must rise; a
+reader's lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must
+not fall.
 
 Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a sequence with a
 late row, only the first row of a value can break the rule ``order``; further deliveries of an offset break
@@ -120,7 +120,7 @@ SECOND_US = 1_000_000
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
     """Return findings about the order of rows; for the rules ``collision`` and ``skipped`` only the number examined.
 
-    ``doubted`` are hashes (``PRINTS``) of the sequences that must be examined row by row; None examines all sequences.
+    ``doubted`` holds hashes (``PRINTS``) of the sequences to examine row by row; None: all sequences.
     """
     rows = _rows(read, dims, delivered)
     exact = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
@@ -142,7 +142,7 @@ def in_doubt(read: Tables, dims: Dims) -> DataFrame:
 
 
 def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
-    """Return the rows of all sequences, with a 64-bit hash ``print`` of the sequence that a row belongs to."""
+    """Return rows of the log, of deliveries and of acknowledgements, with a 64-bit hash ``print`` of their sequence."""
     # the log: the value is the seq, ``at`` the offset
     producers = dims.producers.select("run", "producer_id", "client")
     lane = F.col("producer_id").cast("bigint").alias("lane")

@@ -1,6 +1,6 @@
-"""SLO checks (``slo/...``, ``compare/...``): a check per SLO and client, and the measurements that SLOs need.
+"""SLO checks (``slo/...``, ``compare/...``), one per SLO and client, and requests for the measurements of SLOs.
 
-Each form of SLO is judged by one function:
+One function judges each form of SLO:
 
 ==========================  ====================================================================================
 form                        judged by

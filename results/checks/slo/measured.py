@@ -108,7 +108,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the worst reading, which decides an SLO: FAIL is worse than too few values, INCONCLUSIVE and PASS."""
+    """Return the worst reading, which decides an SLO. Worst first: FAIL, too few values, INCONCLUSIVE, PASS."""
 
     def badness(pair: Pair) -> tuple[bool, Fraction]:
         value = pair.reading.value

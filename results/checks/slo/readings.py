@@ -102,7 +102,7 @@ def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Seque
 def _stalls(
     evidence: Evidence, facts: Facts, selection: Selection, client: Client, each: EachWord | None, due: int
 ) -> list[Reading]:
-    """Return a reading of the total time in stalls for each partition, or one for the partition with the longest."""
+    """Return a reading of the total time in stalls for each partition, or of the longest of these times."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
     if outages is None or not due:
