@@ -97,7 +97,7 @@ class LimitFault(NodeFault):
 
 
 class CpuQuotaInjection(LimitInjection):
-    """``throttled``: the kernel's CPU counters (periods, throttled periods) when first and when last read."""
+    """``throttled``: the kernel's count of throttled CPU periods, when first and when last read."""
 
     throttled: tuple[int, int] | None = None
 
