@@ -7,8 +7,8 @@
      "ratio_to": 1310.0, "host": "ci-2", "kafka": "4.3.1", "git": "4653788"}
 
 Ledger lines are only appended, and a run is added only once. In a ledger line, a censored ``value`` is null.
-``ratio_to`` is the control arm's value in the same run, null in the control arm's own lines. A ledger line that can't
-be read is reported and skipped.
+``ratio_to`` is the control arm's value in the same run, null in lines about the control arm itself. A ledger line that
+can't be read is reported and skipped.
 
 **Known issues.** ``known-issues.toml`` beside the ledger lists known regressions, each with its last day::
 

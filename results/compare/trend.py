@@ -85,7 +85,7 @@ def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, 
 
 
 def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
-    """Yield the ledger lines of each series (plan, arm, metric, window) in order of nights."""
+    """Yield the lines of the nightly ledger for each series (plan, arm, metric, window), in order of nights."""
 
     def key(line: Line) -> tuple[str, ...]:
         return line.plan, line.workload, line.arm, line.metric, line.window

@@ -4,9 +4,9 @@ Terminal summary: the verdict's sentence first, then the problems, then a short 
 is wider than 80 columns, and there are no colours, so that the text can be piped.
 
 JUnit XML (``junit.xml``): each check of a run is a test case. In JUnit XML, FAIL is a failure; INCONCLUSIVE and ERROR
-are errors of that type, because what was not proven has not passed. A check with ``gate: report`` is never a failure in
-JUnit XML: its result is in ``<system-out>``. Characters that XML 1.0 can't hold are replaced. Test cases have no
-duration, because checks are judged together; the suite's duration is that of the run.
+are JUnit errors of that type, because what was not proven has not passed. A check with ``gate: report`` is never a
+failure in JUnit XML: its result is in ``<system-out>``. Characters that XML 1.0 can't hold are replaced. Test cases
+have no duration, because checks are judged together; the suite's duration is that of the run.
 
 GitHub workflow commands: an annotation for each check that did not pass, at the check's line of the plan. FAIL and
 ERROR become GitHub errors, INCONCLUSIVE a warning, a check with ``gate: report`` a notice. The worst results come

@@ -177,8 +177,8 @@ _CACHED_NAMES = {
 def _start_jvm(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
     """Start a JVM for Spark and return its Py4J gateway.
 
-    A thread starts the JVM, so that Ctrl-C in the meantime can't lose track of the process. SPARK_REMOTE is hidden from
-    the JVM, which would take the address for a second master, and refuse to start.
+    A thread starts the JVM, so that Ctrl-C during the start can't lose track of the JVM's process. SPARK_REMOTE is
+    hidden from the JVM, which would take the address for a second master, and refuse to start.
     """
     remote = os.environ.pop("SPARK_REMOTE", None)
     try:

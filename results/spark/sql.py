@@ -179,7 +179,7 @@ def _cell_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Convert Spark's rows to objects, recursively; arrays and maps stay as they are."""
+    """Convert Spark's rows in a value to dictionaries, recursively; arrays and maps stay as they are."""
     if hasattr(value, "asDict"):
         return {name: _plain(part) for name, part in value.asDict().items()}
     if isinstance(value, (list, tuple)):

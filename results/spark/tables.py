@@ -4,9 +4,9 @@ Spark reads all files of an evidence table at once, no matter how many runs. Eac
 of its run in the list of runs: an int is a shorter key than a run's id.
 
 Values that differ between runs are in small tables (``small``) rather than in expressions. Spark keeps small tables as
-local relations: a join with a local relation needs no job, and an empty relation removes everything that depends on it.
-Small tables should be wrapped in ``F.broadcast``. Hadoop reads paths as patterns, which ``literal`` prevents; ``uris``
-returns the percent-encoded names of files that Spark reports.
+local relations: a join with a local relation needs no job, and Spark removes a join with an empty relation from the
+query. Small tables should be wrapped in ``F.broadcast``. Hadoop reads paths as patterns, which ``literal`` prevents;
+``uris`` returns the percent-encoded names of files that Spark reports.
 """
 
 import re

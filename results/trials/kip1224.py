@@ -14,7 +14,7 @@ a write that was not flushed within ``offsets.commit.timeout.ms`` (5 s), so a co
 was flushed.
 
 **Killed coordinators.** The run's integrity checks compare the commits that a killed coordinator acknowledged with the
-commits that its successor knows. n is the number of kills that were witnessed and exposed.
+commits that its successor knows. n is the number of kills that took effect and met traffic.
 """
 
 import math

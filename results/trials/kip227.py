@@ -178,7 +178,7 @@ def sessions_left(part: Part) -> Judged:
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
-    """Return the windows of a fault in which the fault was witnessed and exposed."""
+    """Return the windows of a fault in which the fault took effect (was witnessed) and met traffic (was exposed)."""
     unproven = part.run.unproven()
     return [window for window in part.phases(fault) if window["fault"] not in unproven]
 
