@@ -129,7 +129,7 @@ Distributions = dict[str, dict[tuple[str, int], Distribution]]
 def sliced(
     cuts: Sequence[Cut], rows: Mapping[str, Sequence[Any]], scene: Scene, queried: Sequence[float], qs: set[float]
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
-    """Return a run's measurements for each cut and client, from the rows of the jobs ``latencies`` and ``cut_gaps``.
+    """Return the measurements of a run by request (``Cut``) and client; ``rows`` maps job names to the jobs' rows.
 
     ``queried`` are the quantiles in the rows (columns ``q0``, ``q1``, …), ``qs`` the quantiles to return.
     """

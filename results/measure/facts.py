@@ -1,7 +1,7 @@
 """Measurements of a run as plain values (``Facts``), and the measurements that its SLOs request.
 
 Values in ``Facts`` are measurements, not judgements; times are microseconds; clients are named ``workload/arm``. A
-measurement without observations is empty.
+measurement without observations has n = 0.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,8 @@
 
 The first Spark jobs compare fingerprints of blocks of 2,048 records (``gate.py``), and list the records of unequal
 blocks. The latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. Jobs
-that need only recorded rows run at the same time. The results of jobs are small (distinct latencies, bins of a plot,
-seconds), never records.
+that need only recorded rows run at the same time as these first jobs. The results of jobs are small (distinct
+latencies, bins of a plot, seconds), never records.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -19,9 +19,9 @@ produce request. Only acknowledgements of first attempts are examined, because a
 record that an earlier attempt wrote.
 
 The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
-selected sequences are examined row by row. In that function rows of the log and of readers are sorted by a hash of
-their sequence, and each row is compared with the row before. Acknowledgements need no sorting: in a partition, all
-acknowledged offsets of a leader epoch must lie above all acknowledged offsets of the previous epoch.
+selected sequences are examined row by row. The function sorts rows of the log and of readers by a hash of their
+sequence, and compares each row with the row before. Acknowledgements need no sorting: in a partition, all acknowledged
+offsets of a leader epoch must lie above all acknowledged offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ def deliveries(read: Tables, dims: Dims) -> DataFrame:
 
 
 def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
-    """Yield (client, topic, partition, time, True after an assignment) of each start of a reader's lane."""
+    """Yield (client, topic, partition, time, True if assigned) of each assignment and position reset of a reader."""
     for client, line in reader_events(evidence, "assigned"):
         yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
     for client, line in reader_events(evidence, "position_reset"):

@@ -203,7 +203,7 @@ class Scene:
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
-    """Return a client's spans of time: progress is required where possible in all partitions of ``seats``."""
+    """Return a client's time spans; progress is required in a span if possible in all partitions of ``seats``."""
     relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
     changes: list[_Change] = []
     moments = {from_us, to_us}

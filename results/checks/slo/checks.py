@@ -133,7 +133,7 @@ def block_cut(slo: Measure) -> Cut:
 
 
 def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Client]) -> Check:
-    """Judge an SLO on two arms with confidence: compare its factor with the interval of the ratio, block by block."""
+    """Judge an SLO on two arms with confidence, by the arms' ratio in each block (repetition of the plan's faults)."""
     if not isinstance(slo.limit, Multiple) or slo.confidence is None:
         raise TypeError(f"not a comparison of arms with confidence: {slo}")
     factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)
