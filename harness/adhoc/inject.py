@@ -324,8 +324,8 @@ class ClusterState:
 def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
     """Return a sentence for each quorum or ``min.insync.replicas`` requirement that a fault would violate.
 
-    Whether clients can reach the remaining brokers is not predicted. For a fault kind with impact ``unknown`` the worst
-    case is predicted: the fault's nodes and links serve no requests.
+    The prediction ignores whether clients can reach the remaining brokers. For a fault kind with impact ``unknown``,
+    the prediction assumes that the fault's nodes and links serve no requests.
     """
     if impact in ("moments", "leaders"):
         return ["quorum and min.insync.replicas survive: no node and no link is taken away"]

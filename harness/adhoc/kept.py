@@ -257,7 +257,7 @@ def up(
 
     After a failed or interrupted launch, the cluster's containers are removed. Raises EngineError if the engine does
     not answer or an image is not available, ClusterError if the cluster did not start or Kafka refused a topic, and
-    LeaseError if the host's lease is not available.
+    LeaseError if the host can't be leased.
     """
     sweep(client, log)
     if running := kept_clusters(client):

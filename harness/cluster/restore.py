@@ -63,7 +63,7 @@ def _nodes(cluster: Cluster) -> str:
 
 
 def _links(cluster: Cluster) -> str:
-    """Raise ClusterError if Toxiproxy lacks a proxy or has another; enable all proxies and remove all toxics."""
+    """Raise ClusterError if Toxiproxy lacks a proxy or has an extra one; enable all proxies, remove all toxics."""
     toxiproxy = cluster.toxiproxy
     differing = toxiproxy.upstreams().items() ^ {
         (proxy.name, proxy.upstream) for proxy in cluster.spec.topology.proxies()
@@ -90,7 +90,7 @@ def _rules(cluster: Cluster) -> str:
 
 
 def _settings(cluster: Cluster) -> str:
-    """Remove dynamic broker settings and client quotas; topic settings end with the topics."""
+    """Remove dynamic broker settings and client quotas; topic settings are deleted with the topics."""
     admin, changed_keys = cluster.admin, set[str]()
     for broker in map(str, _broker_ids(cluster)):
         current = settings(admin, "broker", broker)

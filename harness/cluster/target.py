@@ -37,7 +37,7 @@ class Target(Protocol):
         """Return the value of Kafka's ``broker.rack`` for a rack that the plan names."""
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Create or check the timeline's topics; return them, and the end offsets of partitions with records."""
+        """Create or check the timeline's topics; return the topics, and the end offsets of partitions with records."""
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
         """Return the bytes that Toxiproxy counted so far, by proxy, node and stream; empty without Toxiproxy."""

@@ -189,7 +189,7 @@ def read_replicas(
 def _read_replica(
     admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, until_s: float
 ) -> list[Row]:
-    """Return a fingerprint for each group of consecutive batches of a replica, and a row for a failed read.
+    """Return a fingerprint of each group of consecutive batches of a replica; if a read fails, a row with the error.
 
     Replicas are read with a consumer's Fetch request without rack and session, which a follower answers from version 11
     on (KIP-392), up to its own high watermark. A follower gets the leader's high watermark with its next fetch, so a

@@ -44,7 +44,7 @@ _FEATURES_TIMEOUT_S = 15.0
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Return all settings in force, by name; settings of a broker are requested from that broker."""
+    """Return all settings of a broker, topic or client by name; a broker's settings are requested from that broker."""
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     return {
@@ -82,7 +82,6 @@ def quotas(admin: Admin) -> dict[str, dict[str, str]]:
 
 
 def topic_ids(admin: Admin) -> dict[str, str]:
-    """Return the ids of all topics, including internal topics."""
     return {topic.name: id_as_text(topic.topic_id) for topic in admin.ask(metadata_request()).topics}
 
 

@@ -1,4 +1,4 @@
-"""Corpus of failing plans, each a file that ``aftershock run`` accepts; every night the corpus runs before other plans.
+"""Corpus of failing plans, each a file that ``aftershock run`` accepts; every night these plans run before other plans.
 
 The first line of a plan in the corpus is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1,
 "seed": 7, "night": "2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file of the corpus that can't be
@@ -74,7 +74,7 @@ def read(folder: Path) -> Corpus:
 
 
 def _digest(text: str) -> str:
-    """Hash a plan without its name and description."""
+    """Hash the text of a plan without the plan's name and description."""
     lines = [line for line in text.splitlines() if not line.startswith(("name:", "why:"))]
     return sha256("\n".join(lines).encode()).hexdigest()[:10]
 

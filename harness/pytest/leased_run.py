@@ -29,8 +29,8 @@ from aftershock.harness.safety.lease import Kind, host_lease
 class LeasedJob:
     """Compiled plan to run on a leased cluster, and whether the run needs the host alone or shares it.
 
-    ``test`` is the name, for example a test's node id, that other processes see as the holder of the leases of host and
-    cluster. ``begin`` is called after both are leased, and creates the run directory.
+    ``test`` is the name, for example a test's node id, that other processes see as the holder of the leases. ``begin``
+    is called after host and cluster are leased, and creates the run directory.
     """
 
     job: Job

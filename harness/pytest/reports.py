@@ -2,9 +2,9 @@
 
 If a test has runs, the report of its passed call and the following teardown report are deferred; pytest continues with
 a blank report (no letter, no count). A deferred report is released through pytest's own hook, so terminal, counts, exit
-status, ``--lf`` and JUnit agree. A verdict FAIL becomes a failure of the call, or xfailed for a test marked ``xfail``;
-INCONCLUSIVE and ERROR become errors of a phase ``verdict``. The deferral of reports depends on how pytest 9.1 (runner,
-terminal, cacheprovider, junitxml) reads a report.
+status, ``--lf`` and JUnit file show the same outcome. A verdict FAIL becomes a failure of the call, or xfailed for a
+test marked ``xfail``; INCONCLUSIVE and ERROR become errors of a phase ``verdict``. The deferral of reports depends on
+how pytest 9.1 (runner, terminal, cacheprovider, junitxml) reads a report.
 """
 
 import copy
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass
 class HeldTest:
-    """Deferred reports of a test: the report of its call and, when the teardown is over, the report of the teardown."""
+    """Deferred reports of a test: for pytest's phase ``call`` and, after the teardown, for the phase ``teardown``."""
 
     nodeid: str
     runs: tuple[str, ...]

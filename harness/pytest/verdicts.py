@@ -35,7 +35,7 @@ _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """Verdict of a test's run: None if the run was not judged, for the reason ``why``.
+    """Verdict of a test's run; ``verdict`` is None if the run was not judged, and ``why`` has the reason.
 
     ``repetition`` is the repeated run, if any, and ``note`` an additional sentence, for example that the run could not
     be repeated.
@@ -49,7 +49,7 @@ class RunVerdict:
 
     @property
     def final(self) -> "RunVerdict":
-        """The repetition if the run was repeated, otherwise the run itself."""
+        """The verdict of the repetition if the run was repeated, otherwise the verdict of the run."""
         return self.repetition or self
 
     @property

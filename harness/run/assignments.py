@@ -1,12 +1,12 @@
 """Settings of each client process of a run, derived from the workloads of the timeline.
 
 Each combination of workload, arm and operation (produce or consume) has a client process of its own. All arms of a
-workload send the same records, and their send times are evenly interleaved. The processes that produce records have a
-``producer_id``, counted from 0 in each run.
+workload send the same records, at send times that are evenly interleaved between the arms. The processes that produce
+records have a ``producer_id``, counted from 0 in each run.
 
-An arm with ``client: java`` runs Kafka's own client in a container on the host's network, which exchanges data with its
-worker process through standard input and output. The container of a Java client ends when its standard input closes,
-for example when its worker process is killed.
+An arm with ``client: java`` runs Kafka's own client in a container on the host's network, and the container exchanges
+data with the arm's worker process through standard input and output. The container of a Java client ends when its
+standard input closes, for example when its worker process is killed.
 """
 
 import shutil

@@ -1,9 +1,9 @@
 """Client processes of a run: their spools (output in shared memory), and the faults kill, pause and disconnect.
 
 A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
-the run's own process can start a killed worker again, because it holds the worker's pipes, so `kill` and `release`
-leave files for that process to read (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for
-the clients' rows; the spool survives a killed run, and its link ``home`` leads to the run directory. Signals are sent
+the run's own process holds the pipes to a worker and can start a killed worker again, so `kill` and `release` leave
+files for that process to read (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the
+clients' rows; the spool survives a killed run, and its link ``home`` leads to the run directory. Signals are sent
 through a pidfd, and the process is checked again after the pidfd was opened, because the kernel may reuse a process id.
 """
 

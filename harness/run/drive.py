@@ -178,8 +178,8 @@ class CpuTimes(NamedTuple):
 class Sampler:
     """Async context manager that samples metrics during its block, and then writes ``samples.parquet`` to ``folder``.
 
-    ``read`` returns the current counters; it is called about once a second and may block. If ``read`` raises an error,
-    no metrics are recorded for that second.
+    The function ``read`` is called about once a second, returns the current counters, and may block. If ``read`` raises
+    an error, no metrics are recorded for that second.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:

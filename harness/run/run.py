@@ -132,7 +132,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         ClusterError: the cluster did not start.
         FaultError: a fault could not be healed.
         WorkloadError: a client process died.
-        LeaseError: the host's lease is not available.
+        LeaseError: the host can't be leased, because the lock files can't be used.
     """
     log = progress.log
     job = prepare(

@@ -107,7 +107,8 @@ def pruning(
 ) -> tuple[list[Run], list[tuple[Run, str]]]:
     """Return the runs to remove, and the runs that are in use, each with the reason why the run stays.
 
-    Runs to remove are runs that started before ``before``, except the newest ``keep`` runs; None sets no condition.
+    Runs to remove are runs that started before ``before``, except the newest ``keep`` runs; a parameter that is None
+    sets no condition.
     """
     removable, in_use = [], []
     for run in runs[keep or 0 :]:

@@ -2,8 +2,8 @@
 
 Containers, processes and files that belong to a live process are left alone. The faults of a kept cluster are undone,
 and the cluster stays; a half-launched cluster is removed. All other containers, networks, volumes, client processes and
-spools of a dead process are removed, after the rows in the spools were converted to evidence. All steps of a clean-up
-can be repeated, and several processes may clean up at once.
+spools (clients' output in shared memory) of a dead process are removed, after the rows in the spools were converted to
+evidence. All steps of a clean-up can be repeated, and several processes may clean up at once.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ def heal(
         explicit: the user named the run (default: True with a ``run_id``). With ``explicit``, faults of a kept cluster
             are healed even if the process that injected them is alive, and a failure to heal is an error instead of a
             logged line.
-        home: run directory of a run on an attached cluster, needed if the run has no spool any more.
+        home: run directory of a run on an attached cluster, needed if its spool (shared memory) is gone.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
     healed.
@@ -89,7 +89,7 @@ def sweep(client: docker.DockerClient | None, log: Log) -> None:
 
 
 def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
-    """True if a dead run has faults to heal or resources to remove; without Docker, only spools are checked."""
+    """True if a dead run has left faults or resources; without Docker, only spools (shared memory) are checked."""
     for cluster in ownership.list_clusters(client) if client else ():
         if cluster.run_id == run_id and (not _is_kept(cluster) or _has_orphaned_faults(cluster.home)):
             return True

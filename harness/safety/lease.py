@@ -4,8 +4,8 @@
     exclusive,     latency: exclusive         integrity: one core,
     then released  integrity: shared          exclusive
 
-A process holds the lock `turnstile` while it waits for `timing` or a core, so that processes that arrive later can't
-overtake a run judged on latency. The kernel releases the host's lease when the process that holds it dies.
+A process holds the lock `turnstile` while it waits for the lock `timing` or the lock of a CPU core, so that later
+processes can't overtake a run judged on latency. The kernel releases the host's lease when its holder dies.
 """
 
 import fcntl
@@ -145,7 +145,7 @@ def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lamb
 
 @contextmanager
 def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Wait for a lock without a time limit, and hold it during the ``with`` block; see `wait_for`."""
+    """Wait for a lock without a time limit, and hold it during the ``with`` block; ``on_wait``: see `wait_for`."""
     wait_for(lambda: lock.take(holder), on_wait)
     try:
         yield

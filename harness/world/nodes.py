@@ -41,7 +41,7 @@ def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], C
 
 
 class NodesWorld:
-    """Faults on nodes' processes: implements Killable, Pausable and Observed of `faults.runtime.world`."""
+    """Faults on node processes: implements the protocols Killable, Pausable, Observed of `faults.runtime.world`."""
 
     _cluster: Cluster
 
@@ -57,7 +57,7 @@ class NodesWorld:
 
 
 class MachineWorld:
-    """Faults on nodes' resource limits and disks: implements Limited and Stored of `faults.runtime.world`."""
+    """Faults on nodes' resources and disks: implements the protocols Limited and Stored of `faults.runtime.world`."""
 
     _cluster: Cluster
 
@@ -155,7 +155,7 @@ class MachineWorld:
 
 
 class UpgradesWorld:
-    """Upgrades of nodes to other Kafka versions: implements Upgradable of `faults.runtime.world`."""
+    """Upgrades of nodes to other Kafka versions: implements the protocol Upgradable of `faults.runtime.world`."""
 
     _cluster: Cluster
 

@@ -1,4 +1,4 @@
-"""Search for failures within a time budget: the plans of the corpus first, then random plans for rarely covered cells.
+"""Search for failures within a time budget: the plans of the corpus first, then random plans for rarely tested faults.
 
 A run starts only if it would end within the budget even with its longest warm-up; the plans of the corpus (known
 failures) get half of the budget. After its verdict, a run adds a line to ``coverage.jsonl`` for each coverage cell
@@ -56,7 +56,7 @@ def load_s(timeline: Timeline) -> float:
 class Budget:
     """Time budget of a search: ``total_s`` seconds from now on, including ``CLOSING_S`` to remove the cluster.
 
-    ``durations_s`` has the duration of every run, ``overheads_s`` the duration without the load of every judged run.
+    ``durations_s`` has the duration of every run, ``overheads_s`` that of every judged run without its load.
     """
 
     total_s: float
@@ -242,7 +242,7 @@ class Search:
     runs: list[ExploredRun] = field(default_factory=list)
 
     def go(self, coverage: Ledger, known_failures: Corpus) -> Ledger:
-        """Search until the budget is used up or three runs in a row have no verdict; return the coverage ledger."""
+        """Search until the budget is used up or three runs in a row have no verdict; return the coverage so far."""
         half_s = self.budget.left_s / 2
         for entry in known_failures.entries:
             try:

@@ -101,7 +101,7 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
 
 
 def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> dict[str, Any]:
-    """Return the output of ``explore --json``, which lists uncovered (``never``) and outdated (``stale``) cells."""
+    """Return the output of ``explore --json``, with uncovered (``never``) and outdated (``stale``) coverage cells."""
     cells = request.frame.cells
     uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {

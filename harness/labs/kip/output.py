@@ -131,7 +131,7 @@ def text(result: TrialResult) -> str:
 
 
 def document(results: Sequence[TrialResult]) -> dict[str, Any]:
-    """Return the output of ``kip --json``: all figures of all trials."""
+    """Return the content of ``kip --json``: the verdicts and all figures of all trials."""
     trials = [
         {
             "kip": result.kip,

@@ -1,11 +1,11 @@
 """Execution of KIP trials within a time budget: selection of the trials' parts, missing runs, and the record of runs.
 
-A part of a trial is one run of a plan. A shortened part has at least six blocks of the plan (repetitions of its
-faults), because a statistical test with fewer blocks can't decide. Parts that a claim about the KIP needs are selected
-first, from each KIP in turn, and the same time budget always selects the same parts. ``trial.json`` is written after
-each part's verdict, so an interrupted trial can continue. A part is run again if its plan, seed or Kafka version has
-changed, if its run had fewer blocks of the plan, or if its run directory was removed. If a part's cluster, fault or
-client fails, the trial continues without the part.
+A part of a trial is one run of a plan. A trial part that the budget shortens has at least six blocks of the plan
+(repetitions of its faults), because a statistical test with fewer blocks can't decide. Trial parts that a claim about
+the KIP needs are selected first, from each KIP in turn, and the same time budget always selects the same parts.
+``trial.json`` is written after the verdict of each run, so an interrupted trial can continue. A trial part is run again
+if its plan, seed or Kafka version has changed, if its run had fewer blocks of the plan, or if its run directory was
+removed. If the cluster, a fault or a client of a run fails, the trial continues without the run.
 """
 
 import hashlib
@@ -117,7 +117,7 @@ class FinishedPart:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``trial.json``; ``seed`` and ``left_out`` (reasons for omitted trial parts) are from the last call."""
+    """Content of ``trial.json``; ``seed`` and ``left_out`` (reasons for omitted runs) are of the latest execution."""
 
     kip: int
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Record:
         return part_run if (part_run.blocks or 0) >= (blocks or 0) else None
 
     def stale(self, part: Planned) -> bool:
-        """True if the plan or the seed of a trial's part has changed since the part's run."""
+        """True if a trial part's plan, seed or Kafka version has changed since the run of the part."""
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
     def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":

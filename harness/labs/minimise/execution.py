@@ -123,7 +123,7 @@ def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> P
 
 
 def plan_text(result: Minimised) -> str:
-    """Return the reduced plan as YAML, with the command to run it in the first line and its origin in ``why``."""
+    """Return the reduced plan as YAML, with a command to run the plan in line 1 and the origin in the key ``why``."""
     source, document = result.source, result.document
     before, after = result.faults
     again = f" It failed again in {result.after}." if result.after.n else ""

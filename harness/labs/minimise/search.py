@@ -1,4 +1,4 @@
-"""Minimisation of a failed run: its plan is reduced to the smallest plan that still fails the same checks.
+"""Minimisation of a failed run: the run's plan is reduced to the smallest plan that fails the same checks.
 
 A minimisation first repeats the failed run's plan, to detect a flake, then tries smaller candidate plans, and in the
 end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to repeat the smallest
@@ -178,7 +178,7 @@ class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """Judged run of a candidate plan: its result (``word``), the reason for it, and the run id, "" without a run."""
+    """Judged run of a candidate plan: result (``word``), reason for the result, and run id ("" without a run)."""
 
     word: Word
     why: str
@@ -339,9 +339,9 @@ class Minimisation:
         return outcome
 
     def _duration_s(self, load_s: float) -> float:
-        """Estimate a run's duration: its load plus the largest overhead of a run so far.
+        """Estimate a run's duration: its load plus the longest time that an earlier run needed besides its load.
 
-        The overhead of the first run is excluded, because that run launched the cluster and started Spark.
+        The first run is not counted, because that run launched the cluster and started Spark.
         """
         return load_s + max(self.overheads_s[1:] or self.overheads_s or [_OVERHEAD_S])
 
