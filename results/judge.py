@@ -96,7 +96,10 @@ class Judge:
             if len(same) > 1:  # the records of two runs with one id can't be distinguished
                 paths = " and ".join(map(str, same))
                 judgements |= dict.fromkeys(
-                    same, EvidenceError(f"{paths}: both are run {run_id!r}; judge only one of them")
+                    same,
+                    EvidenceError(
+                        f"{paths}: both directories hold run {run_id!r}; judge only one of the two directories"
+                    ),
                 )
         whole = {run_dir: evidence for run_dir, evidence in readable.items() if run_dir not in judgements}
         return judgements | dict(zip(whole, self._judge_together(list(whole.values())), strict=True))

@@ -66,12 +66,13 @@ def _host(facts: Facts) -> Check:
     enough = host.ticks >= TICKS_MIN
     within = late_percent is not None and late_percent <= LATE_TICKS_PERCENT_MAX and steal_percent <= STEAL_PERCENT_MAX
     busy = "" if host.cpu_busy is None else f"; CPU {100 * host.cpu_busy:.0f} % busy"
-    why, advice = "no ticks were recorded", None
+    why, advice = "the harness recorded no ticks of the host's timer", None
     if late_percent is not None:
-        why = f"{late_percent:.1f} % of 100 ms ticks were over 50 ms late, {steal_percent:.1f} % of CPU stolen{busy}"
+        stolen = f"{steal_percent:.1f} % of CPU stolen by the hypervisor{busy}"
+        why = f"{late_percent:.1f} % of 100 ms ticks were over 50 ms late, {stolen}"
     if not enough:
         why = f"the host was observed for too short a time: {why}"
-        advice = "lengthen timing.steady to 2s or more"
+        advice = "lengthen timing.steady in the plan to 2s or more"
     elif not within:
         why, advice = f"the host was overloaded: {why}", "stop other work on the host, or give it more cores"
     values = {"observed": late_percent, "threshold": LATE_TICKS_PERCENT_MAX, "unit": "%", "n": host.ticks}
@@ -93,7 +94,7 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     warmup = _check(
         "warmup",
         settled,
-        str(state.get("why") or ("latency settled" if settled else "the run ended before warm-up was over")),
+        str(state.get("why") or ("latency settled" if settled else "the run ended before its warm-up was over")),
         "raise timing.warmup.max, or stop other work on the host",
         phase="warmup",
         observed=None if after_ms is None else after_ms / 1e3,
@@ -108,8 +109,8 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
         reason = evidence.run.get("why")
         why = f"the run is {evidence.run.get('status')}"
         why += f": {reason}" if reason else ", and its evidence is partial"
-    why = why if files else f"{why}; there are no records"
-    advice = "run the plan again and let it finish"
+    why = why if files else f"{why}; the run directory has no file of records"
+    advice = "run the plan again and let the run finish"
     complete = _check(
         "complete", evidence.complete and files > 0, why, advice, observed=float(files), unit="files", n=files
     )

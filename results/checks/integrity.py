@@ -100,7 +100,8 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
             excused += facts.finding("co_owned_in_fault", side, key).broken
             if excused:
                 notes.append(
-                    f"{excused} further overlaps are permitted, because faults cut members off the coordinator"
+                    f"{excused} further overlaps are permitted, "
+                    "because faults cut members off the coordinator of the group"
                 )
         notes.append(_note(facts, rule_name, finding, side, key))
         if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
@@ -213,11 +214,11 @@ def _check(evidence: Evidence, result: _Result) -> Check:
     if not finding.examined:
         status = Status.INCONCLUSIVE
         why = f"no {unit.removesuffix('s')} was observed that this rule applies to"
-        advice = "add traffic that this rule applies to"
+        advice = f"add to the plan traffic that the rule {result.rule!r} applies to"
     elif result.rule == "lost" and finding.broken and not evidence.complete:
         status = Status.INCONCLUSIVE
         why += ", but the run did not finish, so missing records may not have been read yet"
-        advice = "run the plan again and let it finish"
+        advice = "run the plan again and let the run finish"
     elif finding.broken and not result.permitted:
         status, advice = Status.FAIL, rule.advice
     else:

@@ -71,7 +71,7 @@ def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | No
     if RULES[rule].unclean and str(settings.get(name)).lower() == "true":
         return f"permitted by {name}"
     fault = evidence.excused(topic, RULES[rule].covered_by or rule)
-    return f"permitted by {fault}, which rewrites {topic} by plan" if fault else None
+    return f"permitted by {fault}, the fault of the plan that rewrites topic {topic}" if fault else None
 
 
 def lossy(evidence: Evidence, client: Client) -> bool:
@@ -95,7 +95,7 @@ def _by_producer(
         own = evidence.arm_settings(client)
         in_flight = next((int(own[name]) for name in IN_FLIGHT if name in own), _IN_FLIGHT_DEFAULT)
         if in_flight > 1:
-            return f"permitted without idempotence, with {in_flight} requests in flight"
+            return f"permitted without idempotence, because the producer may have {in_flight} requests in flight"
     if rule in ("order", "backward") and ("produce", client.key) in client_outages(evidence, KILLED):
         return "permitted, because a fault killed the producer"
     return None

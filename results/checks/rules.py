@@ -95,28 +95,29 @@ RULES: Mapping[str, Rule] = {
     "lost": Rule(
         "an acknowledged record that is not in the log; a record in the log that was not delivered to a reader; an "
         "acknowledged commit that is not in the coordinator's log",
-        "acks=1 or 0, min.insync.replicas below 2, unclean elections; for a commit nothing",
+        "acks=1 or 0, min.insync.replicas below 2, unclean elections; nothing permits the loss of a commit",
         f"{_EXPLAIN}; then read the logs of the partition's leaders (logs/k*.log) around the acknowledgement",
         {"produce": "lost", "consume": "lost", "commit": "lost"},
         unclean=True,
     ),
     "duplicate": Rule(
-        "one record at two offsets, by an idempotent producer; an offset delivered twice to a reader",
-        "without idempotence; unclean elections; after an assignment or a reset",
+        "one record of an idempotent producer at two offsets of the log; an offset delivered twice to a reader",
+        "a producer without idempotence; unclean elections; a read after an assignment or a reset",
         f"{_EXPLAIN}; look for a retry of an acknowledged batch, or a position that was read again",
         {"produce": "duplicate", "consume": "repeated"},
         unclean=True,
     ),
     "order": Rule(
-        "records in the log out of the order of their seq, by an idempotent producer or with one request in flight; "
+        "records in the log out of order of their sequence number, sent by an idempotent producer or with one request "
+        "in flight; "
         "deliveries out of the order of offsets",
-        "without idempotence; a killed producer; unclean elections; after an assignment or a reset",
+        "a producer without idempotence; a killed producer; unclean elections; a read after an assignment or a reset",
         f"{_EXPLAIN}; look for retries with more than one request in flight, or a position that went back",
         {"produce": "order", "consume": "order"},
         unclean=True,
     ),
     "phantom": Rule(
-        "a record that was never sent, in the log or delivered; a record in the log that its producer reported as "
+        "a record, in the log or delivered, that no producer sent; a record in the log that its producer reported as "
         "failed",
         "nothing",
         "find out which other program writes to the topic, and whether the record's header was damaged in transit; "
@@ -149,8 +150,10 @@ RULES: Mapping[str, Rule] = {
         covered_by="lost",
     ),
     "backward": Rule(
-        "epochs or high watermarks that go down, old leader hints accepted, a committed position below an earlier one",
-        "without idempotence; acks=1; a killed producer; in a coordinator's log: no epoch fences a late commit",
+        "leader epochs or high watermarks that go down, outdated leader hints that a client accepted, "
+        "a group's committed position below its earlier committed position",
+        "a producer without idempotence; acks=1; a killed producer; commits in a coordinator's log, because no epoch "
+        "fences a late commit",
         "compare leader_epoch and high_watermark of the samples' rows with the rows before them in outcomes/, "
         "`hint_accepted` and `committed` with earlier ones in events.jsonl",
         {"produce": "backward", "consume": "backward", "commit": "backward"},
@@ -169,7 +172,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "co_owned": Rule(
         "two members of a group read a partition at the same time",
-        "while faults may cut members off the coordinator",
+        "overlaps while faults may cut members off the group coordinator",
         "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
         {"consume": "co_owned"},
         unit="assignments",

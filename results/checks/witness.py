@@ -61,7 +61,7 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
     elif not lines:
         why = "the fault was never injected"
     elif not report:
-        why = "the fault was injected, but no witness proved that it took hold"
+        why = "the fault was injected, but no witness proved that the fault took hold"
     else:
         unit, values = report.get("unit"), []
         for value in (report.get("asked"), report.get("observed")):
@@ -72,7 +72,7 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
             absent = "the fault is absent, as it must be in a rehearsal"
             why = f"{absent if proven else 'nothing was injected, yet the witness reports the fault'}: {why}"
         elif not proven:
-            why = f"the fault did not take hold, or not until its end: {why}"
+            why = f"the fault did not take hold, or ended too early: {why}"
     return Check(
         id=f"witness/{fault}",
         kind="witness",
@@ -85,7 +85,9 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
         n=len(reports),
         minimum=1,
         why=why,
-        next=None if proven else f"read the lines of {fault} in journal.jsonl, fix the cause, run the plan again",
+        next=None
+        if proven
+        else f"read the lines of fault {fault} in journal.jsonl, fix the cause, and run the plan again",
     )
 
 
@@ -166,7 +168,7 @@ class _Traffic:
     unit: str
     n: int
     where: str
-    advice: str = "target links, brokers, topics or clients that the workloads use"
+    advice: str = "let the fault target links, brokers, topics or clients that the plan's workloads use"
 
 
 def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traffic:
@@ -181,8 +183,8 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
         if evidence.run.get("rehearse"):
             return _Traffic(1, "rehearsal", len(reports), "nothing was injected, so no request had to meet the fault")
         changed = max((int(report["observed"]) for report in reports if report["unit"] == "requests"), default=0)
-        advice = "give the rule an API, a topic and a client that the workloads use, and a longer duration"
-        return _Traffic(changed, "requests", len(reports), "changed by its rule", advice)
+        advice = "give the fault's rule an API, a topic and a client that the workloads use, and a longer duration"
+        return _Traffic(changed, "requests", len(reports), "changed by the rule of the fault", advice)
     if step["met_by"] in ("topics", "clients"):
         names, records = targets.get(step["met_by"], ()), 0
         for client in evidence.clients:

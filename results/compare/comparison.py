@@ -244,9 +244,7 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
             ours, theirs = _values(question)
             tested = paired(ours, theirs, margin, seed=seed) if question.alike else welch(ours, theirs, margin)
             if tested is None:
-                why = (
-                    f"{row.censored} values are censored, and blocks without pairs can't be tested with censored values"
-                )
+                why = f"{row.censored} values are censored (a record failed); unpaired blocks can't be tested then"
                 row = replace(row, why=why, next=_SEE_FAILURES)
         results.append((row, tested))
     ps = holm([tested.p if tested else None for _, tested in results])
@@ -286,7 +284,7 @@ def confident(
         decided = Status.PASS if holds(tested.direction, op, 0) else Status.FAIL
         status = decided if sure else Status.INCONCLUSIVE
         missing = f"{answer.censored} of {2 * answer.blocks} values are censored"
-        why = f"{missing}: the signs alone decide, with p = {tested.p:.2g}"
+        why = f"{missing}: the sign test of the blocks decides, with p = {tested.p:.2g}"
         return replace(answer, status=status, why=why, next=None if sure else _SEE_FAILURES)
     ratio, low, high = (bound * factor for bound in (tested.interval.ratio, tested.interval.low, tested.interval.high))
     good = {holds(low, op, factor), holds(high, op, factor)}
@@ -308,7 +306,7 @@ def _counted(question: Question) -> Row:
     ]
     row = Row(str(question.measure), "inconclusive", blocks, censored, "", None, *means_ms)
     if not (question.ours or question.theirs):
-        advice = "use a quantile and a window that every run with blocks measures, or add an SLO with it"
+        advice = "compare a quantile in a window that every run with blocks measures, or add an SLO with this metric"
         return replace(row, why="the metric was not measured by block", next=advice)
     if question.alike and (question.ours.keys() ^ question.theirs.keys()):
         lone = min(question.ours.keys() ^ question.theirs.keys())
@@ -343,11 +341,15 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
     interval = tested.interval
     row = replace(row, ratio=interval.ratio, low=interval.low, high=interval.high)
     if p_equivalent is not None and p_equivalent <= LEVEL:
-        return replace(row, verdict="equivalent", why=f"within {1 / margin:.3g} to {margin:.3g} times the other client")
+        return replace(
+            row,
+            verdict="equivalent",
+            why=f"the value is within {1 / margin:.3g} to {margin:.3g} times the other client's",
+        )
     if p is not None and p <= LEVEL:
         verdict: Word = "improved" if tested.direction < 0 else "regressed"
-        return replace(row, verdict=verdict, why=f"{interval.ratio:.3g} times the other client")
-    band = f"from {interval.low:.3g} to {interval.high:.3g} times the other client"
+        return replace(row, verdict=verdict, why=f"the value is {interval.ratio:.3g} times the other client's")
+    band = f"the value is from {interval.low:.3g} to {interval.high:.3g} times the other client's"
     why = f"{band}: neither a difference nor its absence is shown"
     return replace(row, why=why, next=_more_blocks(row.blocks, interval.high / interval.low, margin))
 
@@ -356,6 +358,6 @@ def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
     """Advise how many blocks of the plan narrow the interval to the margin; ``spread`` is its upper end / lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
-        noisy = f"too noisy for {BLOCKS_MAX} blocks to detect {margin:.3g}"
+        noisy = f"the metric is too noisy for {BLOCKS_MAX} blocks to detect a ratio of {margin:.3g}"
         return f"{noisy}: compare a steadier metric, or use a wider margin"
-    return f"set blocks: {max(enough, blocks + 1)}, which at this noise detects {margin:.3g}"
+    return f"set blocks: {max(enough, blocks + 1)}, which at this noise detects a ratio of {margin:.3g}"

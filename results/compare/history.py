@@ -91,7 +91,9 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
         doubt = run.doubt()
         new = [] if doubt or run.run_id in present else list(lines_of(run))
         why = doubt or (
-            "the ledger has this run already" if run.run_id in present else "the run has no measurement for the ledger"
+            "the ledger has this run already"
+            if run.run_id in present
+            else "the run has no measurement that the ledger could record"
         )
         reports.append(f"{run.run_id}: {len(new)} lines added" if new else f"{run.run_id}: not added: {why}")
         present.add(run.run_id)
@@ -189,7 +191,7 @@ def read_known_issues(path: Path) -> tuple[Issue, ...]:
         raise EvidenceError(f"{path}: not readable as TOML ({error}); correct the file") from error
     entries = document.get("issue", [])
     if document.keys() - {"issue"} or not isinstance(entries, list):
-        raise EvidenceError(f"{path}: the file may only have [[issue]] tables; correct the file")
+        raise EvidenceError(f"{path}: a file of known issues may only have [[issue]] tables; correct the file")
     issues = []
     for number, entry in enumerate(entries, 1):
         where = f"{path}: issue {number}"
@@ -197,7 +199,7 @@ def read_known_issues(path: Path) -> tuple[Issue, ...]:
         missing = [key for key in ("metric", "reason", "from", "until") if key not in entry]
         if unknown or missing:
             problem = f"{unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
-            keys = "an issue has metric, reason, from and until, and may have plan and arm"
+            keys = "a known issue must have the keys metric, reason, from and until, and may have plan and arm"
             raise EvidenceError(f"{where}: {problem}; {keys}")
         for key, value in entry.items():
             if type(value) is not (date if key in ("from", "until") else str):

@@ -171,7 +171,10 @@ def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
     if doubt is None:
         return tuple(answers)
     return tuple(
-        replace(row, verdict="inconclusive", why=doubt, next="fix the cause, and run the plan again") for row in answers
+        replace(
+            row, verdict="inconclusive", why=doubt, next="fix the cause of the failed check, and run the plan again"
+        )
+        for row in answers
     )
 
 

@@ -149,7 +149,7 @@ def _trend(lines: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
         if count - at <= RECENT_NIGHTS and abs(math.log(change.ratio)) >= math.log(FLOOR):
             break
     else:
-        return trend("steady", "no lasting change of 10 % or more")
+        return trend("steady", "the metric has no lasting change of 10 % or more")
 
     why = f"{change.ratio:.2f} times the earlier value, since {change.night}"
     why += f" ({', '.join(change.besides)})" if change.besides else ""

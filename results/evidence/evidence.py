@@ -373,11 +373,11 @@ def _expectations(source: Source) -> list[Objective]:
         text, at, gate = line.get("text"), line.get("at"), line.get("gate", "verdict")
         if not isinstance(text, str) or not (at is None or isinstance(at, str)) or gate not in ("verdict", "report"):
             shape = '{"text": "<SLO>", "at": "<file>:<line>", "gate": "verdict" or "report"}'
-            raise EvidenceError(f"{where}: not {shape}; correct the line")
+            raise EvidenceError(f"{where}: the line is not {shape}; correct the line")
         try:
             parse(text)
         except SloSyntaxError as error:
-            why = f"{where}: not an SLO: {error}; correct the line, and the test that wrote it"
+            why = f"{where}: the text is not an SLO: {error}; correct the line, and the test that wrote it"
             raise EvidenceError(why) from error
         objectives.append(_objective(line))
     return objectives

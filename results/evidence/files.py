@@ -125,11 +125,11 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
 
 
 def missing_from_manifest(where: str) -> EvidenceError:
-    return EvidenceError(f"{where}: named in the manifest, but missing; restore it or run the plan again")
+    return EvidenceError(f"{where}: named in the manifest, but missing; restore the file or run the plan again")
 
 
 def truncated(where: str, why: str) -> EvidenceError:
-    return EvidenceError(f"{where}: truncated or not Parquet ({why}); restore it or run the plan again")
+    return EvidenceError(f"{where}: truncated or not Parquet ({why}); restore the file or run the plan again")
 
 
 def check_columns(
@@ -145,9 +145,11 @@ def check_columns(
         types = [kind for column, kind in present if column == name]
         if len(types) > 1 or (not types and name in required):
             what = "occurs more than once" if types else "is missing"
-            raise EvidenceError(f"{where}: column {name!r} {what}; another program wrote the file, or it is damaged")
+            raise EvidenceError(
+                f"{where}: column {name!r} {what}; another program wrote the file, or the file is damaged"
+            )
         if types and types[0] not in (declared, *_WIDENED.get(declared, ())):
-            why = f"column {name!r} is {types[0]}, not {declared}; rewrite it or run the plan again"
+            why = f"column {name!r} is {types[0]}, not {declared}; rewrite the column or run the plan again"
             raise EvidenceError(f"{where}: {why}")
 
 
@@ -184,7 +186,7 @@ def read_ledger_lines(
                 raise ValueError("not a JSON object")  # noqa: TRY004, TRY301 - reported like any other invalid line
             if row["schema_version"] != version:
                 raise ValueError(  # noqa: TRY301
-                    f"schema version {row['schema_version']} is unknown here; upgrade Aftershock"
+                    f"this Aftershock doesn't know schema version {row['schema_version']}; upgrade Aftershock"
                 )
             parsed.append(parse(row))
         except (ValueError, KeyError, TypeError) as error:

@@ -106,7 +106,7 @@ def verdict_of(home: Path) -> Verdict:
         return from_json(document)
     except (KeyError, TypeError, ValueError) as error:
         again = f"judge the run again: aftershock verdict {home}"
-        raise EvidenceError(f"{path}: not a verdict of Aftershock ({error!r}); {again}") from error
+        raise EvidenceError(f"{path}: the file is not a verdict of Aftershock ({error!r}); {again}") from error
 
 
 def analysis_of(home: Path) -> Mapping[str, Any]:
@@ -187,6 +187,6 @@ def read_judged_run(home: Path) -> JudgedRun:
     except (KeyError, TypeError, ValueError) as error:
         again = f"judge the run again: aftershock verdict {home}"
         raise EvidenceError(
-            f"{home}: its documents lack a field or have a field of the wrong type ({error!r}); {again}"
+            f"{home}: the run's JSON documents lack a field or have a field of the wrong type ({error!r}); {again}"
         ) from error
     return JudgedRun(home, run, timeline, analysis, verdict)

@@ -118,7 +118,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "metadata_failed": lambda line: f"could not get metadata: {line.get('why')}",
     "metadata_refreshed": lambda _: "got new metadata",
     "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}: {line.get('why')}",
-    "position_reset": lambda line: f"was reset to offset {line.get('offset')} of {place(line)}",
+    "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",
     "throttled": lambda line: f"was throttled by node {line.get('node_id')} for {line.get('throttle_ms')} ms",
 }
 

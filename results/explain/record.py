@@ -81,7 +81,7 @@ def _sending(evidence: Evidence, record: Attempted, row: Row) -> Iterator[Moment
             epoch = "" if record.leader_epoch is None else f" at epoch {record.leader_epoch}"
             result = f"acknowledged{by} as {_place(row)}{epoch}"
         else:
-            result = f"{record.status}: {record.error or 'without an error name'}"
+            result = f"{record.status}: {record.error or 'the client gave no error name'}"
         yield Moment(record.done_us, f"{result}{attempts}", who)
 
 
@@ -91,7 +91,7 @@ def _notes(evidence: Evidence, produced: Row | None, logged: Sequence[Row], deli
     elif produced["done_us"] is None:
         yield "the client never got a result, so the record is in doubt: the log shows whether the record was written"
     if not evidence.parquet["log"]:
-        yield "the log was not read at the end of the run"
+        yield "the partitions' logs were not read at the end of the run"
     else:
         places = ", ".join(map(_place, logged))
         yield f"in the log at the end of the run: {places}" if logged else "not in the log at the end of the run"
@@ -111,7 +111,7 @@ def _place(row: Row) -> str:
 def _available_records(evidence: Evidence, name: str) -> str:
     parts = [str(part) for part in evidence.parquet["outcomes"]]
     if not parts:
-        return f"There is no record {name}: the run recorded no outcomes."
+        return f"There is no record {name}: the run recorded no outcomes of records."
     rows = ds.dataset(parts, format="parquet")
     producers = []
     for producer_id, client in sorted(evidence.producers.items()):
@@ -120,4 +120,5 @@ def _available_records(evidence: Evidence, name: str) -> str:
         last = max((pc.max(batch["seq"]).as_py() for batch in batches), default=None)
         progress = "sent nothing" if last is None else f"sent 0 to {last}"
         producers.append(f"{producer_id} ({labels(evidence).get(client, client)}) {progress}")
-    return f"There is no record {name}. Records are PRODUCER:SEQ; the producers are {', '.join(producers) or 'none'}."
+    listing = ", ".join(producers) or "none"
+    return f"There is no record {name}. Name a record as PRODUCER:SEQ; the run's producers are {listing}."

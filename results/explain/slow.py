@@ -204,7 +204,9 @@ def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: A
     events = events_of(evidence, record.client, record.op)
     parts = delivery(record, sent) if record.op == "consume" else budget(record, events)
     ahead = behind(record, events)
-    waited = f"other batches of the partition were retried {ahead} times while the record waited" if ahead else None
+    waited = (
+        f"other batches of the record's partition were retried {ahead} times while the record waited" if ahead else None
+    )
     notes = (overlapped(record, forces), on_path(record, evidence, forces), waited)
     return Tale(record, parts, tuple(note for note in notes if note))
 

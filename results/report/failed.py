@@ -89,7 +89,7 @@ def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
     if len(near) > len(closest):
         yield f"and {len(near) - len(closest)} more, in journal.jsonl and events.jsonl"
     if not near:
-        yield "no events of the harness or a client"
+        yield "no event of the harness or a client was recorded near the failure"
 
 
 def _fenced(*lines: str) -> str:

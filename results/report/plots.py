@@ -168,7 +168,7 @@ def _spectrum(
     clients = [labels[key] for key in keys]
     words = (f"{METRICS[metric][0]} by percentile", f"{', '.join(windows)}: {', '.join(clients)}. {sentence}")
     caption = (
-        "The line is the latency that a share of records exceeds; this share falls by ten from tick to tick. "
+        "The line is the latency that a share of records exceeds; this share falls tenfold from tick to tick. "
         "Grey: fewer than ten records are slower, so no SLO is decided there. Red steps are the SLOs of this "
         "window; a red mark at the top shows failed records, which count as slower than any latency."
     )
@@ -293,7 +293,7 @@ def forest(rows: Sequence[Compared]) -> Plot | None:
         axis.set_ylim(len(rows) - 0.4, -0.6)
         axis.xaxis.set_major_formatter("{x:.3g}")
         axis.xaxis.set_minor_formatter("{x:.3g}")
-        axis.set_xlabel("ratio; below 1 the first arm is lower")
+        axis.set_xlabel("ratio of two arms; below 1 the first arm has the lower value")
         plain(axis, "")
         axis.grid(visible=True, axis="x", color=GREY, alpha=0.2, linewidth=0.5)
         values = "; ".join(f"{row.name}: {row.ratio:.3g}, {row.verdict}" for row in rows)

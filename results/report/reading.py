@@ -95,7 +95,7 @@ def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
     if not ratios:
         return ""
     ratio, client, _, during_us = max(ratios)
-    compared = f"{ratio:.3g} x as long as in steady" if ratio >= _NOTABLE else "about the same as in steady"
+    compared = f"{ratio:.3g} x as long as in steady" if ratio >= _NOTABLE else "about as long as in steady"
     return (
         f"During faults 1 in 100 records of {labels[client]} takes {milliseconds(during_us)} ms or longer, {compared}."
     )
@@ -108,7 +108,7 @@ def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
         return "No consumer had any lag at the end of a second."
     records, label, (at_us, _, oldest_us) = max(samples, key=lambda sample: sample[0])
     end_us = next((second[0] for second in rows[label] if second[0] > at_us and not second[1]), None)
-    end = f"its lag is zero at {end_us / 1e6:.0f} s" if end_us is not None else "its lag never returns to zero"
+    end = f"the lag is zero again at {end_us / 1e6:.0f} s" if end_us is not None else "the lag never returns to zero"
     age = f"the oldest {(oldest_us or 0) / 1e6:.3g} s old"
     return f"{label} has the largest lag at {at_us / 1e6:.0f} s: {records} records, {age}; {end}."
 

@@ -114,7 +114,7 @@ def time_us(tokens: Tokens) -> int:
 def share(tokens: Tokens) -> Decimal:
     value, unit = _number(tokens, "a share like 99.9%")
     if unit != "%":
-        tokens.fail(f"{tokens.peek()!r} is not a share; write it in percent, like 99.9%")
+        tokens.fail(f"{tokens.peek()!r} is not a share; write a share in percent, like 99.9%")
     if not 0 < value <= 100:  # noqa: PLR2004 - percent
         tokens.fail(f"{tokens.peek()} is out of range; a share is more than 0% and at most 100%")
     tokens.take()
@@ -125,7 +125,7 @@ def times(tokens: Tokens) -> Decimal:
     """Parse the factor of a limit such as ``0.7 * p99``: a number above 0 without a unit, and ``*``."""
     value, unit = _number(tokens, "a factor like 0.7")
     if unit or not value:
-        tokens.fail(f"a factor above 0 without a unit expected, got {tokens.peek()!r}")
+        tokens.fail(f"expected a factor above 0 without a unit, got {tokens.peek()!r}")
     tokens.take()
     tokens.one_of(("*",), "'*'")
     return value
@@ -169,7 +169,9 @@ def _number(tokens: Tokens, description: str) -> tuple[Decimal, str]:
     if not match:
         tokens.fail(f"{description} expected, {tokens.next_text()}")
     if not _EXACT.fullmatch(match[1]):
-        tokens.fail(f"{match[1]} has more digits than can be judged; write at most 12 before the point and 9 after it")
+        tokens.fail(
+            f"number {match[1]} has more digits than can be judged; write at most 12 before the point and 9 after it"
+        )
     return Decimal(match[1]), match[2]
 
 
@@ -228,9 +230,12 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
     if measure.each is not None and isinstance(measure.limit, Multiple):
         second = measure.limit.of
         if measure.each not in second.about.each:
-            tokens.fail(f"{second.metric} is not known of each {measure.each}; remove 'for each'", column)
+            tokens.fail(f"{second.metric} is not measured for each {measure.each}; remove 'for each'", column)
         if measure.each == "epoch" and second.window != measure.of.window:
-            tokens.fail("an epoch of one window does not occur in another; write a value, or remove 'for each'", column)
+            tokens.fail(
+                "an epoch of one window does not occur in another window; write a fixed limit, or remove 'for each'",
+                column,
+            )
         if measure.each == "producer" and measure.compares_arms:
             tokens.fail("two arms have no producer in common; remove 'for each'", column)
     column = tokens.column
@@ -249,7 +254,9 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
         if not paired:
             like = "like 'p95(a) <= 0.7 * p95(b) of produce.latency in fault'"
             tokens.fail(
-                f"with confidence two arms are compared by one quantile, or the gap, of one window, {like}", column
+                "a comparison of two arms with confidence needs the same quantile, or the gap, in the same window, "
+                f"{like}",
+                column,
             )
     elif not all(part.about.confident and isinstance(part.aggregate, float) for part in measure.selections):
         tokens.fail("only a quantile of latency has a confidence band; remove 'with ... confidence'", column)
@@ -263,7 +270,7 @@ def _head(tokens: Tokens) -> Selection:
         tokens.one_of(("(",), "'(TARGET)', like (99.9%),")
         column, target = tokens.column, share(tokens)
         if target == 1:
-            tokens.fail("a target of 100% leaves no budget to use up; write `produce.success >= 100%`", column)
+            tokens.fail("a target of 100% leaves no error budget to use up; write `produce.success >= 100%`", column)
         tokens.one_of((")",), "')'")
         return Selection(metric, target=target)
     return Selection(metric, read_aggregate(tokens) if METRICS[metric].has_aggregate else None)
@@ -287,7 +294,7 @@ def _every_us(tokens: Tokens, selection: Selection) -> int | None:
         tokens.fail(f"{selection.metric} is measured over a whole window; write 'in WINDOW'", column)
     column, every_us = tokens.column, time_us(tokens)
     if selection.about.sampled and every_us % SECOND_US:
-        tokens.fail("this metric is measured once a second; give whole seconds, like 5s", column)
+        tokens.fail(f"{selection.metric} is measured once a second; give whole seconds, like 5s", column)
     if every_us < SLOT_US_MIN:
         tokens.fail(f"slots of {every_us}us are too short; give at least {SLOT_US_MIN // 1000}ms", column)
     tokens.one_of(("of",), "'of WINDOW'")
@@ -319,7 +326,7 @@ def _each(tokens: Tokens, selection: Selection) -> EachWord | None:
     if not _is_each(tokens):
         return None
     if not selection.about.each:
-        tokens.fail(f"{selection.metric} is known as a whole only; remove 'for each'")
+        tokens.fail(f"{selection.metric} is measured as a whole only; remove 'for each'")
     tokens.take()
     tokens.take()
     return cast("EachWord", tokens.one_of(selection.about.each, "a subject"))
@@ -336,7 +343,10 @@ def _multiple(tokens: Tokens, first: Selection) -> Multiple:
         metric = tokens.one_of(_WITH_AGGREGATE, "a metric") if tokens.accept("of") else first.metric
         second = Selection(metric, aggregate)
     if second.aggregate is not None and not second.about.has_aggregate:
-        tokens.fail(f"{second.metric} has one value, and no {second.spread}; write 'of METRIC' after it", column)
+        tokens.fail(
+            f"{second.metric} has a single value, and no {second.spread}; write 'of METRIC' after {second.metric}",
+            column,
+        )
     window = _window(tokens) if tokens.accept("in") else first.window
     second = _with_arm(tokens, replace(second, window=window, arm=first.arm))
     if second.about.unit != first.about.unit:

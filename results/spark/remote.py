@@ -75,7 +75,7 @@ def read_at(
         source = Remote(spark, f"{uri.rstrip('/')}/{run_id}")
     name = source.object("run.json").get("run_id")
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name:
-        raise EvidenceError(f"{source.where('run.json')}: {name!r} can't name a run; restore the file")
+        raise EvidenceError(f"{source.where('run.json')}: the run_id {name!r} can't name a run; restore the file")
     if run_id not in (None, name):
         why = f"the document belongs to run {name}, not {run_id}; correct the run id or the URI"
         raise EvidenceError(f"{source.where('run.json')}: {why}")

@@ -235,7 +235,8 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
         try:
             from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - an extra, see the module
         except ImportError as missing:
-            why = f"{url} is Spark Connect, and its client is not fully installed ({missing})".replace("\n", " ")
+            what = str(missing).replace("\n", " ")
+            why = f"{url} is a Spark Connect server; the Spark Connect client isn't fully installed ({what})"
             raise EvidenceError(f"{why}; pip install 'aftershock[connect]'") from missing
         try:
             spark = cast("SparkSession", Remote.builder.remote(url).create())
@@ -243,7 +244,9 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
                 if spark.conf.isModifiable(name):
                     spark.conf.set(name, value)
         except PySparkException as error:
-            raise EvidenceError(f"{url}: no session of Spark Connect ({error}); see the server's log") from error
+            raise EvidenceError(
+                f"{url}: the Spark Connect server opened no session ({error}); see the server's log"
+            ) from error
         try:
             yield spark
         finally:

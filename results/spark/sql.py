@@ -62,7 +62,9 @@ def first_word(text: str) -> str:
     word = re.compile(r"\w*").match(text, ignored.end() if ignored else 0)
     first = word[0].upper() if word else ""
     if first not in QUERIES:
-        raise AftershockError(f"{first or 'nothing'} is no query: begin with one of {', '.join(QUERIES)}")
+        raise AftershockError(
+            f"a text that begins with {first or 'nothing'} is no query: begin with one of {', '.join(QUERIES)}"
+        )
     return first
 
 
@@ -238,7 +240,9 @@ def create_history_views(spark: SparkSession, history: Path) -> None:
     for name, (_, schema) in JUDGED.items():
         folder = history / _FOLDERS[name]
         if not folder.is_dir():
-            raise EvidenceError(f"{folder}: missing; create the history: aftershock runs archive RUN --to {history}")
+            raise EvidenceError(
+                f"{folder}: the history is missing; create the history: aftershock runs archive RUN --to {history}"
+            )
         columns = [field for field in schema if field.name != "run"]
         rows = spark.read.schema(StructType([*columns, *_PARTITIONS])).parquet(str(folder.resolve()))
         kept = [f"`{field.name}`" for field in columns]

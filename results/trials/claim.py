@@ -75,7 +75,9 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
     for claim in claims:
         missing = [name for name in claim.needs if name not in parts]
         if missing:
-            doubt: str | None = f"not run: {left_out.get(missing[0], 'its part is missing')}"
+            doubt: str | None = (
+                f"not run: {left_out.get(missing[0], 'the part of the trial that the claim is about is missing')}"
+            )
         else:
             doubt = next((doubt for name in claim.needs if (doubt := parts[name].doubt())), None)
         result = claim.judge(parts) if doubt is None else Judged(unknown(), "inconclusive", doubt)

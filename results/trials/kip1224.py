@@ -70,12 +70,12 @@ def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged])
 
 def without_linger(runs: Sequence[Part]) -> Judged:
     """Report the commit throughput without linger, relative to the throughput with the fixed linger."""
-    return report(by_fixed(runs, "per_s", NONE), "no linger relative to the fixed linger, at equal load")
+    return report(by_fixed(runs, "per_s", NONE), "commits without linger relative to the fixed linger, at equal load")
 
 
 def capacity(runs: Sequence[Part]) -> Judged:
     figure = mean(list(_of_rounds(runs, "per_s", ADAPTIVE)), "commits/s")
-    return report(figure, "adaptive linger; clients, proxies and three brokers share this host's cores")
+    return report(figure, "with the adaptive linger; clients, proxies and three brokers share this host's cores")
 
 
 def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
@@ -84,7 +84,7 @@ def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
     estimate = by_fixed([open_loop], figure)
     rounds = [_of_rounds(group, "per_s", FIXED) for group in ([open_loop], closed_loop)]
     if not all(map(len, rounds)):
-        return report(estimate, "the share of the capacity is unknown")
+        return report(estimate, "the share of the closed loop's throughput is unknown")
     rate, capacity = (float(np.mean(values)) for values in rounds)
     share = f"open loop at {rate:.0f}/s, {rate / capacity:.0%} of the closed loop's throughput at the fixed linger"
     return report(estimate, f"{share}; {_ONE_RUN}")
@@ -122,7 +122,10 @@ def survived(part: Part, rule: str) -> Judged:
     sent, done = (rows[name].fill_null(0).to_numpy() for name in ("sent_us", "done_us"))
     kills_us = [kill["start_us"] for kill in part.phases(FAULT)]
     in_flight = sum(int(((sent < at_us) & (done >= at_us)).sum()) for at_us in kills_us)
-    why = f"of {sum(check.n for check in checks)} commits; {in_flight} were in flight at the kills"
+    why = (
+        f"counted over {sum(check.n for check in checks)} commits; {in_flight} were in flight when the "
+        "coordinator was killed"
+    )
     blocks, _ = part.run.trials()
     ours = Estimate(violations, None, None, len(blocks or ()), "commits")
     return fact(None if violations is None else not violations, ours, why)
@@ -162,7 +165,10 @@ def idle_ms(runs: Sequence[Part]) -> Judged:
     """Report the latency of a lone commit, including client, network and coordinator."""
     by_run = [kip1224_commits.medians_ms(run, PLAIN, steady_slices(run))[ADAPTIVE] for run in runs]
     figure = mean([math.fsum(of_slice) / len(runs) for of_slice in zip(*by_run, strict=False)], "ms")
-    return report(figure, "from the intended time, through a Python client and a proxy: the broker's part is smaller")
+    return report(
+        figure,
+        "commits are timed from the intended time, through a Python client and a proxy: the broker's part is smaller",
+    )
 
 
 CLAIMS: tuple[Claim, ...] = (

@@ -89,7 +89,7 @@ def cpu(parts: Sequence[Part]) -> Judged:
     ours, theirs = figures
     if not ours or not theirs:
         return report(unknown("times"), _UNKNOWN_USAGE)
-    why = f"{ours:,.0f} us per fetch with sessions, {theirs:,.0f} us without; one run each, all broker work included"
+    why = f"{ours:,.0f} us of CPU per fetch with sessions, {theirs:,.0f} us without; one run each, all work included"
     return report(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
@@ -99,7 +99,7 @@ def followers_bytes(parts: Sequence[Part]) -> Judged:
         return report(unknown("times"), _UNKNOWN_USAGE)
     judged = below(ratio(*usage), 1.0, least=3)
     ours, theirs = (side.mean() / 1e3 for side in usage)
-    why = f"{ours:,.0f} kB/s per broker with sessions, {theirs:,.0f} kB/s without, records included"
+    why = f"{ours:,.0f} kB/s sent per broker with sessions, {theirs:,.0f} kB/s without, records included"
     return add_reason(judged, why)
 
 

@@ -113,7 +113,9 @@ def staleness(part: Part) -> Judged:
         medians.append(np.array([records.quantile_us(0.5, span) / 1e3 for span in spans(part)]))
     closest, leader = medians
     figure = mean(list(closest - leader), "ms")
-    return report(figure, f"medians of {closest.mean():.1f} ms (closest) and {leader.mean():.1f} ms (leader)")
+    return report(
+        figure, f"median delays of {closest.mean():.1f} ms (arm closest) and {leader.mean():.1f} ms (arm leader)"
+    )
 
 
 def lease(part: Part) -> Judged:
@@ -130,7 +132,7 @@ def lease(part: Part) -> Judged:
     # A lease granted just before the leader notices the lag lasts that much longer.
     holds = None if longest is None else longest <= LEASE_S + NOTICED_S
     ours = Estimate(longest, None, None, len(waits_s), "s")
-    return fact(holds, ours, f"time until another broker was read, by partition: {waits or 'never'}")
+    return fact(holds, ours, f"time until the consumer read from another broker, by partition: {waits or 'never'}")
 
 
 def lag_latency(part: Part) -> Judged:
@@ -139,7 +141,9 @@ def lag_latency(part: Part) -> Judged:
     span = Slice(lag["start_us"], lag["end_us"])
     ours, theirs = (received(part, f"reads/{arm}").quantile_us(0.99, span) / 1e6 for arm in ("closest", "leader"))
     estimate = Estimate(ours, None, None, 1, "s")
-    return report(estimate, f"p99 while the replica lagged; {theirs:.2f} s for the consumer that reads from the leader")
+    return report(
+        estimate, f"p99 latency while the replica lagged; {theirs:.2f} s for the consumer that reads from the leader"
+    )
 
 
 def survived(part: Part, fault: str) -> Judged:
@@ -149,7 +153,7 @@ def survived(part: Part, fault: str) -> Judged:
         if (row["metric"], row["window"]) == ("consume.gap", f"fault/{fault}") and row["n"]:
             gaps_s[row["client"]] = float(row["longest_us"]) / 1e6
     if not {"reads/closest", "reads/leader"} <= gaps_s.keys():
-        return fact(None, Estimate(None, None, None, 0, "s"), "nothing was read while the broker was dead")
+        return fact(None, Estimate(None, None, None, 0, "s"), "the consumers read no record while the broker was dead")
     ours, theirs = gaps_s["reads/closest"], gaps_s["reads/leader"]
     windows = part.phases(fault)
     back = [
@@ -157,7 +161,7 @@ def survived(part: Part, fault: str) -> Judged:
         for event in _events(part, "replica_failed_back")
         if any(window["start_us"] <= event["t_us"] < window["end_us"] for window in windows)
     ]
-    gaps = f"gaps of {ours:.2f} s (closest) and {theirs:.2f} s (leader)"
+    gaps = f"longest times without a record: {ours:.2f} s (arm closest) and {theirs:.2f} s (arm leader)"
     why = f"{gaps}; {len(back)} partitions failed back to the leader during the fault"
     return fact(ours - theirs < GAP_MORE_S, Estimate(ours - theirs, None, None, 1, "s"), why)
 
@@ -172,7 +176,9 @@ def oscillation(part: Part) -> Judged:
     most, n = max(map(_most_within, changes), default=0), sum(map(len, changes))
     ours = Estimate(float(most), None, None, n, "changes in 10 s")
     return fact(
-        most <= CHANGES_MAX, ours, f"{n} changes of broker in all; the highest count of one partition is judged"
+        most <= CHANGES_MAX,
+        ours,
+        f"consumers changed the broker {n} times in all; the highest count of one partition is judged",
     )
 
 
@@ -189,7 +195,8 @@ def grants(part: Part) -> Judged:
     most = max((_most_within(np.array([event["t_us"] for event in own])) for _, own in by_partition), default=0)
     ours = Estimate(float(most), None, None, len(granted), "grants in 10 s")
     return report(
-        ours, f"{len(granted)} grants in all; no record is read with a grant that the client drops immediately"
+        ours,
+        f"{len(granted)} grants of a replica in all; grants that the client drops at once deliver no record",
     )
 
 

@@ -91,7 +91,9 @@ def after_heal(part: Part) -> Judged:
     after = Slice(window["end_us"], window["end_us"] + SLICE_US)
     share = records.done_within(after).share(SLOW)
     sent = records.within(after).share(SLOW)
-    why = f"share of the acknowledged bytes, backlog included; of the bytes sent in that time {sent:.1f} %"
+    why = (
+        f"the slow broker's share of acknowledged bytes, backlog included; of the bytes sent in that time {sent:.1f} %"
+    )
     return fact(share > HALF, Estimate(share, None, None, 1, "%"), why)
 
 
@@ -140,7 +142,7 @@ def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
     pairs = zip(*(_slow_shares(part, arm, fault) for arm in (ours, theirs)), strict=True)
     judged = below(mean([left - right for left, right in pairs], "points"), 0, no_effect=0)
     count = part.counters(f"orders/{ours}", "produce").get("partitions_left_out", 0)
-    return add_reason(judged, f"late brokers were left out {count} times in the run" if count else "")
+    return add_reason(judged, f"the partitioner left out late brokers {count} times in the run" if count else "")
 
 
 def p99_ratio(part: Part, ours: str) -> Judged:
@@ -164,7 +166,7 @@ def p99(part: Part, fault: str, arm: str) -> Judged:
     estimate = bootstrap([_latencies(part, arm, fault)], figure_ms, "ms", part.run.run_id)
     records, slices = of(part, arm), settled(part, fault)
     split = " / ".join(f"{mean(shares(records, slices, partition), '%').value or 0:.1f}" for partition in PARTITIONS)
-    return report(estimate, f"{split} % of the bytes to each broker, the slow one first")
+    return report(estimate, f"{split} % of the bytes went to each broker, the slow broker first")
 
 
 def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
@@ -183,7 +185,7 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
         return fact(None, Estimate(None, None, None, 0, "%"), "the fault window is shorter than a slice of 10 s")
     ours = Estimate(refused[-1], None, None, len(refused), "%")
     first = next((number for number, share in enumerate(refused, 1) if share), None)
-    when = "never" if first is None else f"first in slice {first} of {len(refused)}"
+    when = "never" if first is None else f"for the first time in slice {first} of {len(refused)} of the fault window"
     why = f"records that found no room in the buffer: {when}, {refused[-1]:.1f} % in the last slice"
     return fact((first is not None) is expected, ours, why)
 

@@ -113,6 +113,6 @@ def fair(records: Placed, within: Sequence[Slice]) -> Judged:
     p = float(chdtrc(freedom, squared)) if freedom else None
     ours = Estimate(p, None, None, total, "p", p=p)
     if total < DRAWS_MIN or p is None:
-        return fact(None, ours, f"too few draws: {total} of {DRAWS_MIN}")
+        return fact(None, ours, f"the partitioner drew too few partitions: {total} of {DRAWS_MIN} draws")
     shown = " / ".join(f"{100 * float((where == partition).mean()):.1f}" for partition in PARTITIONS)
     return fact(p >= CHANCE, ours, f"{total} draws, {shown} % to each broker: chi-square {squared:.1f}, p = {p:.2g}")

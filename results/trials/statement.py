@@ -87,11 +87,11 @@ def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLO
         return undecided
     low, high = ours.interval or (0.0, 0.0)
     if high < bound:
-        return Judged(ours, "confirmed", f"the whole interval is below {bound:g}")
+        return Judged(ours, "confirmed", f"the whole confidence interval is below {bound:g}")
     if low > no_effect:
-        return Judged(ours, "contradicted", f"the whole interval is above {no_effect:g}")
+        return Judged(ours, "contradicted", f"the whole confidence interval is above {no_effect:g}")
     if low >= bound and bound != no_effect:
-        return Judged(ours, "not seen", f"no part of the interval is below {bound:g}")
+        return Judged(ours, "not seen", f"no part of the confidence interval is below {bound:g}")
     return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
 
 
@@ -101,11 +101,11 @@ def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLO
         return undecided
     low, high = ours.interval or (0.0, 0.0)
     if low > bound:
-        return Judged(ours, "confirmed", f"the whole interval is above {bound:g}")
+        return Judged(ours, "confirmed", f"the whole confidence interval is above {bound:g}")
     if high < no_effect:
-        return Judged(ours, "contradicted", f"the whole interval is below {no_effect:g}")
+        return Judged(ours, "contradicted", f"the whole confidence interval is below {no_effect:g}")
     if high <= bound and bound != no_effect:
-        return Judged(ours, "not seen", f"no part of the interval is above {bound:g}")
+        return Judged(ours, "not seen", f"no part of the confidence interval is above {bound:g}")
     return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
 
 
@@ -115,10 +115,12 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
         return undecided
     ours_low, ours_high = ours.interval or (0.0, 0.0)
     if low <= ours_low and ours_high <= high:
-        return Judged(ours, "confirmed", f"the whole interval is within {low:g} to {high:g}")
+        return Judged(ours, "confirmed", f"the whole confidence interval is within {low:g} to {high:g}")
     if ours_high < low or ours_low > high:
-        return Judged(ours, "contradicted", f"the whole interval is outside {low:g} to {high:g}")
-    return Judged(ours, "inconclusive", f"the interval extends beyond {low:g} to {high:g}: more blocks are needed")
+        return Judged(ours, "contradicted", f"the whole confidence interval is outside {low:g} to {high:g}")
+    return Judged(
+        ours, "inconclusive", f"the confidence interval extends beyond {low:g} to {high:g}: more blocks are needed"
+    )
 
 
 def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact

@@ -51,9 +51,12 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Chec
         advice = "fix the cause shown in the harness checks"
     elif broken:
         status = Status.FAIL
-        advice = "read the client's log and the brokers' around that time; docs/OBLIGATIONS.md has the arithmetic"
+        advice = (
+            "read the logs of the client and the brokers around the longest stall; docs/OBLIGATIONS.md explains "
+            "how the allowed time is computed"
+        )
     elif not n:
-        status, advice = Status.INCONCLUSIVE, "add traffic that this obligation applies to"
+        status, advice = Status.INCONCLUSIVE, "add to the plan traffic that this obligation to make progress applies to"
     return Check(
         id=f"obligation/{side}",
         kind="obligation",

@@ -226,7 +226,7 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
         return "no majority of the voters is certain to agree on a controller"
     brokers = governed & state.terrain.brokers
     if stale := sorted(node for node in (up & state.terrain.brokers) - governed if state.served(rack, node)):
-        return f"node {stale[0]} has lost the controller, and clients still reach it"
+        return f"broker {stale[0]} has lost its connection to the controller, and clients still reach this broker"
 
     # each possible leader needs enough replicas in sync
     if seat.replicas is None:
@@ -244,7 +244,9 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
             )
 
     cut = sorted(broker for broker in leaders if not state.served(rack, broker))
-    return f"clients of rack {rack} don't reach node {cut[0]}, which may lead {seat.topic}" if cut else None
+    return (
+        f"clients of rack {rack} can't reach node {cut[0]}, which may lead a partition of {seat.topic}" if cut else None
+    )
 
 
 def _governed(state: State, up: frozenset[int]) -> frozenset[int] | None:

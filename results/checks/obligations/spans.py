@@ -119,7 +119,7 @@ def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, 
     cluster = settling(harm, settings)
     if harm.impact in ("nodes", "one node") and harm.brokers & terrain.voters - terrain.brokers:
         cluster = (
-            Term("a controller's start, which the heal doesn't await", BOOT_MS),
+            Term("the start of a controller, because healing the fault doesn't wait for the controller", BOOT_MS),
             *_quorum(settings),
             *_session(settings),
         )
@@ -277,7 +277,7 @@ def _span(
     for harm in (harm for harm in live if harm.unrecorded):
         patience_us += harm.unrecorded * total_us(_start_grace(harm, live, post, scene, start_us))
     during = f" despite {', '.join(harm.fault for harm in live)}" if live else ""
-    why = f"every possible leader can be reached{during}"
+    why = f"the client can reach every possible partition leader{during}"
     return Span(start_us, end_us, required=True, patience_us=patience_us, why=why)
 
 

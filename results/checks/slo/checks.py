@@ -107,7 +107,7 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"
-    return [replace(empty, subject=_versus(*slo.arms), why=why, next="name two arms in the SLO")]
+    return [replace(empty, subject=_versus(*slo.arms), why=why, next="name two arms of the plan in the SLO")]
 
 
 def _versus(*arms: str) -> str:
@@ -135,7 +135,7 @@ def block_cut(slo: Measure) -> Cut:
 def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Client]) -> Check:
     """Judge an SLO on two arms with confidence, by the arms' ratio in each block (repetition of the plan's faults)."""
     if not isinstance(slo.limit, Multiple) or slo.confidence is None:
-        raise TypeError(f"not a comparison of arms with confidence: {slo}")
+        raise TypeError(f"the SLO is not a comparison of two arms with confidence: {slo}")
     factor, keys = float(slo.limit.factor), (pair[0].key, pair[1].key)
     result = confident(facts, block_cut(slo), keys, slo.q, slo.op, factor, float(slo.confidence))
     advice = result.next
@@ -169,7 +169,9 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         samples=tuple(sample for finding in findings for sample in finding.samples)[:SAMPLES_MAX],
     )
     if not n:
-        return replace(check, why="no record was observed", next="add traffic that this count applies to")
+        return replace(
+            check, why="no record was observed", next="add to the plan traffic that the counting SLO applies to"
+        )
     check = decided(check, float(count), slo.op, f"{count} of {n} records")
     # before the run has finished, missing records may not have been read yet
     unfinished = check.status is Status.FAIL and slo.rule == "lost" and not evidence.complete
@@ -193,7 +195,10 @@ def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, cl
     if len(checks) == 1:
         return worst
     failed = sum(check.status is Status.FAIL for check in checks)
-    return replace(worst, why=f"{failed or 'none'} of {len(checks)} recoveries took too long; worst: {worst.why}")
+    return replace(
+        worst,
+        why=f"{failed or 'none'} of {len(checks)} recoveries after the fault took too long; the slowest: {worst.why}",
+    )
 
 
 def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None) -> Check:
@@ -201,7 +206,7 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
     if result is None:
         needed = f"{aggregate_name(slo.q)} to compare with ({check.n} of {slo.needs()} records)"
         why = f"the steady phase has no {needed}, or {fault} never began"
-        return replace(check, why=why, next="lengthen timing.steady, or raise the rate")
+        return replace(check, why=why, next="lengthen timing.steady in the plan, or raise the rate of its load")
     if result.recovered_us is not None:
         passed = holds(result.recovered_us, slo.op, slo.limit_us)
         return replace(

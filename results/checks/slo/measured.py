@@ -125,7 +125,7 @@ def worst(candidates: Sequence[Pair], op: str) -> Pair:
             )
         if same:
             return max(same, key=badness)
-    raise ValueError("candidates must not be empty; an empty reading is enough")
+    raise ValueError("worst() needs at least one candidate; pass an empty Reading if nothing was measured")
 
 
 def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
@@ -232,7 +232,10 @@ def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
         check = replace(check, observed=None if own.value is None else about.scaled(own.value))
     advice = None if pair.status is Status.PASS else LOOK
     if pair.limit is None:
-        advice = "find out why the other selection failed, or replace the multiple by a value"
+        advice = (
+            "find out why the measurement on the SLO's right side has no value, or write a fixed limit instead of "
+            "a multiple"
+        )
     elif pair.status is Status.INCONCLUSIVE:
         advice = _more_records(slo, own, pair.limit)
     return replace(check, status=pair.status, why=_why(slo, pair), next=advice)
@@ -278,9 +281,15 @@ def _more_records(slo: Measure, reading: Reading, limit: Fraction) -> str:
     value, (low, high) = reading.value, reading.band or (None, None)
     end = high if value is not None and value <= limit else low
     if value is None or end is None or value == limit:
-        return "raise the rate or lengthen the window: the band is unbounded, or the value is exactly at the limit"
+        return (
+            "raise the rate or lengthen the window: the confidence band is unbounded, or the value is exactly at the "
+            "limit of the SLO"
+        )
     times = (Fraction(end) - value) / (limit - value)
     if times > _TIMES_MORE_MAX:
-        return "the quantile is so close to the limit that no run could distinguish them; change the limit"
+        return (
+            "the measured quantile is too close to the SLO's limit for a run of any length to tell which is greater; "
+            "change the limit"
+        )
     needed = math.ceil(reading.n * times * times)
     return f"about {needed - reading.n} more records are needed: {lengthened(slo.of, reading, needed)}"

@@ -49,7 +49,7 @@ def test_four_verdicts() -> None:
     assert (half.low or 1) < (half.ratio or 0) < (half.high or 0) < 1
     assert (40.0, 20.0) == (pytest.approx(half.theirs_ms, rel=0.02), pytest.approx(half.ours_ms, rel=0.02))
     assert unsure.next is not None
-    assert unsure.next.startswith(("set blocks: ", "too noisy"))
+    assert unsure.next.startswith(("set blocks: ", "the metric is too noisy"))
 
 
 def test_fewer_than_six_blocks_decide_nothing() -> None:

@@ -147,10 +147,10 @@ def test_expectations_of_a_test_are_objectives(home: Path) -> None:
     [
         ('{"text": "lost == 0"}\n{"text": "lo', ":2: not JSON"),
         ('{"text": "lost == 0"}\n\n["lost == 0"]\n', ":3: not a JSON object"),
-        ('{"at": "tests/test_x.py:12"}\n', ':1: not {"text"'),
-        ('{"text": "lost == 0", "at": 12}\n', ':1: not {"text"'),
-        ('{"text": "lost == 0", "gate": "no"}\n', ':1: not {"text"'),
-        ('{"text": "lost = 0"}\n', ":1: not an SLO"),
+        ('{"at": "tests/test_x.py:12"}\n', ':1: the line is not {"text"'),
+        ('{"text": "lost == 0", "at": 12}\n', ':1: the line is not {"text"'),
+        ('{"text": "lost == 0", "gate": "no"}\n', ':1: the line is not {"text"'),
+        ('{"text": "lost = 0"}\n', ":1: the text is not an SLO"),
     ],
 )
 def test_an_invalid_expectation_is_an_error(home: Path, text: str, says: str) -> None:
