@@ -73,19 +73,22 @@ def load_external_kinds(entries: Iterable[EntryPoint], built_in: Iterable[str]) 
 def _defect(entry: EntryPoint, kind: Any) -> str | None:
     """Return why the object of an entry point is no valid fault kind; None if it is valid."""
     if not (isinstance(kind, type) and issubclass(kind, Fault)):
-        return f"{entry.value} is no subclass of aftershock.faults.kinds.fault.Fault"
+        return f"the fault class {entry.value} is no subclass of aftershock.faults.kinds.fault.Fault"
     try:
         if kind.model_fields["kind"].default != entry.name:
             return f'{entry.value} must have the field `kind: Literal["{entry.name}"] = "{entry.name}"`, like its entry'
         if missing := [name for name in _REQUIRED if not hasattr(kind, name)]:
-            return f"{entry.value} lacks the class variables {', '.join(missing)}"
+            return f"the fault class {entry.value} lacks the class variables {', '.join(missing)}"
         if inspect.isabstract(kind):
-            return f"{entry.value} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}"
+            return f"the fault class {entry.value} lacks the methods {', '.join(sorted(kind.__abstractmethods__))}"
         if kind.family not in FAMILIES or kind.for_rule not in _FOR_RULES or not isinstance(kind.band, Band):
             families, rules = ", ".join(FAMILIES), ", ".join(_FOR_RULES)
             return f"{entry.value} needs a family of {families}, a for_rule of {rules}, a Band"
         if not kind.__doc__:
-            return f"{entry.value} needs a docstring: its first line is the summary in the catalogue"
+            return (
+                f"the fault class {entry.value} needs a docstring, whose first line is the summary in "
+                f"the fault catalogue"
+            )
         kind.model_json_schema(by_alias=True)
     except Exception as error:  # noqa: BLE001 -- building the schema runs code of the other package, as above
         return f"{entry.value} can't be described ({type(error).__name__}: {error})"

@@ -67,8 +67,8 @@ def _load_measurements() -> dict[str, Any]:
 WIDTH = 100
 _FOR_RULES = {
     "needed": "needed: the duration of the fault",
-    "optional": "optional: with it, the heal restores the previous state; without it, the change stays",
-    "refused": "refused: the action is the whole fault",
+    "optional": "optional: with a duration, the heal restores the previous state; without a duration, the change stays",
+    "refused": "refused: the fault is a single action, which has no duration",
 }
 WORDS = {
     "LINK": LINK,

@@ -77,7 +77,7 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
         plan = Plan.model_validate(document.data)
     except ValidationError as error:  # a safety net for rules that no part of the draft covers
         details = "; ".join(f"{detail['loc']}: {detail['msg']}" for detail in error.errors())
-        raise PlanError([f"{document.position(())}: the plan is not valid ({details}); correct it"]) from error
+        raise PlanError([f"{document.position(())}: the plan is not valid ({details}); correct the plan"]) from error
     text = document.text
     if changes:
         text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
@@ -151,7 +151,9 @@ def _child_key(current: Any, step: str, change: str) -> str | int:
         index = next(by_name, int(step) if step.isdecimal() and int(step) < len(current) else None)
         if index is not None:
             return index
-    raise PlanError([f"--set {change}: the plan has no `{step}` there; use a key, an id, a name or an index"])
+    raise PlanError(
+        [f"--set {change}: the plan has no `{step}` at this place of the path; use a key, an id, a name or an index"]
+    )
 
 
 _REFUSED_KINDS = {
@@ -177,13 +179,16 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
         loc: Location = ("workloads", index)
         for op in ("produce", "consume", "commit"):
             if getattr(getattr(workload, op), "rack", None) not in (None, attach.rack):
-                sentence = f"all clients of an attached cluster are in rack {attach.rack}: remove this `rack`"
+                sentence = f"all clients of an attached cluster are in rack {attach.rack}: remove the workload's `rack`"
                 yield Problem((*loc, op, "rack"), sentence)
         for name, arm in workload.arms.items():
             # an `exec` program accepts any setting; other clients refuse security settings anyway
             for setting in arm.settings:
                 if arm.client == "exec" and setting.startswith(("sasl.", "ssl.", "security.")):
-                    sentence = f"`{setting}` is passed to the program from `attach.security`: remove it"
+                    sentence = (
+                        f"the setting `{setting}` is passed to the program from `attach.security`: "
+                        f"remove it from the arm"
+                    )
                     yield Problem((*loc, "arms", name, "settings", setting), sentence, on_key=True)
     for located in draft.faults.readable:
         yield from _attached_fault(located.fault, located.loc, attach)
@@ -196,11 +201,11 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
         why = "Aftershock did not start the cluster's processes, disks and networks"
     if why:
         sentence = f"a {fault.kind} is refused on an attached cluster: {why}"
-        yield Problem((*loc, "kind"), f"{sentence}; remove it, or let Aftershock launch the cluster")
+        yield Problem((*loc, "kind"), f"{sentence}; remove the fault, or let Aftershock launch the cluster")
         return
     for place, topic in fault.topics().items():
         if topic.startswith("__"):
-            sentence = f"`{topic}` is shared by all users of an attached cluster: name a topic of the plan"
+            sentence = f"the topic `{topic}` is shared by all users of an attached cluster: name a topic of the plan"
             yield Problem((*loc, *place), sentence)
     for place, text in fault.links().items():
         link, at = links.parse(text), (*loc, *place)
@@ -212,7 +217,7 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
                 "a fault on links needs your `toxiproxy` and its `proxies`: name them under `attach`",
             )
         elif link.source not in ("*", attach.rack):
-            sentence = f"the clients are in rack {attach.rack}, so {link.source} has no links: use {attach.rack}"
+            sentence = f"all clients are in rack {attach.rack}, so rack {link.source} has no links: use {attach.rack}"
             yield Problem(at, sentence)
         elif link.role and isinstance(node := roles.parse(link.role), roles.Node):
             reached = sorted(attach.proxies.values())

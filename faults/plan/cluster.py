@@ -81,10 +81,13 @@ class Security(Part):
         login, files = ("mechanism", "user", "password"), ("ca", "certificate", "key", "key_password")
         is_sasl, is_ssl = self.protocol.startswith("SASL"), self.protocol.endswith("SSL")
         if is_sasl and (missing := [name for name in login if not getattr(self, name)]):
-            raise ValueError(f"`protocol: {self.protocol}` needs `{missing[0]}`: add it")
+            raise ValueError(f"`protocol: {self.protocol}` needs `{missing[0]}`: add `{missing[0]}`")
         for layer, is_used, names in (("SASL", is_sasl, login), ("SSL", is_ssl, files)):
             if not is_used and (needless := [name for name in names if getattr(self, name) is not None]):
-                raise ValueError(f"`{needless[0]}` is for {layer}, and the protocol is {self.protocol}: remove it")
+                raise ValueError(
+                    f"`{needless[0]}` only applies to {layer}, and the protocol is {self.protocol}: remove "
+                    f"`{needless[0]}`"
+                )
         if bool(self.certificate) != bool(self.key) or (self.key_password and not self.key):
             raise ValueError(
                 "`certificate` and `key` belong together, and `key_password` to `key`: give both or neither"
@@ -119,14 +122,14 @@ class Attach(Part):
     def _is_mapping(cls, value: Any) -> Any:
         if isinstance(value, dict | Security):
             return value
-        raise ValueError("write it as a mapping: `protocol`, `mechanism`, `user`, `password: ${NAME}`, `ca`, …")
+        raise ValueError("write `security` as a mapping: `protocol`, `mechanism`, `user`, `password: ${NAME}`, `ca`, …")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if bool(self.proxies) != bool(self.toxiproxy):
             raise ValueError("`toxiproxy` (its API) and `proxies` (the usable proxies) belong together: give both")
         if len(set(self.proxies.values())) < len(self.proxies):
-            raise ValueError("two of the `proxies` lead to one broker: name the one that the clients use")
+            raise ValueError("two of the `proxies` lead to one broker: keep only the proxy that the clients use")
         if len(set(self.racks.values())) < len(self.racks):
             raise ValueError("two of the `racks` have one `broker.rack`: give each broker.rack one name")
         return self
@@ -155,13 +158,18 @@ class Cluster(Part):
         dict[RackName, Annotated[StrictInt, Field(ge=1, le=NODES_MAX)]], Field(min_length=1, max_length=RACKS_MAX)
     ] = {"a": 1, "b": 1, "c": 1}
     profile: Literal["fast", "production"] = "fast"
-    controllers: Annotated[Literal[0, 1, 3, 5], Field(description="isolated controllers; 0: combined nodes")] = 0
+    controllers: Annotated[
+        Literal[0, 1, 3, 5],
+        Field(description="number of isolated controllers; with 0, the brokers are the controllers too"),
+    ] = 0
     disks: Disks | None = None
     wire_proxy: Annotated[
         StrictBool,
         Field(description="clients connect through the proxy that protocol faults need; implied by such a fault"),
     ] = False
-    config: Annotated[dict[str, ConfigText], Field(description="settings of every node; empty: Kafka's default")] = {}
+    config: Annotated[
+        dict[str, ConfigText], Field(description="settings of every node; an empty value stands for Kafka's default")
+    ] = {}
     brokers: Annotated[
         dict[BrokerNumber, Annotated[dict[str, ConfigText], Field(min_length=1)]] | None,
         Field(description="settings of one broker, by its number: they override `config`"),
@@ -181,7 +189,9 @@ class Cluster(Part):
             raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
             brokers = len(self.broker_racks)
-            raise ValueError(f"there is no broker {unknown[0]} to give settings to: the cluster's are 1 to {brokers}")
+            raise ValueError(
+                f"there is no broker {unknown[0]} to give settings to: the cluster's brokers are 1 to {brokers}"
+            )
         return self
 
     @property

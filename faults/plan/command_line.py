@@ -59,7 +59,7 @@ def read_cluster_spec(source: Path | str) -> ClusterDocument:
             relevant.append(problem)
     relevant += [problem for problem in reference_problems(draft) if problem.loc[0] in _PARTS]
     if draft.attach:
-        sentence = "`attach` only works with `aftershock run`: describe a cluster to launch"
+        sentence = "`attach` only works with `aftershock run`: describe a cluster to launch instead"
         relevant.append(Problem(("cluster", "attach"), sentence))
     if relevant or draft.cluster is None:
         raise PlanError(format_problems(relevant, document))
@@ -69,9 +69,9 @@ def read_cluster_spec(source: Path | str) -> ClusterDocument:
 
 _NOT_A_PARAMETER = {
     "at": "an injection begins at once: remove `at`",
-    "for": "the duration is an option: write --for 10s",
+    "for": "the duration of an injection is an option: write --for 10s",
     "id": "the id of an injection is generated: remove `id`",
-    "kind": "the kind is the first argument: remove `kind`",
+    "kind": "the fault kind is the first argument of the command: remove `kind`",
 }
 
 
@@ -109,7 +109,7 @@ def parse_inject(
     for pair in pairs:  # ["move.from=1", "move.to=2"] becomes {"move": {"from": 1, "to": 2}}; values are YAML
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            mistakes.append(f"inject {kind} {pair}: write KEY=VALUE, like broker=1 or delay=50ms")
+            mistakes.append(f"inject {kind} {pair}: write a parameter as KEY=VALUE, like broker=1 or delay=50ms")
             continue
         if refusal := _NOT_A_PARAMETER.get(key):
             mistakes.append(f"inject {kind} {pair}: {refusal}")
@@ -128,7 +128,7 @@ def parse_inject(
         else:
             current[last] = value
     if any(ranges_in(parameters)):
-        mistakes.append(f"inject {kind}: ranges are only allowed in plans: give one value")
+        mistakes.append(f"inject {kind}: ranges are only allowed in plans: give a single value")
     if mistakes:
         raise PlanError(mistakes)
     for_ = {} if duration is None else {"for": duration}

@@ -89,7 +89,9 @@ class Repeat(_Composed):
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if (self.repeat is None) == (self.until is None):
-            raise ValueError("give the number of rounds, by either `repeat: 3` or `every: 5s, until: 40s`")
+            raise ValueError(
+                "give the number of rounds of the composed faults, by either `repeat: 3` or `every: 5s, until: 40s`"
+            )
         if self.until is not None and self.every is None:
             raise ValueError("`until` needs `every`: give the interval between rounds, like `every: 5s`")
         if self.rounds(int(self.at.high) if isinstance(self.at, Range) else self.at) == 0:

@@ -33,7 +33,10 @@ def conflicts(draft: Draft) -> Iterator[Problem]:
         first, second = schedule[earlier], schedule[later]
         if (first.loc, second.loc) not in seen:
             sentence = f"this {second.fault.kind} conflicts with `{first.id}`, which lasts until "
-            sentence += f"{format_duration(end_ms(first.fault))} on {resource}: let one end before the other begins"
+            sentence += (
+                f"{format_duration(end_ms(first.fault))} on {resource}: let the earlier fault end "
+                f"before the later fault begins"
+            )
             yield Problem(second.loc, sentence)
         seen.add((first.loc, second.loc))
 
@@ -72,7 +75,8 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
         if isinstance(fault, Kill | LoseRack | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
             sentence = (
                 f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a silent "
-                f"broker after {format_duration(timeout_ms)}, so leaders may not move; lengthen it if they should"
+                f"broker after {format_duration(timeout_ms)}, so leaders may not move; lengthen `for` "
+                f"if leaders should move"
             )
             yield Problem((*located.loc, "for"), sentence)
 

@@ -74,7 +74,7 @@ def load(source: Path | str, name: str | None = None) -> Document:
         except UnicodeDecodeError as error:
             raise PlanError([f"{name}: the plan is not UTF-8 text; save it as UTF-8"]) from error
     if len(text) > BYTES_MAX:
-        raise PlanError([f"{name}: the plan exceeds the limit of {BYTES_MAX // 1024} KiB; shorten it"])
+        raise PlanError([f"{name}: the plan exceeds the limit of {BYTES_MAX // 1024} KiB; shorten the plan"])
     try:
         # Aliases and deep nesting are refused at the first event that shows them, before any value is built.
         depth = 0
@@ -85,15 +85,19 @@ def load(source: Path | str, name: str | None = None) -> Document:
                 raise PlanError([f"{where}: {sentence}"])
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if depth > DEPTH_MAX:
-                raise PlanError([f"{where}: the nesting exceeds the limit of {DEPTH_MAX} levels; flatten it"])
+                raise PlanError(
+                    [f"{where}: the nesting of the plan exceeds the limit of {DEPTH_MAX} levels; flatten the plan"]
+                )
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark: StringMark | None = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
         cause = _one_line(error.problem or error.context)
-        raise PlanError([f"{where}: this is not valid YAML ({cause}); correct it here or just before"]) from error
+        raise PlanError(
+            [f"{where}: the plan is not valid YAML ({cause}); correct the plan here or just before"]
+        ) from error
     except (YAMLError, ValueError) as error:
-        raise PlanError([f"{name}:1:1: this is not valid YAML ({_one_line(error)}); correct the file"]) from error
+        raise PlanError([f"{name}:1:1: the plan is not valid YAML ({_one_line(error)}); correct the file"]) from error
     if not isinstance(root, MappingNode):
         where = _position(name, root) if root is not None else f"{name}:1:1"
         raise PlanError([f"{where}: a plan is a mapping of keys to values; start it with `name: ...`"])
@@ -136,11 +140,11 @@ class _NodeReader:
                 where = _position(self.name, key_node)
                 key = str(key_node.value)
                 if not isinstance(key_node, ScalarNode):
-                    problem = f"{where}: a key must be a single word; quote it if it contains special characters"
+                    problem = f"{where}: a key must be a single word; quote the key if it contains special characters"
                     self.problems.append(problem)
                 elif key in data:
                     first = self.keys[*loc, key]
-                    self.problems.append(f"{where}: the key `{key}` is repeated (first at {first}); keep one")
+                    self.problems.append(f"{where}: the key `{key}` is repeated (first at {first}); remove either")
                 else:
                     self.keys[*loc, key] = where
                     data[key] = self.read(value, (*loc, key))
@@ -153,7 +157,9 @@ class _NodeReader:
 
     def _refuse_tag(self, node: Node) -> None:
         tag = _shorten(str(node.tag).removeprefix(_CORE))
-        self.problems.append(f"{_position(self.name, node)}: the tag `{tag}` is not allowed; remove it")
+        self.problems.append(
+            f"{_position(self.name, node)}: the YAML tag `{tag}` is not allowed in a plan; remove the tag"
+        )
 
     def _scalar(self, node: Node) -> str | float | bool | None:
         text = str(node.value)

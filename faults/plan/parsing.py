@@ -59,7 +59,7 @@ def _translate(detail: Mapping[str, Any], model: type[BaseModel], data: Any) -> 
     loc: Location = detail["loc"]
     kind: str = detail["type"]
     if kind == "missing":
-        return Problem(loc, f"`{loc[-1]}` is missing here: add it")
+        return Problem(loc, f"the key `{loc[-1]}` is missing here: add the key")
     if kind == "extra_forbidden":
         return Problem(loc, f"unknown key `{loc[-1]}`; {did_you_mean(loc[-1], keys_at(model, loc[:-1]))}", on_key=True)
     on_key = loc[-1:] == ("[key]",)
@@ -207,8 +207,10 @@ def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> Draft
     for loc, element in faults.elements.items():
         total += blocks * steps_max(element)
         if total > STEPS_MAX:
-            remedy = f"use fewer than {blocks} blocks" if blocks > 1 else "repeat less often"
-            reader.add_problem(loc, f"with this element the plan exceeds {STEPS_MAX} steps: {remedy}")
+            remedy = f"use fewer than {blocks} `blocks`" if blocks > 1 else "repeat the entry less often"
+            reader.add_problem(
+                loc, f"with this entry of `faults` the plan exceeds the limit of {STEPS_MAX} steps: {remedy}"
+            )
             break
     expansion = expand(faults.elements, ids, None, blocks, timing) if total <= STEPS_MAX else Expansion()
     is_complete = len(faults.elements) == len(items)
@@ -231,7 +233,9 @@ class _FaultReader:
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
         if model is Wait and useless_wait:
-            sentence = "`wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove it here"
+            sentence = (
+                "`wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove `wait` here"
+            )
             self.reader.add_problem(loc, sentence)
         if model is None or model in (Fault, Ranged):
             element = self._read_fault(item, loc)
@@ -254,7 +258,7 @@ class _FaultReader:
             self.kinds.append((loc, kind, None if own_id is None else str(own_id)))
         self.nameless |= own_id is None and kind not in KINDS
         if kind is None:
-            self.reader.add_problem(loc, "a fault needs a `kind`: `aftershock plan faults` lists them")
+            self.reader.add_problem(loc, "a fault needs a `kind`: `aftershock plan faults` lists the kinds")
         elif not isinstance(kind, str) or kind not in KINDS:
             unknown = f"there is no fault of kind `{kind}`; {did_you_mean(kind, KINDS)}"
             refusal = EXTERNAL.refused.get(str(kind)) or f"{unknown} All kinds: `aftershock plan faults`"
@@ -275,7 +279,10 @@ class _FaultReader:
             except ValueError as error:
                 problems.append(Problem((*loc, *place), f"`{place[-1]}`: {error}"))
         if len(ranges) > RANGES_MAX:
-            sentence = f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: replace some by values"
+            sentence = (
+                f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: replace some "
+                f"ranges by single values"
+            )
             problems.append(Problem(loc, sentence))
         if problems:
             self.reader.problems += problems
@@ -355,7 +362,9 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
         reader.problems += validation_errors(error, Plan, own, ())
     for key in ("topics", "workloads"):
         if not data.get(key):
-            reader.add_problem((key,), f"`{key}` is missing: a plan needs at least one entry in it")
+            reader.add_problem(
+                (key,), f"`{key}` is missing from the plan, which needs at least one entry there: add one"
+            )
     for key in ("topics", "workloads", "faults", "slo"):
         if not isinstance(data.get(key, []), list | None):
             reader.add_problem((key,), f"`{key}` must be a list: put `- ` before each of its entries")
@@ -374,7 +383,7 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
             slo_entry = reader.read(entry, SloEntry, ("slo", index))
             line = slo_entry and slo_entry.slo
         elif not isinstance(entry, str):
-            reader.add_problem(("slo", index), "an SLO is a line of text: put it in quotes")
+            reader.add_problem(("slo", index), "an SLO must be a line of text: put the SLO in quotes")
         if isinstance(line, str):
             try:
                 slo[index] = parse_slo(line)

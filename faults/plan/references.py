@@ -94,8 +94,8 @@ _DANGEROUS = (
     ("sasl.", "may read files, run commands or connect elsewhere; `cluster.attach.security` configures the connection"),
     ("https.", "may read files"),
     ("offset.store.", "may write files"),
-    ("debug", "floods the log that serves as evidence"),
-    ("log", "redirects the log that serves as evidence"),
+    ("debug", "floods the client's log, which serves as evidence"),
+    ("log", "redirects the client's log, which serves as evidence"),
 )
 
 
@@ -104,14 +104,14 @@ def refusal(setting: str, client: str = "confluent") -> str | None:
     if client == "exec" or setting in _SETTINGS_OF[client]:
         return None
     if setting in PLAN_KEY_FOR:
-        return f"`{setting}` has a key of its own in a plan: use {PLAN_KEY_FOR[setting]}"
+        return f"the client setting `{setting}` has a key of its own in a plan: use {PLAN_KEY_FOR[setting]}"
     if setting.startswith(_HARNESS):
-        return f"`{setting}` is set by the harness: remove it"
+        return f"the client setting `{setting}` is set by the harness: remove it"
     if setting.endswith(("_cb", ".callback")):
-        return f"`{setting}` takes code: remove it"
+        return f"the client setting `{setting}` takes code, which a plan can't contain: remove it"
     for prefix, why in _DANGEROUS:
         if setting.startswith(prefix):
-            return f"`{setting}` is refused because it {why}: remove it"
+            return f"the client setting `{setting}` is refused because it {why}: remove it"
     close = get_close_matches(setting, sorted(_SETTINGS_OF[client]), n=1)
     remedy = f"; did you mean `{close[0]}`?" if close else ": remove it"
     return f"`{setting}` is not a {_OWNER_OF[client]} setting that plans may use{remedy}"
@@ -143,7 +143,10 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
         if not min_isr.isdecimal() or int(min_isr) < 1:
             yield Problem((*loc, "config", _MIN_ISR), f"{_MIN_ISR} must be an integer of at least 1, got `{min_isr}`")
         elif int(min_isr) > topic.replication:
-            sentence = f"{_MIN_ISR} {min_isr} exceeds replication {topic.replication}, so no record can be produced"
+            sentence = (
+                f"{_MIN_ISR} {min_isr} exceeds the topic's replication {topic.replication}, so no "
+                f"record can be produced"
+            )
             yield Problem((*loc, "config", _MIN_ISR), f"{sentence}; lower it")
     yield from _workloads(draft)
     for located in draft.faults.readable:
@@ -170,7 +173,9 @@ def overlong_faults(draft: Draft) -> Iterator[Problem]:
     """Yield a problem for each fault that ends more than a day after the end of ``steady``."""
     for fault in draft.faults.expansion.schedule:
         if end_ms(fault.fault) > DAY_MS:
-            sentence = "this ends more than a day after steady, and a plan lasts a day at most: shorten it"
+            sentence = (
+                "the fault ends more than a day after steady, and a plan lasts a day at most: let the fault end earlier"
+            )
             yield Problem(fault.loc, sentence)
 
 
@@ -204,7 +209,10 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
         for group in workload.consumer_groups:
             topic = workload.consume.topic if workload.consume else ""
             if owner := group_owners.get((topic, group)):
-                sentence = f"`{owner}` also consumes {topic} in the group {group}, so each would get only some records"
+                sentence = (
+                    f"`{owner}` also consumes {topic} in the group {group}, so each consumer would get "
+                    f"only some records"
+                )
                 yield Problem((*loc, "consume", "group"), f"{sentence}: give this workload its own group")
                 break
             group_owners[topic, group] = workload.name
@@ -214,7 +222,7 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
     if fault.for_rule == "needed" and fault.for_ is None:
         yield Problem(loc, f"a {fault.kind} needs `for`: give its duration, like `for: 8s`")
     if fault.for_rule == "refused" and fault.for_ is not None:
-        yield Problem((*loc, "for"), f"{fault.kind} can't have `for`, because it has no inverse: remove it")
+        yield Problem((*loc, "for"), f"{fault.kind} can't have `for`, because it can't be undone: remove `for`")
     for place, topic in fault.topics().items():
         yield from _declared(draft, topic, (*loc, *place))
     for place, rack in fault.racks().items():
@@ -238,7 +246,10 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
 def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
     cluster = draft.cluster
     if isinstance(role, roles.AnyExcept) and cluster and len(cluster.broker_racks) == 1:
-        yield Problem(loc, "the cluster has one broker, so `any broker except` matches none: name it, or add brokers")
+        yield Problem(
+            loc,
+            "the cluster has one broker, so `any broker except` matches no broker: name the broker, or add brokers",
+        )
     match roles.innermost(role):
         case roles.Node(broker):
             if cluster is not None and cluster.controllers == 0 and broker not in cluster.broker_racks:
@@ -248,7 +259,7 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
             yield from _declared(draft, topic, loc)
             partitions = next((entry.partitions for entry in draft.topics.values() if entry.name == topic), None)
             if partitions is not None and partition >= partitions:
-                sentence = f"{topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
+                sentence = f"the topic {topic} has no partition {partition}: its partitions are 0 to {partitions - 1}"
                 yield Problem(loc, sentence)
             if isinstance(replicated, roles.Replica):
                 yield from _rack(draft, replicated.rack, loc)
@@ -262,7 +273,7 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
                 for number in range(workload.commit.groups)
             }
             if group not in groups:
-                sentence = f"no arm consumes in a group `{group}` (groups are <group>-<arm>)"
+                sentence = f"no arm consumes in a group `{group}` (a group is named <group>-<arm>)"
                 yield Problem(loc, f"{sentence}; {did_you_mean(group, groups)}")
 
 

@@ -239,18 +239,19 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
     blocks = len(draft.faults.expansion.blocks_ms) or 1
     if slo.compares_arms and slo.confidence is not None and blocks < BLOCKS_MIN:
         yield (
-            f"a comparison with confidence is made block by block and needs {BLOCKS_MIN} blocks, and the plan has "
-            f"{blocks}: set `blocks: {BLOCKS_ADVISED}`, or remove the confidence"
+            f"a comparison of arms with a confidence is made block by block and needs {BLOCKS_MIN} blocks, and the "
+            f"plan has {blocks}: set `blocks: {BLOCKS_ADVISED}`, or remove the confidence"
         )
     if slo.compares_arms and len(slo.arms) == 1 and not set(arms_on(draft, slo.side)) - set(slo.arms):
-        yield f"`{slo.arms[0]}` is the only arm that {slo.side}s, so there is none to compare with it: add an arm"
+        yield f"`{slo.arms[0]}` is the only arm that {slo.side}s, so there is no arm to compare with it: add an arm"
     if slo.each == "partition":
         partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
         for produce in (workload.produce for workload in draft.workloads.values()):
             if produce and produce.keys and produce.keys < partitions.get(produce.topic, 0):
                 yield (
                     f"{produce.keys} keys reach at most {produce.keys} of the {partitions[produce.topic]} partitions "
-                    f"of {produce.topic}, and the others have no records to judge: use more keys, or none"
+                    f"of {produce.topic}, and the other partitions have no records to judge: use more "
+                    f"keys, or omit `keys`"
                 )
     # Only the reference client reports a record's rack, broker and leader epoch.
     if slo.each in ("rack", "broker") or (slo.each, slo.side) == ("epoch", "produce"):
@@ -276,7 +277,8 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
             rest_ms = _rest_ms(draft, slo.after, timing)
             if rest_ms is not None and slo.limit_us > rest_ms * 1000 - slo.for_us:
                 sentences.append(
-                    f"this can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` begins, and the "
+                    f"this SLO can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` "
+                    f"begins, and the "
                     "limit and the recovered state together are longer: lengthen timing.recovery"
                 )
         elif isinstance(slo, Measure):
@@ -285,14 +287,15 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
             limit_ms = longest_ms(draft, slo.of.window, timing) if slo.of.every_us is None else slo.of.every_us // 1000
             if threshold_us is not None and limit_ms is not None and threshold_us > limit_ms * 1000:
                 sentences.append(
-                    f"this can't fail: {slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most, and "
+                    f"this SLO can't fail: {slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most, and "
                     "longer values are clipped to that length: lower the threshold, or use a longer window"
                 )
             arms = (slo.of.arm,) if slo.of.arm else arms_on(draft, slo.side)
             is_divisible = slo.each in ("rack", "broker", "partition")
             if is_divisible and {subject_count(draft, slo.side, arm, slo.each) for arm in arms} == {1}:
                 sentences.append(
-                    f"`for each {slo.each}` has no effect, because there is only one {slo.each}: remove it"
+                    f"`for each {slo.each}` has no effect, because there is only one {slo.each}: remove "
+                    f"`for each {slo.each}`"
                 )
         yield from (Problem(("slo", index), sentence) for sentence in sentences)
 

@@ -193,7 +193,9 @@ def parse_range(value: Mapping[str, Any]) -> Range:
         except ValueError:
             continue
         if low > high:
-            raise ValueError(f"{ends[0]} is more than {ends[1]}: swap them")
+            raise ValueError(
+                f"the range starts at {ends[0]} and ends at {ends[1]}, which is lower: swap the two values"
+            )
         return Range(value_type, low, high, (ends[0], ends[1]))
     raise ValueError(RANGE_HELP)
 
@@ -241,7 +243,7 @@ RANGE_SCHEMA = {
     "properties": {RANGE: {"type": "array", "minItems": 2, "maxItems": 2, "items": {"type": ["string", "number"]}}},
     "required": [RANGE],
     "additionalProperties": False,
-    "description": "two values of one type, low to high; the compiler draws one",
+    "description": "range of two values of one type, low to high; the compiler draws a value from the range",
 }
 Moment = Annotated[
     int | Range,

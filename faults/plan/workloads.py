@@ -72,7 +72,7 @@ class RecordSize(Part):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise ValueError(f"min {self.min} is more than max {self.max}: swap them")
+            raise ValueError(f"min {self.min} is more than max {self.max}: swap the two values")
         return self
 
     @model_serializer(mode="wrap")
@@ -165,7 +165,9 @@ class Arm(Part):
     """
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
-    command: Annotated[tuple[str, ...], Field(description="command line of the program of an `exec` client")] = ()
+    command: Annotated[
+        tuple[str, ...], Field(description="command line of the program that an `exec` client runs")
+    ] = ()
     settings: dict[str, Setting] = {}  # noqa: RUF012 -- pydantic copies defaults
     client_rack: RackName | None = None
     leader_discovery: LeaderDiscovery | None = None
@@ -182,10 +184,15 @@ class Arm(Part):
     def _keys_fit_the_client(self) -> Self:
         if self.switches and self.client != "reference":
             switch = next(iter(self.switches))
-            sentence = f"`{switch}` is a switch of `client: reference`, and this client is {self.client}"
+            sentence = (
+                f"`{switch}` only applies to `client: reference`, and the arm's client is {self.client}; remove it"
+            )
             raise ValueError(f"{sentence}: remove it")
         if bool(self.command) != (self.client == "exec"):
-            raise ValueError("`command` belongs to `client: exec`, which needs it: a list like [python3, my_client.py]")
+            raise ValueError(
+                "`command` and `client: exec` need each other: give `client: exec` a list like "
+                "[python3, my_client.py] as `command`"
+            )
         return self
 
     @property
@@ -230,7 +237,7 @@ class Warmup(Part):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.min > self.max:
-            raise ValueError("min is more than max: swap them")
+            raise ValueError("min is more than max: swap the two values")
         return self
 
 

@@ -44,7 +44,7 @@ async def execute(
         for task in tasks:
             task.cancel()
         await run_to_completion(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
-    unhealed = [f"{run.step.id} could not be healed: {run.unhealed}" for run in runs if run.unhealed]
+    unhealed = [f"the fault {run.step.id} could not be healed: {run.unhealed}" for run in runs if run.unhealed]
     if unhealed:
         raise FaultError("; ".join(unhealed))
 
@@ -53,7 +53,7 @@ class _StepRun:
     """Run of one step (fault) of a timeline; ``unhealed``: the reason why its heal failed, or None."""
 
     rehearsal = False
-    no_undo_reason = "the fault is a completed action without an undo"
+    no_undo_reason = "the fault was a single action, which has no undo"
 
     def __init__(self, step: Step, world: World, journal: Journal, clock: Clock, log: Log) -> None:
         self.step = step
@@ -92,7 +92,7 @@ class _StepRun:
                 except Exception as error:  # noqa: BLE001 -- reported at the end, after every other heal was tried
                     self.unhealed = _sentence(error)
         except asyncio.CancelledError:
-            self._finish("undone at an interrupt; the undo was not verified")
+            self._finish("the fault was undone when the run was interrupted; the undo was not verified")
             raise
         self._finish(None if self.undo != NOTHING else self.no_undo_reason)
 
@@ -121,7 +121,7 @@ class _StepRun:
             self.log(f"{self.step.id}: healed" if self.undo != NOTHING else f"{self.step.id}: done")
         else:
             self._record("failed", why=f"the heal failed: {self.unhealed}")
-            self.log(f"{self.step.id}: could not be healed: {self.unhealed}")
+            self.log(f"{self.step.id}: the fault could not be healed: {self.unhealed}")
 
     def _record_witness(self, witness: Witness) -> None:
         self._record("witnessed", witness=witness)
@@ -147,7 +147,7 @@ class _Rehearsal(_StepRun):
 
     async def _inject_and_hold(self, injection: Injection, until_us: int | None) -> None:
         self._record("injected", why=self.no_undo_reason)
-        self.log(f"{self.step.id}: would be in force on {_describe(self.targets)}")
+        self.log(f"{self.step.id}: the fault would be in force on {_describe(self.targets)}")
         await injection.hold(until_us, lambda witness: self._record("witnessed", witness=witness))
 
 

@@ -54,9 +54,12 @@ async def silence_witness(links: Sequence[Link], context: InjectionContext, held
     answers: list[str] = [*await probe_all(links, context), *held]
     answered = answers.count("answered")
     count = answered + answers.count("silent")
-    what = "requests answered over links that should keep their connections open and silent"
+    what = "requests that were answered over links that should be silent"
     if not count:
-        what = "no broker can be reached over these links, so none can be probed; the toxics read back are the witness"
+        what = (
+            "no broker can be reached over the fault's links, so no link can be probed; the "
+            "toxics read back are the witness"
+        )
     return Witness(what, 0, answered, "answers", count, ok=not answered)
 
 
@@ -67,7 +70,7 @@ async def wait_until_answering(links: Sequence[Link], context: InjectionContext)
         healthy = await _healthy(links, context)
         answers = await probe_all(healthy, context)
         silent = [link.proxy for link, answer in zip(healthy, answers, strict=True) if answer != "answered"]
-        return f"{len(silent)} of {len(healthy)} links don't answer, {silent[0]} first" if silent else None
+        return f"{len(silent)} of {len(healthy)} links don't answer; the first is {silent[0]}" if silent else None
 
     await wait_until(missing, context.clock, ANSWER_DEADLINE_MS)
 
@@ -76,7 +79,7 @@ async def unanswered_reason(node: BrokerId, context: InjectionContext) -> str | 
     """Return None once a broker answers through a client link without a fault, or has no such link, else a reason."""
     client_links = [link for link in context.world.links() if link.channel == "client" and link.broker == node]
     healthy = await _healthy(client_links, context)
-    return None if not healthy or "answered" in await probe_all(healthy, context) else "it does not answer"
+    return None if not healthy or "answered" in await probe_all(healthy, context) else "the node does not answer"
 
 
 def count_answers(answers: Iterable[Answer]) -> dict[Answer, int]:

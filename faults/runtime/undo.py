@@ -127,7 +127,7 @@ async def restore_settings(of: Resource, name: str, before: Values, world: World
     await world.alter_config(of, name, different)
     keys = sorted(different)
     values = ", ".join(str(current.get(key)) for key in keys)
-    return f"{', '.join(keys)} of {of} {name} should be as before and not {values}"
+    return f"{', '.join(keys)} of {of} {name} should have the values from before the fault and not {values}"
 
 
 def assignment_as_json(assignment: Assignment) -> list[list[Any]]:
@@ -190,6 +190,13 @@ async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> Non
 async def _degradation(world: World) -> str | None:
     """Return None once every broker is registered and every ISR is full, else what is missing."""
     if away := sorted(brokers_of(world) - await world.registered()):
-        return f"node {away[0]} is not registered"
+        return f"broker {away[0]} is not registered with the controller"
     behind = [state for state in await world.partitions() if set(state.isr) != set(state.replicas)]
-    return f"{len(behind)} partitions lack a replica, {behind[0].topic}/{behind[0].partition} first" if behind else None
+    return (
+        (
+            f"{len(behind)} partitions have a replica that is not in sync; the first is "
+            f"{behind[0].topic}/{behind[0].partition}"
+        )
+        if behind
+        else None
+    )

@@ -34,36 +34,48 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:
         case "remove_toxics":
             toxics = await world.toxics()
             present = {(proxy, toxic.name) for proxy, on_proxy in toxics.items() for toxic in on_proxy}
-            remaining = {f"{proxy} has {name}" for proxy, name in args["toxics"] if (proxy, name) in present}
+            remaining = {
+                f"the proxy {proxy} still has the toxic {name}"
+                for proxy, name in args["toxics"]
+                if (proxy, name) in present
+            }
         case "enable_proxies":
-            remaining, sentence = set(args["proxies"]) & await world.disabled(), "{} is disabled"
+            remaining, sentence = set(args["proxies"]) & await world.disabled(), "the proxy {} is disabled"
         case "redirect_proxies":
             upstreams = await world.upstreams()
             remaining = {proxy for proxy, upstream in args["upstreams"] if upstreams.get(proxy) != upstream}
-            sentence = "{} leads elsewhere"
+            sentence = "the proxy {} does not lead to its own broker"
         case "restore_assignment":
             return await pending_reassignment(assignment_from_json(args["assignment"]), world)
         case "restore_settings":
             settings = await world.config(args["of"], args["name"])
             dynamic = {key: settings.get(key, NO_SETTING).dynamic for key in args["settings"]}
             remaining = {key for key, value in args["settings"].items() if not values_equal(dynamic[key], value)}
-            sentence = f"{{}} of {args['of']} {args['name']} is not as before"
+            sentence = f"the setting {{}} of {args['of']} {args['name']} does not have its value from before the fault"
         case "create_topic":
             remaining, sentence = {args["topic"]} - (await world.topic_ids()).keys(), "there is no topic {}"
         case "restore_limits":
             limits, before = await world.limits(BrokerId(args["broker"])), Limits(args["cpus"], args["memory_bytes"])
-            return None if limits == before else f"node {args['broker']} has {limits} and should have {before}"
+            return (
+                None if limits == before else f"node {args['broker']} has the limits {limits} and should have {before}"
+            )
         case "reopen_log_dir":
             if (not_running := await _not_running([args["broker"]], world)) is not None:
                 return not_running
             remaining = {args["log_dir"]} & await world.offline_log_dirs(BrokerId(args["broker"]))
-            sentence = f"{{}} of node {args['broker']} is offline"
+            sentence = f"the log directory {{}} of node {args['broker']} is offline"
         case "start_clients" | "resume_clients":
             # Clients of a run that has ended no longer exist and need no restoring.
             clients = [client for client in await world.clients() if client.name in args["clients"]]
-            remaining, sentence = {client.name for client in clients if client.state != "running"}, "{} does not run"
+            remaining, sentence = (
+                {client.name for client in clients if client.state != "running"},
+                "the client {} does not run",
+            )
         case "remove_rules":
-            remaining, sentence = set(args["rules"]) & (await world.rules()).keys(), "the rule {} is in force"
+            remaining, sentence = (
+                set(args["rules"]) & (await world.rules()).keys(),
+                "the rule {} is still in force in the wire proxy",
+            )
         case "all_of":
             effects = [await remaining_effect(Undo(part["verb"], part["args"]), world) for part in args["undos"]]
             return next(filter(None, effects), None)

@@ -90,7 +90,7 @@ def with_fault_ids(document: Document, seed: int) -> Search[Document]:
     if compile_document(candidate, seed).steps == compile_document(document, seed).steps:
         return candidate
     accepted = yield from still_fails(
-        Candidate("an id for every fault, which changes the drawn targets", candidate), seed
+        Candidate("every fault gets an id, which changes the drawn targets", candidate), seed
     )
     return candidate if accepted else document
 
@@ -139,7 +139,7 @@ def merge_faults(document: Document) -> Iterator[Candidate]:
         if parameters == successor_parameters and fault.for_ and later.for_:
             merged = {**entry, "for": format_duration(end_ms(later) - fault.at)}
             entries = [merged if item is entry else item for item in document["faults"] if item is not successor]
-            change = f"{fault_name(document, loc)} merged with the next fault"
+            change = f"the fault {fault_name(document, loc)} merged with the next fault"
             yield Candidate(change, with_values(document, {("faults",): entries}))
 
 

@@ -195,7 +195,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
             labels = {affected.label for affected in workers if can_affect(fault, affected)}
             cells |= {Cell(fault.kind, role, phase, label) for phase in PHASES for label in labels}
     if not cells:
-        raise PlanError([f"{checked.source}: no fault kind fits this plan; add topics and clients"])
+        raise PlanError([f"{checked.source}: no fault kind fits the frame; add topics and clients to the frame"])
     by_role = {role: tuple(pairs) for role, pairs in templates.items()}
     return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)))
 
@@ -246,7 +246,9 @@ def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: in
                 why = f"Drawn by explore, to see {goal.fault} on {goal.role} while {goal.phase}, with {goal.workload}."
                 complete = plan.model_copy(update={"name": f"explore-{seed}-{number}", "why": why})
                 return DrawnPlan(dump_yaml(plan_as_data(complete)), seed, number, goal)
-    raise PlanError([f"seed {seed}: no valid plan can be drawn from this frame; add time, topics or clients"])
+    raise PlanError(
+        [f"seed {seed}: no valid plan can be drawn from the frame; give the frame more time, topics or clients"]
+    )
 
 
 def _effort(tally: Tally) -> int:

@@ -135,7 +135,9 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
             for direction in directions
         }
     if not streams:
-        raise FaultError(f"`{text}` names no link of this cluster; nodes of one rack have no link between them")
+        raise FaultError(
+            f"the link `{text}` does not exist in the cluster; nodes of one rack have no link between them"
+        )
     return _sorted(streams)
 
 

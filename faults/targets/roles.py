@@ -62,7 +62,9 @@ class Leader:
         """Return the partition's leader; raise FaultError while the partition has no leader."""
         state = await partition_of(world, self.topic, self.partition)
         if state.leader is None:
-            raise FaultError(f"{self.topic}/{self.partition} has no leader at the moment, so the fault has no target")
+            raise FaultError(
+                f"partition {self.topic}/{self.partition} has no leader at the moment, so the fault has no target"
+            )
         return state.leader
 
 
@@ -81,7 +83,7 @@ class Replica:
         brokers = sorted(broker for broker in state.replicas if racks.get(broker) == self.rack)
         if not brokers:
             partition = f"{self.topic}/{self.partition}"
-            raise FaultError(f"{partition} has no replica in rack {self.rack}, so the fault has no target")
+            raise FaultError(f"partition {partition} has no replica in rack {self.rack}, so the fault has no target")
         return brokers[0]
 
 

@@ -227,7 +227,9 @@ class _Scheduler:
         except ValidationError as error:  # valid at every corner, but not in between
             values = ", ".join(f"{'.'.join(map(str, place))}: {value}" for place, value in draws.items())
             cause = error.errors()[0]["msg"].removeprefix("Value error, ")
-            self.problems.append(Problem(loc, f"{values} is not valid ({cause}): correct the range"))
+            self.problems.append(
+                Problem(loc, f"the fault is not valid with the range's values {values} ({cause}): correct the range")
+            )
             return from_ms
         return self._add(fault, loc, from_ms, rounds)
 

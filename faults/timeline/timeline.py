@@ -111,7 +111,7 @@ def from_json(data: bytes) -> Timeline:
         document = json.loads(data)
         if document["schema_version"] != SCHEMA_VERSION:
             version = document["schema_version"]
-            raise PlanError([f"timeline.json: schema version {version} is unknown; upgrade Aftershock"])
+            raise PlanError([f"timeline.json: the schema version {version} is unknown; upgrade Aftershock"])
         parts: dict[str, Any] = {
             "topics": tuple(document["topics"]),
             "workloads": tuple(document["workloads"]),
@@ -124,7 +124,9 @@ def from_json(data: bytes) -> Timeline:
         plain = ("name", "why", "plan_source", "seed", "cluster", "length_ms")
         return Timeline(**{name: document[name] for name in plain}, **parts)
     except (ValueError, KeyError, TypeError) as error:
-        raise PlanError([f"timeline.json: not a valid timeline ({error!r}); compile the plan again"]) from error
+        raise PlanError(
+            [f"timeline.json: the file is not a valid timeline ({error!r}); compile the plan again"]
+        ) from error
 
 
 @dataclass(frozen=True)

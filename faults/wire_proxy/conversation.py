@@ -131,7 +131,7 @@ class Conversation:
         if pending.head.answered and not self._to_client.muted:
             self._pending.append(pending)
             if len(self._pending) > PENDING_MAX:
-                raise ProtocolError(f"more than {PENDING_MAX} requests are unanswered")
+                raise ProtocolError(f"more than {PENDING_MAX} requests of the connection are unanswered")
 
     def _judge_response(self, data: Piece, at: int) -> Pending | None:
         """Return the request whose response this is, if the response needs a rule; None to pass the response on."""

@@ -100,9 +100,9 @@ class Rule:
         apis = [api for api in (self.api, *self.versions) if api is not None]
         problems += [f"unknown API {api!r}" for api in apis if api not in API_KEYS]
         if not 0 <= self.delay_ms <= DELAY_MS_MAX:
-            problems.append(f"delay_ms is {self.delay_ms}; use 0 to {DELAY_MS_MAX}")
+            problems.append(f"the rule's delay_ms is {self.delay_ms}; use 0 to {DELAY_MS_MAX}")
         if self.chances.strip("01"):
-            problems.append(f"chances is {self.chances!r}; use zeros and ones")
+            problems.append(f"the rule's chances are {self.chances!r}; use only the digits 0 and 1")
         if problems:
             raise ValueError(f"rule {self.name!r}: {'; '.join(problems)}")
 

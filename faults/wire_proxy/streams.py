@@ -61,7 +61,9 @@ class FrameSplitter(Generic[T]):
                     self._verdict = self._judge(piece, at + PREFIX.size)
                 except (IndexError, struct.error):
                     if end <= size:
-                        raise ProtocolError(f"a message of {end - at} bytes ends within its header") from None
+                        raise ProtocolError(
+                            f"a message of {end - at} bytes is too short and ends within its header"
+                        ) from None
                     self._stored_bytes_min = size - at + 1
                     break
             if self._verdict is None:

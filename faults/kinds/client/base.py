@@ -104,7 +104,7 @@ class ClientFault(Fault):
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
             sentence = f"the client {down.name} is {down.state} already, so this fault would have no effect; "
-            raise FaultError(sentence + "let the other fault on the client heal first")
+            raise FaultError(sentence + "let the other fault on the client heal before this fault begins")
         return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": self.client_text})
 
     @property

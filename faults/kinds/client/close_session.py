@@ -47,20 +47,25 @@ class CloseSession(Fault):
 
     family = "Kafka"
     band = Band("#7b4173", "close session")
-    proof = "Each broker answers that it does not know the closed session."
-    remedy = "Nothing needs to be restored: the consumer opens a new session with its next fetch."
+    proof = "Each broker answers that it does not know the closed fetch session."
+    remedy = "Nothing needs to be restored: the consumer opens a new fetch session with its next fetch."
     exposure_target = "brokers"
     exclusive_resources = ()
     for_rule = "refused"
     allowance_ms = 500
 
     kind: Literal["close_session"] = "close_session"
-    client: str | None = Field(default=None, description="an arm whose reference consumers report their sessions")
+    client: str | None = Field(
+        default=None,
+        description="the arm whose consumers' fetch sessions are closed; its clients must be reference clients",
+    )
     broker: RoleText | None = Field(
-        default=None, description="the broker of `session`; with `client`, only sessions with this broker"
+        default=None,
+        description="the broker that holds the fetch session; with `client`, only fetch sessions on this "
+        "broker are closed",
     )
     session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
-        default=None, description="id of the session; needs `broker`"
+        default=None, description="id of the fetch session to close; needs `broker`"
     )
 
     @model_validator(mode="after")
@@ -86,7 +91,9 @@ class CloseSession(Fault):
         on_broker = [(node, session) for node, session in sessions if broker in (None, node)]
         open_ = [session for session in sorted(on_broker) if await world.fetch_session_is_open(*session)]
         if not open_:
-            reason = f"{self.client} reports none" if self.client else f"broker {broker} has no session {self.session}"
+            reason = (
+                f"{self.client} reports none" if self.client else f"broker {broker} has no fetch session {self.session}"
+            )
             raise FaultError(f"no fetch session to close: {reason}; only reference consumers report their sessions")
         brokers = tuple(sorted({node for node, _ in open_}))
         targets = Targets(brokers, clients=consumers, roles={"sessions": [list(session) for session in open_]})

@@ -138,11 +138,19 @@ class Zombie(ClientFault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.op != "consume":
-            yield Problem(("op",), "only a consumer has a session and can be a zombie: set `op: consume`, or omit `op`")
+            yield Problem(
+                ("op",), "only a consumer has a group session and can be a zombie: set `op: consume`, or omit `op`"
+            )
             return
         sessions = list(session_timeouts(self.selector, plan))
         if not sessions and not plan.unreadable_workloads:
-            yield Problem(("client",), f"`{self.client}` consumes in no group, so it has no session to outlast")
+            yield Problem(
+                ("client",),
+                (
+                    f"the arm `{self.client}` consumes in no group, so its consumers have no group session "
+                    f"that a zombie can outlast"
+                ),
+            )
         for arm, session_ms in sessions:
             if self.for_ is not None and self.for_ < session_ms:
                 yield Problem(

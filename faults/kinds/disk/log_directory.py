@@ -60,7 +60,7 @@ class LogDirInjection(Injection):
             report(Witness(f"node {self.victim} halted, with no log directory left", 1, 1, "halts", n=1, ok=True))
             return
         offline = self.path in await self.context.world.offline_log_dirs(self.victim)
-        what = f"{self.path} of node {self.victim} is offline, according to the broker"
+        what = f"the log directory {self.path} of node {self.victim} is offline, according to the broker"
         report(Witness(what, 1, float(offline), "log directories", n=1, ok=offline))
 
     async def read_back(self) -> Witness:
@@ -81,7 +81,10 @@ class LogDirFault(NodeFault):
     allowance_ms = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_injection: ClassVar[type[LogDirInjection]]
 
-    disk: Annotated[StrictInt, Field(ge=1, le=4, description="number of the directory in `log.dirs`, from 1")] = 1
+    disk: Annotated[
+        StrictInt,
+        Field(ge=1, le=4, description="number of the log directory in the broker's `log.dirs`, counted from 1"),
+    ] = 1
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1
@@ -97,10 +100,14 @@ class LogDirFault(NodeFault):
         led = await led_partitions(victim, context.world)
         dirs = await context.world.log_dirs(victim)
         if self.disk > len(dirs):
-            raise FaultError(f"node {victim} has no log directory {self.disk}; it has {len(dirs)}")
+            raise FaultError(
+                f"node {victim} has no log directory {self.disk}; its log directories are 1 to {len(dirs)}"
+            )
         log_dir = dirs[self.disk - 1]
         if log_dir.path in await context.world.offline_log_dirs(victim):
-            raise FaultError(f"{log_dir.path} of node {victim} is offline already; let the other fault heal first")
+            raise FaultError(
+                f"the log directory {log_dir.path} of node {victim} is offline already; let the other fault heal first"
+            )
         self.require_usable(log_dir)
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world)}
         roles |= {"log_dirs": len(dirs), "log_dir": log_dir.path}
@@ -119,7 +126,7 @@ class DiskFullInjection(LogDirInjection):
         await run_to_completion(self.context.world.fill(self.victim, self.path))
 
     def state_witness(self, log_dir: LogDir) -> Witness:
-        what = f"bytes free in {self.path} of node {self.victim}, by its file system"
+        what = f"free bytes in {self.path} of node {self.victim}, as its file system reports"
         return Witness(what, 0, log_dir.free_bytes, "bytes", n=1, ok=log_dir.free_bytes <= FULL_BYTES)
 
 
@@ -141,7 +148,9 @@ class DiskFull(LogDirFault):
 
     def require_usable(self, log_dir: LogDir) -> None:
         if not log_dir.bounded:
-            raise FaultError(f"{log_dir.path} has no size limit: launch the cluster with `disks: {{size: 64MB}}`")
+            raise FaultError(
+                f"the log directory {log_dir.path} has no size limit: launch the cluster with `disks: {{size: 64MB}}`"
+            )
 
 
 class LogDirOfflineInjection(LogDirInjection):
@@ -149,7 +158,7 @@ class LogDirOfflineInjection(LogDirInjection):
         await run_to_completion(self.context.world.seal(self.victim, self.path))
 
     def state_witness(self, log_dir: LogDir) -> Witness:
-        what = f"{self.path} of node {self.victim} can't be written by the broker's user"
+        what = f"the broker's user can't write to the log directory {self.path} of node {self.victim}"
         return Witness(what, 1, float(not log_dir.writable), "reads", n=1, ok=not log_dir.writable)
 
 

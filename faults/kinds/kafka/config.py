@@ -62,7 +62,7 @@ async def apply_changes(changes: Sequence[Change], context: InjectionContext) ->
 
     async def missing() -> str | None:
         different = await _not_in_force(changes, context.world)
-        return f"{len(different)} settings are not in force, {different[0]} first" if different else None
+        return f"{len(different)} changed settings are not in force; the first is {different[0]}" if different else None
 
     for change in changes:
         await run_to_completion(context.world.alter_config(change.of, change.name, change.values))
@@ -73,7 +73,9 @@ async def settings_witness(changes: Sequence[Change], context: InjectionContext)
     """Return a witness of the settings in force, as each broker, topic or client quota itself reports them."""
     count = sum(len(change.values) for change in changes)
     different = await retry_refused(lambda: _not_in_force(changes, context.world), context.clock, READ_DEADLINE_MS)
-    what = "settings in force, read back" + (f"; {different[0]} has another value" if different else "")
+    what = "changed settings that are in force, read back from Kafka" + (
+        f"; {different[0]} has another value" if different else ""
+    )
     return Witness(what, count, count - len(different), "settings", count, not different)
 
 
@@ -105,7 +107,10 @@ def resize_refusal(name: str, current: str | None, value: str) -> str | None:
     if int(current) <= 2 * int(value) <= 4 * int(current):
         return None
     lowest, highest = -(-int(current) // 2), 2 * int(current)
-    return f"{name} is {current}, and Kafka at most halves or doubles it at once: set {lowest} to {highest}"
+    return (
+        f"the setting {name} is {current}, and Kafka at most halves or doubles a thread pool "
+        f"in one step: use {lowest} to {highest}"
+    )
 
 
 @dataclass(eq=False)
@@ -126,7 +131,7 @@ class Config(Fault):
     family = "Kafka"
     band = Band("#bcbd22", "config")
     proof = "The broker or topic itself reports the changed settings (read each second)."
-    remedy = "Each setting has its earlier dynamic value again, or none if it had none."
+    remedy = "Each changed setting has its earlier dynamic value again, or no dynamic value if it had none."
     exposure_target = "topics"
     exclusive_resources = tuple(ExclusiveResource("settings", kind) for kind in ("brokers", "topics", "clients"))
     for_rule = "needed"
@@ -136,11 +141,12 @@ class Config(Fault):
     broker: RoleText | None = None
     topic: str | None = None
     client_id: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="client.id that the quotas apply to; a client of a plan uses its worker's name"
+        default=None,
+        description="client.id that the quotas apply to; the client.id of a client in a plan is the name of its worker",
     )
     set_: Annotated[
         dict[str, ConfigText],
-        Field(alias="set", min_length=1, description="Kafka's names of the settings, with their values"),
+        Field(alias="set", min_length=1, description="settings to change, by Kafka's names, with their new values"),
     ]
 
     @model_validator(mode="after")
@@ -167,8 +173,9 @@ class Config(Fault):
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if replication and value.isdecimal() and int(value) > replication:
             sentence = (
-                f"{value} is more than the topic's replication {replication}, so no record can be produced with "
-                "acks=all; lower the value"
+                f"min.insync.replicas {value} is more than the topic's replication "
+                f"{replication}, so no record can be produced with "
+                "acks=all; lower min.insync.replicas"
             )
             yield Problem(("set", MIN_ISR), sentence)
 
@@ -183,7 +190,9 @@ class Config(Fault):
             if of == "client":
                 continue
             if key not in current:
-                raise FaultError(f"Kafka has no {of} setting `{key}`, and would ignore it; check its name")
+                raise FaultError(
+                    f"Kafka has no {of} setting `{key}` and would ignore the change; check the setting's name"
+                )
             if current[key].read_only:
                 raise FaultError(f"Kafka reads `{key}` only when a node starts: set it in `cluster: {{config: ...}}`")
             if refusal := resize_refusal(key, current[key].value, value):

@@ -116,7 +116,7 @@ class UncleanInjection(Injection):
             if not pending:
                 return None
             await self.context.world.elect_unclean(pending)
-            return f"{len(pending)} of {len(self.due)} partitions have no leader"
+            return f"{len(pending)} of the {len(self.due)} partitions to elect leaders for have no leader"
 
         await wait_until(leaderless, self.context.clock, ELECTED_DEADLINE_MS)
 

@@ -107,7 +107,10 @@ def change_replication(states: Iterable[PartitionState], factor: int, racks: Map
         while len(replicas) < factor:
             candidates = [broker for broker in sorted(racks) if broker not in replicas]
             if not candidates:
-                raise FaultError(f"the cluster has {len(racks)} brokers; lower `replication` to {len(racks)} at most")
+                raise FaultError(
+                    f"`replication` exceeds the {len(racks)} brokers of the cluster; lower `replication` "
+                    f"to {len(racks)} at most"
+                )
             by_rack = Counter(racks.get(replica) for replica in replicas)
             added = min(candidates, key=lambda broker: (by_rack[racks[broker]], held[broker]))
             replicas = (*replicas, added)
@@ -228,7 +231,7 @@ class ThrottledInjection(ReassignInjection):
         moving, now = await self.moving(), await self.read_partitions()
         moved = [p for p, replicas in self.assignment.items() if p in now and now[p].replicas == replicas]
         moved_or_moving = len({*moving, *moved})
-        what = "partitions that are moved as requested, or whose move is in progress"
+        what = "partitions that have moved as requested, or whose move is in progress"
         report(Witness(what, count, moved_or_moving, "partitions", len(now), moved_or_moving == count))
 
     async def moving(self) -> list[TopicPartition]:
@@ -310,7 +313,7 @@ class Reassign(Fault):
 
     kind: Literal["reassign"] = "reassign"
     topic: str | None = Field(
-        default=None, description="needed, except for `replace`, which without a topic moves all topics"
+        default=None, description="the topic to reassign; only `replace` may omit it, and then moves all topics"
     )
     rotate: Annotated[StrictInt, Field(ge=1, le=8)] | None = None
     swap: Move | None = None
@@ -318,10 +321,12 @@ class Reassign(Fault):
     replace: Move | None = None
     replication: Annotated[StrictInt, Field(ge=1, le=9)] | None = None
     throttle: Annotated[ByteRate, Field(gt=0)] | None = Field(
-        default=None, description="largest rate of moved data that each broker sends and receives"
+        default=None, description="limit of the rate at which each broker sends and receives moved data"
     )
     cancel_after: Annotated[Duration, Field(gt=0)] | None = Field(
-        default=None, description="time after which the move is cancelled; needs `throttle`, or the move ends earlier"
+        default=None,
+        description="time after which the move is cancelled; needs a `throttle`, because an unthrottled "
+        "move ends earlier",
     )
 
     @model_validator(mode="after")
@@ -361,9 +366,15 @@ class Reassign(Fault):
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
             sentence = f"rotating {replication} replicas {self.rotate} times has no effect: "
-            yield Problem(("rotate",), sentence + "rotate by another number")
+            yield Problem(("rotate",), sentence + "set `rotate` to another number")
         if self.replication and plan.cluster and self.replication > (count := len(plan.cluster.broker_racks)):
-            yield Problem(("replication",), f"{self.replication} replicas need as many brokers, and there are {count}")
+            yield Problem(
+                ("replication",),
+                (
+                    f"`replication` {self.replication} exceeds the {count} brokers of the cluster: lower "
+                    f"it or add brokers"
+                ),
+            )
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         states = tuple(await context.world.partitions(None if self.topic is None else [self.topic]))
@@ -389,7 +400,9 @@ class Reassign(Fault):
         before = [state for state in states if assignment.get(partition_of(state), state.replicas) != state.replicas]
         if not before:
             topic = self.topic or "every topic"
-            raise FaultError(f"every partition of {topic} is assigned that way already, so there is nothing to move")
+            raise FaultError(
+                f"every partition of {topic} has the requested assignment already, so there is nothing to move"
+            )
         topics = tuple(sorted({state.topic for state in before}))
         targets = Targets(brokers=ends, topics=topics, roles=roles)
         changed = {partition_of(state): assignment[partition_of(state)] for state in before}

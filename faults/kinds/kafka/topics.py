@@ -53,7 +53,7 @@ class AddPartitionsInjection(Injection):
     async def inject(self) -> None:
         async def missing() -> str | None:
             led = await self._count_led()
-            return None if led >= self.to else f"{led} of {self.to} partitions have a leader"
+            return None if led >= self.to else f"{led} of {self.to} partitions of {self.topic} have a leader"
 
         await run_to_completion(self.context.world.add_partitions(self.topic, self.to))
         await wait_until(missing, self.context.clock, ADDED_DEADLINE_MS)
@@ -83,17 +83,24 @@ class AddPartitions(Fault):
 
     kind: Literal["add_partitions"] = "add_partitions"
     topic: str
-    to: Annotated[StrictInt, Field(ge=2, le=10_000, description="total number of partitions afterwards")]
+    to: Annotated[
+        StrictInt, Field(ge=2, le=10_000, description="number of partitions that the topic has after the fault")
+    ]
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         partitions = {topic.name: topic.partitions for topic in plan.topics.values()}.get(self.topic)
         if partitions is not None and self.to <= partitions:
-            yield Problem(("to",), f"{self.topic} has {partitions} partitions, and Kafka can only add: set `to` higher")
+            yield Problem(
+                ("to",),
+                f"{self.topic} has {partitions} partitions, and Kafka can only add partitions: set `to` higher",
+            )
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
-            raise FaultError(f"{self.topic} has {before} partitions, so it can't grow to {self.to}; check `to`")
+            raise FaultError(
+                f"{self.topic} has {before} partitions, so the topic can't grow to {self.to} partitions; check `to`"
+            )
         targets = Targets(topics=(self.topic,), roles={"before": before, "to": self.to})
         return AddPartitionsInjection(context, targets, self.topic, before, self.to)
 
@@ -115,7 +122,9 @@ class DeleteRecordsInjection(Injection):
 
         async def missing() -> str | None:
             pending = await self._pending()
-            return f"{len(pending)} of {len(self.before)} partitions still have the records" if pending else None
+            return (
+                f"{len(pending)} of {len(self.before)} partitions still have the records to delete" if pending else None
+            )
 
         await run_to_completion(self.context.world.delete_records(self.before))
         await wait_until(missing, self.context.clock, DELETED_DEADLINE_MS)
@@ -148,10 +157,10 @@ class DeleteRecords(Fault):
     kind: Literal["delete_records"] = "delete_records"
     topic: str
     share: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="share of each partition to delete, oldest records first"
+        default=None, description="share of the records of each partition to delete, oldest records first"
     )
     before: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="delete the records of each partition below this offset"
+        default=None, description="offset below which the records of each partition are deleted"
     )
 
     @model_validator(mode="after")
@@ -169,7 +178,9 @@ class DeleteRecords(Fault):
         }
         raised = {key: offset for key, offset in new_starts.items() if offset > ends[key][0]}
         if not raised:
-            raise FaultError(f"{self.topic} holds no records to delete; let some be produced first")
+            raise FaultError(
+                f"the topic {self.topic} holds no records to delete; produce records to it before the fault"
+            )
         offsets = {str(partition): offset for (_, partition), offset in sorted(raised.items())}
         targets = Targets(topics=(self.topic,), roles={"before": offsets, "permits": ERASES})
         return DeleteRecordsInjection(context, targets, self.topic, raised)
@@ -192,12 +203,16 @@ class RecreateTopicInjection(Injection):
         world, clock = self.context.world, self.context.clock
 
         async def not_deleted() -> str | None:
-            return f"{self.topic} is not yet deleted" if self.topic in await world.topic_ids() else None
+            return f"the topic {self.topic} is not yet deleted" if self.topic in await world.topic_ids() else None
 
         async def not_led() -> str | None:
             states = await world.partitions([self.topic])
             led = sum(state.leader is not None for state in states)
-            return None if led == self.partitions else f"{led} of {self.partitions} partitions have a leader"
+            return (
+                None
+                if led == self.partitions
+                else f"{led} of {self.partitions} partitions of the new topic have a leader"
+            )
 
         async def replace() -> None:
             await world.delete_topic(self.topic)
@@ -211,7 +226,7 @@ class RecreateTopicInjection(Injection):
         """Report that the topic has another topic id than before the fault."""
         now = (await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)).get(self.topic)
         ok = now is not None and now != self.topic_id
-        what = f"topics named {self.topic} with another id than {self.topic_id}: {now}"
+        what = f"topics named {self.topic} whose topic id differs from the earlier {self.topic_id}: {now}"
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
 
@@ -233,7 +248,10 @@ class RecreateTopic(Fault):
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:
         if self.topic.startswith("__"):
-            sentence = f"{self.topic} is internal to Kafka, and coordinators would not notice: use a topic of the plan"
+            sentence = (
+                f"the topic {self.topic} is internal to Kafka, and coordinators would not notice its "
+                f"replacement: use a topic of the plan"
+            )
             yield Problem(("topic",), sentence)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:

@@ -116,7 +116,7 @@ def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Ite
                 )
             chosen.append(LinkStream(link, stream))
     if not chosen:
-        raise FaultError("no link of this cluster is between these groups, so there is nothing to cut")
+        raise FaultError("no link of the cluster is between the groups of `between`, so there is nothing to cut")
     return tuple(sorted(chosen, key=lambda stream: (stream.link.proxy, stream.stream)))
 
 
@@ -133,7 +133,7 @@ def all_links(homes: Homes, brokers: Iterable[int]) -> Iterator[Link]:
 _SCHEMA = {
     "type": "array",
     "items": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}},
-    "description": "groups of node ids, or of racks: [[1, 2], [3]] or [[a], [b, c]]",
+    "description": "groups to cut off from each other, of node ids or of racks: [[1, 2], [3]] or [[a], [b, c]]",
 }
 GROUPS_MIN = 2
 
@@ -158,7 +158,7 @@ def groups_problem(groups: Sequence[Sequence[str]]) -> str | None:
     if len({member.isdecimal() for member in members}) > 1:
         return "`between` takes node ids or racks, not both: like [[1, 2], [3]] or [[a], [b, c]]"
     twice = next((member for member, count in Counter(members).items() if count > 1), None)
-    return f"`{twice}` is in `between` twice: a node belongs to one group" if twice else None
+    return f"`{twice}` is in `between` twice: list each node or rack in one group only" if twice else None
 
 
 class CutInjection(ToxicInjection):
@@ -185,13 +185,19 @@ class Cut(Fault):
 
     kind: Literal["cut"] = "cut"
     link: LinkText | None = None
-    rack: str | None = Field(default=None, description="the rack to cut off from all other racks")
+    rack: str | None = Field(default=None, description="the rack that is cut off from all other racks")
     between: Groups | None = None
     shape: Shape | None = Field(
-        default=None, description="cut off a drawn minority of the racks, or arrange the racks in a ring of majorities"
+        default=None,
+        description="shape of the partition: a drawn minority of the racks is cut off, or the racks form "
+        "a ring of majorities",
     )
     ways: Annotated[
-        Ways, Field(description="direction to cut at `rack`, or at the first group of two: into it, out of it, or both")
+        Ways,
+        Field(
+            description="direction of the cut traffic, as seen from `rack` or from the first of two groups: "
+            "into it, out of it, or both"
+        ),
     ] = "both"
 
     @model_validator(mode="after")
@@ -202,7 +208,10 @@ class Cut(Fault):
                 "`shape: ring`; use one of them"
             )
         if self.ways != "both" and self.rack is None and len(self.between or ()) != GROUPS_MIN:
-            sentence = "`ways` is for a rack or two groups, and a link gives its direction by `->` or `<->`"
+            sentence = (
+                "`ways` only applies to `rack` or two groups of `between`; a `link` gives its "
+                "direction by `->` or `<->`"
+            )
             raise ValueError(f"{sentence}: remove `ways`")
         if self.between is not None and (reason := groups_problem(self.between)):
             raise ValueError(reason)
@@ -224,12 +233,14 @@ class Cut(Fault):
             return
         homes, racks = cluster.node_racks, len(cluster.racks)
         if tuple(cluster.racks) == (self.rack,):
-            yield Problem(("rack",), "the cluster has one rack, so there is nothing to cut it off from: add a rack")
+            yield Problem(
+                ("rack",), "the cluster has one rack, so there is no other rack to cut it off from: add a rack"
+            )
         if self.shape is not None and racks < RING_RACKS_MIN:
-            reason = f"a {self.shape} needs {RING_RACKS_MIN} racks, and the cluster has {racks}: add racks"
+            reason = f"`shape: {self.shape}` needs {RING_RACKS_MIN} racks, and the cluster has {racks}: add racks"
             yield Problem(("shape",), reason)
         elif self.shape == "ring" and len({*cluster.racks.values()}) > 1:
-            reason = "a ring of majorities needs as many brokers in each rack: even out `cluster.racks`"
+            reason = "a ring of majorities needs the same number of brokers in each rack: even out `cluster.racks`"
             yield Problem(("shape",), reason)
         if self.between is not None:
             try:

@@ -63,12 +63,17 @@ class DelayFault(Fault):
     for_rule = "needed"
 
     delay: Annotated[Duration, Field(ge=1, le=600_000)]
-    jitter: Annotated[Duration, Field(description="largest difference from `delay`; drawn for each `every`")] = 0
+    jitter: Annotated[
+        Duration,
+        Field(description="largest difference of the delay from `delay`; the difference is drawn for each `every`"),
+    ] = 0
     ramp_to: Annotated[Duration, Field(ge=1, le=600_000)] | None = Field(
-        default=None, description="the delay at the end of the fault"
+        default=None, description="the delay at the end of the fault, which rises from `delay` in equal turns"
     )
     spikes: Spikes | None = None
-    every: Annotated[Duration, Field(ge=100, description="duration of each delay of a schedule")] = 500
+    every: Annotated[
+        Duration, Field(ge=100, description="duration of each turn of the schedule, in which the delay is constant")
+    ] = 500
 
     @model_validator(mode="after")
     def _never_negative(self) -> Self:
@@ -107,11 +112,14 @@ class DelayFault(Fault):
         if self.ramp_to is not None and self.turns < 2:  # noqa: PLR2004 -- from one delay to another
             yield Problem(("ramp_to",), f"a ramp needs at least two turns: make `every` {self.for_ // 2}ms or less")
         if self.spikes and self.spikes.count > self.turns - 2:
-            sentence = f"there are {self.turns} turns, and the first and the last can't be spikes: "
+            sentence = f"the latency schedule has {self.turns} turns, and the first and the last can't be spikes: "
             yield Problem(("spikes", "count"), sentence + "lower `count`, or make `every` shorter")
         if self.spikes and 2 * self.spikes.delay + PROBE_SLACK_MS > self.every:
             room = format_duration(2 * self.spikes.delay + PROBE_SLACK_MS)
-            sentence = f"a spike ends with its turn, before a round trip with this delay: make `every` {room} or longer"
+            sentence = (
+                f"a spike ends with its turn, before a round trip with the spike's delay ends: make "
+                f"`every` {room} or longer"
+            )
             yield Problem(("spikes", "delay"), sentence)
 
     @abstractmethod
@@ -151,7 +159,9 @@ class SlowRack(DelayFault):
 
     kind: Literal["slow_rack"] = "slow_rack"
     rack: str
-    ways: Annotated[Ways, Field(description="the delayed traffic: into the rack, out of it, or both")] = "both"
+    ways: Annotated[
+        Ways, Field(description="direction of the delayed traffic: into the rack, out of the rack, or both")
+    ] = "both"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)
@@ -235,7 +245,7 @@ class DelayInjection(ToxicInjection):
                 rises.append((took_ms - foreign_ms[link] - self.before_ms[link], asked_ms, link))
         if not rises:
             reason = "nothing answers at the end of" if self.before_ms else "the host has no way into"
-            what = f"no probe: {reason} these links; the toxics read back are the witness"
+            what = f"no delay was probed: {reason} these links; the toxics read back are the witness"
             return Witness(what, 0, 0, "probes", 0, ok=True)
         rise_ms, asked_ms, link = min(rises, key=lambda rise: rise[0] - SHARE * rise[1])
         what = f"rise of the median round trip through {link.proxy}, the link with the smallest rise of {len(rises)}"
@@ -280,7 +290,7 @@ class DelayInjection(ToxicInjection):
                         try:
                             await self.context.world.update_toxic(stream.link.proxy, self.toxics[stream])
                         except FaultError as error:
-                            what = f"update of the toxic on {stream.link.proxy}: {error}"
+                            what = f"the toxic on the proxy {stream.link.proxy} could not be updated: {error}"
                             report(Witness(what, 1, 0, "updates", 1, ok=False))
                     self.updating = False
                 if turn in self.spikes:

@@ -57,15 +57,15 @@ class MisrouteInjection(LinkInjection):
         nodes = {link: await self._node_behind(link) for link in running}
         answered = {link: node for link, node in nodes.items() if node is not None}
         correct = sum(node == self.expected[link] for link, node in answered.items())
-        what = "links behind which the other broker answers with its node id"
+        what = "swapped links on which the other broker answers with its node id"
         if not answered:
-            what = "no broker answers behind these links; the proxies read back are the witness"
+            what = "no broker answers behind the swapped links; the proxies read back are the witness"
         return Witness(what, len(answered), correct, "links", len(answered), ok=correct == len(answered))
 
     async def read_back(self) -> Witness:
         current = await self.context.world.upstreams()
         wrong = [proxy for proxy, upstream in self.upstreams.items() if current.get(proxy) != upstream]
-        what = "proxies with the swapped upstream, read back from Toxiproxy"
+        what = "proxies that lead to the swapped broker, read back from Toxiproxy"
         what += f"; {wrong[0]} has another upstream" if wrong else ""
         count = len(self.upstreams)
         return Witness(what, count, count - len(wrong), "proxies", count, not wrong)

@@ -58,13 +58,13 @@ class RefuseInjection(LinkInjection):
         asked = len(self.reachable)
         what = "links on which a connection is refused or closed at once"
         if not asked:
-            what = "no link answered before, so none can be probed; the proxies read back are the witness"
+            what = "no link answered before the fault, so no link can be probed; the proxies read back are the witness"
         return Witness(what, asked, closed, "links", asked, ok=closed == asked)
 
     async def read_back(self) -> Witness:
         disabled, proxies = await self.context.world.disabled(), self.targets.links
         enabled = [proxy for proxy in proxies if proxy not in disabled]
-        what = "proxies disabled, read back from Toxiproxy" + (f"; {enabled[0]} is enabled" if enabled else "")
+        what = "proxies that are disabled, read back from Toxiproxy" + (f"; {enabled[0]} is enabled" if enabled else "")
         return Witness(what, len(proxies), len(proxies) - len(enabled), "proxies", len(proxies), not enabled)
 
 
@@ -82,7 +82,9 @@ class ProxyFault(LinkFault):
         streams = [s for s in await resolve(self.link, context.world, draws) if s.stream == "upstream"]
         disabled = await context.world.disabled()
         if conflicts := sorted(stream.link.proxy for stream in streams if stream.link.proxy in disabled):
-            raise FaultError(f"{conflicts[0]} is disabled already; let the other fault heal before this fault begins")
+            raise FaultError(
+                f"the proxy {conflicts[0]} is disabled already; let the other fault heal before this fault begins"
+            )
         targets = link_targets(streams, await self.target_roles(streams, context.world))
         undo = Undo("enable_proxies", {"proxies": list(targets.links)})
         reachable = await answering_links((stream.link for stream in streams), context)
@@ -137,7 +139,7 @@ class FlapInjection(RefuseInjection):
             await clock.sleep_until_us(phase_us)
             if is_open or phase_us == ends_us:
                 what = "checks of a proxy that was closed, or open, as due in its phase"
-                what = what if checked else "no proxy was checked"
+                what = what if checked else "the fault ended before a proxy was checked"
                 report(Witness(what, checked, expected, "looks", checked, ok=checked == expected))
                 checked = expected = 0
             if phase_us == ends_us:
@@ -155,9 +157,16 @@ class Flap(ProxyFault):
     injection = FlapInjection
 
     kind: Literal["flap"] = "flap"
-    down: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase that refuses connections")]
-    up: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase that accepts connections")]
-    jitter: Annotated[Duration, Field(description="largest difference from `down` or `up`; drawn for each phase")] = 0
+    down: Annotated[
+        Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase in which the links refuse connections")
+    ]
+    up: Annotated[
+        Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase in which the links accept connections")
+    ]
+    jitter: Annotated[
+        Duration,
+        Field(description="largest difference of a phase's duration from `down` or `up`, drawn for each phase"),
+    ] = 0
 
     @model_validator(mode="after")
     def _never_too_short(self) -> Self:

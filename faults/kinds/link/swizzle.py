@@ -133,8 +133,10 @@ class Swizzle(Fault):
     allowance_ms = 3_000  # as for a cut
 
     kind: Literal["swizzle"] = "swizzle"
-    among: Annotated[tuple[str, ...], Field(description="the racks to cut off; by default all racks")] = ()
-    period: Annotated[Duration, Field(ge=100, le=600_000, description="time between two cuts or two heals")] = 1_000
+    among: Annotated[tuple[str, ...], Field(description="racks that are cut off in turn; by default all racks")] = ()
+    period: Annotated[
+        Duration, Field(ge=100, le=600_000, description="time between the cuts of two racks, and between their heals")
+    ] = 1_000
 
     def impact(self) -> Impact:
         return "unknown"  # the journal does not record when each rack is cut off

@@ -102,7 +102,10 @@ class MeasuredInjection(ToxicInjection):
                 raise result
         readings = [reading for reading in results if isinstance(reading, Reading)]
         if not readings:
-            what = "no broker answers at the end of these links; the toxics read back are the witness"
+            what = (
+                "no broker answers at the end of the fault's links, so no link is probed; the toxics "
+                "read back are the witness"
+            )
             return Witness(what, 0, 0, "probes", 0, ok=True)
         reading = next((reading for reading in readings if not reading.ok), readings[0])
         what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
@@ -212,7 +215,9 @@ class Reset(ToxicFault):
     injection = ClosedConnectionInjection
 
     kind: Literal["reset"] = "reset"
-    timeout: Annotated[Duration, Field(le=60_000, description="time from the sent data to the reset")] = 0
+    timeout: Annotated[
+        Duration, Field(le=60_000, description="time from data sent on a connection to the reset of the connection")
+    ] = 0
 
     def impact(self) -> Impact:
         return "unknown"  # data that crosses before a reset may keep a leader in place
@@ -228,7 +233,7 @@ class Reset(ToxicFault):
 class SlowCloseInjection(MeasuredInjection):
     """Toxics that delay closes of a connection; a sample is the time of the fastest close over a link."""
 
-    what = "rise of the fastest of three closes, passed on to the broker and back"
+    what = "rise of the time in which a close is passed on to the broker and back (fastest of three)"
     unit = "ms"
 
     @property
@@ -265,7 +270,9 @@ class SlowClose(ToxicFault):
     injection = SlowCloseInjection
 
     kind: Literal["slow_close"] = "slow_close"
-    delay: Annotated[Duration, Field(ge=50, le=60_000, description="delay of a close, on each stream")]
+    delay: Annotated[
+        Duration, Field(ge=50, le=60_000, description="delay before a close is passed on, in each direction")
+    ]
 
     def impact(self) -> Impact:
         return "moments" if self.delay <= 1_000 else "unknown"  # noqa: PLR2004 -- the limit of `moments`
@@ -286,7 +293,7 @@ BELOW = 0.9  # largest share of the rate before the fault: a higher rate shows n
 class BandwidthInjection(MeasuredInjection):
     """Toxics that limit bandwidth; a sample is the measured rate over one connection of a link."""
 
-    what = "rate in both directions over one connection of the harness"
+    what = "data rate in both directions over one connection of the harness"
     unit = "B/s"
 
     def __post_init__(self) -> None:
@@ -325,7 +332,7 @@ class Bandwidth(ToxicFault):
     kind: Literal["bandwidth"] = "bandwidth"
     rate: Annotated[
         ByteRate,
-        Field(ge=1000, multiple_of=1000, description="limit of each connection, in whole kB per second"),
+        Field(ge=1000, multiple_of=1000, description="data rate limit of each connection, in whole kB per second"),
     ]
 
     def attributes(self) -> dict[str, int]:
@@ -338,7 +345,7 @@ PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
 class SliceInjection(MeasuredInjection):
     """Toxics that slice data; a sample is a link's fastest round trip, less the delays that other faults add."""
 
-    what = "rise of the fastest of three requests with ballast"
+    what = "rise of the round trip of a large request (fastest of three)"
     unit = "ms"
 
     @property
@@ -371,14 +378,24 @@ class Slice(ToxicFault):
     """Split the data that is sent over some links into small pieces."""
 
     band = Band("#e7ba52", "slice")
-    proof = "Large requests are slower by the pauses between pieces. Toxiproxy lists the toxics (read each second)."
+    proof = (
+        "Large requests are slower by the pauses between the pieces of their data. Toxiproxy "
+        "lists the toxics (read each second)."
+    )
     remedy = "The toxics are removed. Connections stay open."
     toxic = "slicer"
     injection = SliceInjection
 
     kind: Literal["slice"] = "slice"
-    average_size: Annotated[Size, Field(ge=16, le=10_000, description="largest piece; most pieces exceed half of it")]
-    delay: Annotated[Duration, Field(ge=1, le=1_000, description="pause after each piece")] = 10
+    average_size: Annotated[
+        Size,
+        Field(
+            ge=16,
+            le=10_000,
+            description="size limit of the pieces into which data is cut; most pieces exceed half of this size",
+        ),
+    ]
+    delay: Annotated[Duration, Field(ge=1, le=1_000, description="pause after each piece of data")] = 10
 
     def attributes(self) -> dict[str, int]:
         return {"average_size": self.average_size, "size_variation": 0, "delay": self.delay * 1000}
@@ -425,7 +442,7 @@ class LimitData(ToxicFault):
             alias="bytes",
             ge=1,
             le=10_000_000,
-            description="limit of each stream of a connection",
+            description="data that may cross each direction of a connection before the connection is closed",
         ),
     ]
 

@@ -109,7 +109,7 @@ async def wait_for_state(node: BrokerId, due: BrokerState, context: InjectionCon
 
     async def mismatch() -> str | None:
         state = await context.world.state(node)
-        return None if state == due else f"node {node} should be {due} but its container is {state}"
+        return None if state == due else f"the container of node {node} should be {due} but is {state}"
 
     await wait_until(mismatch, context.clock, deadline_ms)
 
@@ -118,7 +118,9 @@ async def require_running(node: BrokerId, world: World) -> None:
     """Raise FaultError if a node is down or paused, because a fault on it would have no effect of its own."""
     state = await world.state(node)
     if state != "running":
-        raise FaultError(f"node {node} is {state} already; let the other fault on the node heal first")
+        raise FaultError(
+            f"node {node} is {state} already; let the other fault on the node heal before this fault begins"
+        )
 
 
 async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, ...]:
@@ -146,7 +148,7 @@ async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> No
     try:
         await wait_until(lambda: out_of_service_reason(node, context), context.clock, RETURN_DEADLINE_MS)
     except FaultError as error:
-        raise FaultError(f"node {node} did not come back: {error}; look at its log") from error
+        raise FaultError(f"node {node} did not come back into service: {error}; look at the node's log") from error
 
 
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
@@ -157,17 +159,19 @@ async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> st
     """
     world = context.world
     if await world.state(node) != "running":
-        return f"its container is {await world.state(node)}"
+        return f"the node's container is {await world.state(node)}"
     if node not in brokers_of(world):
         return None  # an isolated controller holds no partitions
     if reason := await unanswered_reason(node, context):
         return reason
     if node not in await world.registered():
-        return "it is not registered"
+        return "the node is not registered with the controller"
     missing = [state for state in await world.partitions() if node in state.replicas and node not in state.isr]
     if not missing:
         return None
-    return f"it is out of the ISR of {len(missing)} partitions, {missing[0].topic}/{missing[0].partition} first"
+    return (
+        f"the node is out of the ISR of {len(missing)} partitions, among them {missing[0].topic}/{missing[0].partition}"
+    )
 
 
 async def quorum_lag_reason(node: BrokerId, context: InjectionContext) -> str | None:

@@ -62,7 +62,7 @@ class ControllerFault(Fault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         cluster = plan.cluster
         if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < QUORUM_MIN:
-            sentence = "the only controller has no successor: set `controllers: 3` in the plan's "
+            sentence = "the cluster's only controller has no successor: set `controllers: 3` in the plan's "
             yield Problem(("kind",), sentence + "`cluster`")
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
@@ -89,7 +89,10 @@ async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> 
 async def new_controller_witness(before: Quorum, context: InjectionContext) -> Witness:
     """Return a witness that another node is the active controller, at a higher epoch than before the fault."""
     now = await retry_refused(context.world.quorum, context.clock, READ_DEADLINE_MS)
-    what = f"the epoch of the active controller, now node {now.controller} and before node {before.controller}"
+    what = (
+        f"the epoch of the active controller, which is node {now.controller} and was node "
+        f"{before.controller} before the fault"
+    )
     return Witness(what, before.epoch + 1, now.epoch, "epoch", 1, _took_over(before, now))
 
 

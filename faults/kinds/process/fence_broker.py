@@ -98,7 +98,9 @@ class FenceBroker(Fault):
     allowance_ms = 6_000  # it is unfenced 1-3 s after the cut is healed
 
     kind: Literal["fence_broker"] = "fence_broker"
-    broker: RoleText | None = Field(default=None, description="by default the first broker that can be fenced")
+    broker: RoleText | None = Field(
+        default=None, description="the broker to fence; by default the first broker that can be fenced"
+    )
 
     def impact(self) -> Impact:
         return "unknown"  # until the broker is fenced, it leads and can't shrink an ISR; afterwards it serves no client
@@ -109,7 +111,7 @@ class FenceBroker(Fault):
             sentence = (
                 f"a broker is fenced after {format_duration(timeout_ms)} without a heartbeat, so this fault would "
             )
-            yield Problem(("for",), sentence + "be in force longer than `for`: lengthen it")
+            yield Problem(("for",), sentence + "be in force longer than `for`: lengthen `for`")
         yield from combined_node_warnings(plan)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
@@ -130,7 +132,7 @@ class FenceBroker(Fault):
         links = [link for link in world.links() if link.channel == "controller" and link.source_rack == rack]
         streams = [LinkStream(link, stream) for link in links for stream in get_args(Stream)]
         toxics = {stream: toxic_on(stream, context.fault, "timeout", {"timeout": 0}) for stream in streams}
-        roles = {"asked": self.broker or "any that can be", "broker": broker, "rack": rack}
+        roles = {"asked": self.broker or "any broker that can be fenced", "broker": broker, "rack": rack}
         fenced = frozenset(node for node in brokers_of(world) if racks[node] == rack)
         targets = replace(link_targets(streams, roles), brokers=tuple(sorted(fenced)))
         return FenceInjection(context, targets, toxics, fenced)

@@ -93,7 +93,7 @@ class CrashLoopInjection(KillInjection):
                 looping.cancel()
                 with suppress(asyncio.CancelledError):
                     await looping  # raises an exception of the loop
-        what = f"deaths of node {self.victim}, with a return into every ISR after each death but the last"
+        what = f"deaths of node {self.victim}; after each death but the last, the node came back into every ISR"
         ok = self.deaths >= DEATHS_MIN and self.returns >= self.deaths - 1
         report(Witness(what, DEATHS_MIN, self.deaths, "deaths", self.deaths + self.returns, ok))
 
@@ -123,7 +123,9 @@ class CrashLoop(NodeFault):
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
 
     kind: Literal["crash_loop"] = "crash_loop"
-    every: Annotated[Duration, Field(ge=1_000, le=600_000, description="minimum time between two deaths")] = 5_000
+    every: Annotated[
+        Duration, Field(ge=1_000, le=600_000, description="minimum time between two deaths of the node")
+    ] = 5_000
 
     def create_injection(
         self, context: InjectionContext, victim: BrokerId, roles: dict[str, Any], led: tuple[PartitionState, ...]

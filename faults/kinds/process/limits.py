@@ -65,7 +65,7 @@ class LimitInjection(Injection):
 
     async def read_back(self) -> Witness:
         ok = await self.context.world.limits(self.victim) == self.lowered
-        what = f"the limits of node {self.victim}, read back, are the requested limits"
+        what = f"the limits of node {self.victim}, read back from the engine, are the requested limits"
         return Witness(what, asked=1, observed=float(ok), unit="reads", n=1, ok=ok)
 
     async def confirm_healed(self) -> None:
@@ -123,7 +123,10 @@ class CpuQuota(LimitFault):
     limit_injection = CpuQuotaInjection
 
     kind: Literal["cpu_quota"] = "cpu_quota"
-    cpus: Annotated[float, Field(ge=0.01, le=64, description="number of processors; 0.2 is a fifth of a processor")]
+    cpus: Annotated[
+        float,
+        Field(ge=0.01, le=64, description="number of processors that the node may use; 0.2 is a fifth of a processor"),
+    ]
 
     def lower(self, before: Limits) -> Limits:
         return Limits(self.cpus, before.memory_bytes)

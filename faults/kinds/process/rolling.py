@@ -129,7 +129,7 @@ class RollingInjection(Injection):
         most = max((turn.down for turn in self.turns), default=0)
         yield Witness("nodes down at one time", 1, most, "nodes", turned, ok=most == 1)
         led, grown = sum(turn.led for turn in self.turns), sum(turn.grown for turn in self.turns)
-        what = "partitions led by a node before its turn whose leader epoch grew"
+        what = "partitions whose leader epoch grew when the node that led them restarted"
         yield Witness(what, led, grown, "partitions", led, ok=grown == led and turned == asked)
 
 
@@ -139,7 +139,7 @@ class RollingFault(Fault):
     closes_connections = True
     exclusive_resources = (ExclusiveResource("process", "brokers"),)
 
-    pause: Annotated[Duration, Field(description="time between two nodes")] = 0
+    pause: Annotated[Duration, Field(description="time between the restarts of two nodes")] = 0
 
     def impact(self) -> Impact:
         return "one node"
@@ -153,7 +153,8 @@ class RollingFault(Fault):
             min_isr = topic.config.get(MIN_ISR, default)
             if min_isr.isdecimal() and int(min_isr) >= topic.replication:
                 sentence = (
-                    f"{topic.name} needs {min_isr} of its {topic.replication} replicas in sync, so no record can be "
+                    f"the topic {topic.name} needs {min_isr} of its {topic.replication} replicas in sync, "
+                    f"so no record can be "
                 )
                 yield Problem((), sentence + f"produced with acks=all while a replica restarts; lower {MIN_ISR}")
 
@@ -167,7 +168,9 @@ async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[Br
     brokers = brokers_of(world)
     for node in candidates:
         if (state := await world.state(node)) != "running":
-            raise FaultError(f"node {node} is {state} already; let the other fault on the node heal first")
+            raise FaultError(
+                f"node {node} is {state} already; let the other fault on the node heal before this fault begins"
+            )
     return sorted(candidates, key=lambda node: (node in brokers, node == active, node))
 
 
@@ -235,7 +238,9 @@ class RollingUpgradeInjection(RollingInjection):
 
             async def not_raised() -> str | None:
                 level = (await self.context.world.features()).get(METADATA_VERSION)
-                return None if level == highest else f"{METADATA_VERSION} is {level} and should be {highest}"
+                return (
+                    None if level == highest else f"the finalised {METADATA_VERSION} is {level} and should be {highest}"
+                )
 
             await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
 
@@ -245,7 +250,7 @@ class RollingUpgradeInjection(RollingInjection):
             report(witness)
         # the version that each process logged at its start, which may differ from the image's
         versions = [await self.context.world.reported_version(node) for node in self.nodes]
-        what = f"nodes whose process reports version {self.to}"
+        what = f"nodes whose process reports the new Kafka version {self.to}"
         upgraded = versions.count(self.to)
         report(Witness(what, len(versions), upgraded, "nodes", len(versions), ok=upgraded == len(versions)))
         features = await retry_refused(self.context.world.features, self.context.clock, READ_DEADLINE_MS)
@@ -261,7 +266,9 @@ class RollingUpgradeInjection(RollingInjection):
         for node, version in self.before.items():
             reported = await self.context.world.reported_version(node)
             if reported != version:
-                raise FaultError(f"node {node} reports version {reported}, and it was {version} before the upgrade")
+                raise FaultError(
+                    f"node {node} reports version {reported} after the upgrade, and reported {version} before"
+                )
 
     async def _levels_witness(self) -> Witness:
         """Read the feature levels that brokers support from ApiVersions; some releases differ in these levels."""
@@ -313,8 +320,10 @@ class RollingUpgrade(RollingFault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         launched = plan.cluster.kafka if plan.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
-            sentence = f"the cluster is formatted by {launched}, whose metadata {self.to} can't read: launch it with "
-            yield Problem(("to",), sentence + f"`kafka: {self.to}` and upgrade from there")
+            sentence = (
+                f"Kafka {self.to} can't read the metadata of {launched}, which formats the cluster: launch it with "
+            )
+            yield Problem(("to",), sentence + f"`kafka: {self.to}`, or upgrade to a later version")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         world = context.world
@@ -322,7 +331,7 @@ class RollingUpgrade(RollingFault):
         before = {node: await world.version(node) for node in order}
         due = [node for node in order if before[node] != self.to]
         if not due:
-            raise FaultError(f"every node is {self.to} already, so there is nothing to upgrade")
+            raise FaultError(f"every node runs Kafka {self.to} already, so there is nothing to upgrade")
         await world.fetch(self.to)
         level = (await world.features())[METADATA_VERSION]
         roles = {"asked": f"every node to {self.to}", "turns": due, "from": sorted({*before.values()}), "to": self.to}

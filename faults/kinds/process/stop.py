@@ -43,7 +43,7 @@ class StopInjection(NodeInjection):
         if self.led:
             states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
             still = sum(state.leader == self.victim for state in states)
-            what = f"partitions that node {self.victim} still led after its exit, of {len(self.led)} before it"
+            what = f"partitions that node {self.victim} still led after its exit, of {len(self.led)} that it led before"
             report(Witness(what, asked=0, observed=still, unit="partitions", n=len(self.led), ok=not still))
         await super().hold(until_us, report)
 

@@ -116,10 +116,12 @@ class TamperInjection(Injection):
         """Read the rule back from the wire proxy, with the number of requests that the rule was applied to."""
         counters = await self._counters()
         if counters is None:
-            return Witness("rules of this name, read back from the proxy", 1, 0, "rules", 1, ok=False)
+            return Witness(
+                "rules of the fault in force in the wire proxy, read back from the proxy", 1, 0, "rules", 1, ok=False
+            )
         what = f"requests altered, of {counters['matched']} that match the rule, as the proxy counts them"
         if counters["untouched"]:
-            what += f"; {counters['untouched']} could not be decoded, and passed unchanged"
+            what += f"; {counters['untouched']} requests could not be decoded and passed unchanged"
         return Witness(what, 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
 
     async def _counters(self) -> Mapping[str, int] | None:
@@ -167,17 +169,21 @@ class TamperFault(Fault):
     probes: ClassVar[int] = 1
     """Number of probes each time; the fastest counts, as a busy host only adds time."""
     allowance_ms = 1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
-    topic: str | None = Field(default=None, description="only requests that name this topic")
+    topic: str | None = Field(
+        default=None, description="topic of the affected requests: only requests that name this topic are affected"
+    )
     partition: Annotated[StrictInt, Field(ge=0)] | None = Field(
-        default=None, description="only requests that name this partition of `topic`"
+        default=None,
+        description="partition of the affected requests: only requests that name this partition of "
+        "`topic` are affected",
     )
     client: ClientText | None = None
     op: Op | None = None
     client_id: Annotated[str, Field(min_length=1, max_length=249)] | None = Field(
-        default=None, description="only requests with this client.id, of a client that is not part of the plan"
+        default=None, description="client.id of the affected requests, for a client that is not part of the plan"
     )
     nth: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        default=None, description="only the n-th matching request, counted from the injection"
+        default=None, description="affect only the n-th matching request, counted from the injection"
     )
     probability: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None, description="share of the matching requests to which the rule applies, drawn by the compiler"
@@ -186,12 +192,12 @@ class TamperFault(Fault):
     @model_validator(mode="after")
     def _consistent_selectors(self) -> Self:
         if self.partition is not None and self.topic is None:
-            raise ValueError("`partition` needs a `topic`: add it")
+            raise ValueError("`partition` needs a `topic`: add the topic")
         if self.op is not None and self.client is None:
-            raise ValueError("`op` needs a `client`: add it")
+            raise ValueError("`op` needs a `client`: add the client")
         for first, second in (("nth", "probability"), ("client", "client_id")):
             if getattr(self, first) is not None and getattr(self, second) is not None:
-                raise ValueError(f"`{first}` and `{second}` exclude each other: use one of them")
+                raise ValueError(f"the parameters `{first}` and `{second}` exclude each other: remove either")
         return self
 
     @property
@@ -236,7 +242,7 @@ class TamperFault(Fault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.topic is not None and self.named_api is not None and not names_topics(self.named_api):
-            yield Problem(("topic",), f"requests of {self.named_api} name no topic: remove it")
+            yield Problem(("topic",), f"requests of the API {self.named_api} name no topic: remove `topic`")
         for topic in plan.topics.values():
             if topic.name == self.topic and self.partition is not None and self.partition >= topic.partitions:
                 sentence = f"{self.topic} has no partition {self.partition}: its partitions are 0 to "

@@ -74,7 +74,7 @@ class LosingFault(TamperFault):
     api: Api
     connection: Annotated[
         Literal["closed", "silent"],
-        Field(description="state of the connection after the loss"),
+        Field(description="state of the connection after the request or response is lost"),
     ] = "closed"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
@@ -96,7 +96,9 @@ class LosingFault(TamperFault):
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect no response to a probe, and its connection closed or silent as the plan requires."""
         lost = now.outcome == self.connection
-        return ProbeResult(f"matching probes, unanswered and {self.connection}", 1, float(lost), "probes", lost)
+        return ProbeResult(
+            f"matching probes without an answer whose connection was {self.connection}", 1, float(lost), "probes", lost
+        )
 
 
 class DelayRequest(DelayingFault):
@@ -162,7 +164,9 @@ class CloseMidFrame(TamperFault):
 
     kind: Literal["close_mid_frame"] = "close_mid_frame"
     api: Api
-    message: Annotated[Literal["request", "response"], Field(description="only its first half arrives")] = "response"
+    message: Annotated[
+        Literal["request", "response"], Field(description="message of which only the first half arrives")
+    ] = "response"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": self.kind, "message": self.message}
@@ -170,4 +174,4 @@ class CloseMidFrame(TamperFault):
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
         """Expect that the probe's connection ends without a whole response."""
         closed = now.outcome == "closed"
-        return ProbeResult("matching probes whose connection was closed", 1, float(closed), "probes", closed)
+        return ProbeResult("probes matching the rule whose connection was closed", 1, float(closed), "probes", closed)

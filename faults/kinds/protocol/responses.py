@@ -57,7 +57,9 @@ class HintFault(TamperFault):
         return None
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no probe is sent
-        return ProbeResult("hints that a probe gets", 0, 0, "hints", ok=False)
+        return ProbeResult(
+            "hints about leaders and sessions that the response to a probe holds", 0, 0, "hints", ok=False
+        )
 
 
 _ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}
@@ -67,8 +69,11 @@ class AnswerError(TamperFault):
     """Answer requests of an API with an error."""
 
     band = Band("#e6550d", "error")
-    proof = "A probe that matches the rule gets the error. The proxy counts altered requests (read each second)."
-    remedy = "The rule is removed, and a probe gets no such error."
+    proof = (
+        "A probe that matches the rule is answered with the error. The proxy counts altered "
+        "requests (read each second)."
+    )
+    remedy = "The rule is removed, and a probe is answered without the error."
 
     kind: Literal["answer_error"] = "answer_error"
     api: Api
@@ -96,13 +101,16 @@ class CapVersions(TamperFault):
     """Let brokers offer no API version above the given versions, like an older broker."""
 
     band = Band("#c49c94", "old broker")
-    proof = "A probe is offered no higher version. The proxy counts altered responses (read each second)."
-    remedy = "The rule is removed and connections are closed. A probe is offered all versions."
+    proof = "A probe is offered no API version above the cap. The proxy counts altered responses (read each second)."
+    remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
     kind: Literal["cap_versions"] = "cap_versions"
     versions: Annotated[
         dict[Api, Cap],
-        Field(min_length=1, description="highest version of each API, like {Fetch: 12}; none: the API is not offered"),
+        Field(
+            min_length=1,
+            description="highest offered version of each API, like {Fetch: 12}; with `none`, the API is not offered",
+        ),
     ]
 
     @property
@@ -154,9 +162,9 @@ class FalsifyHints(HintFault):
         yield from super().problems(plan)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:
-            yield Problem((), f"a false {others[0]} needs a broker: add it, like `broker: 2`")
+            yield Problem((), f"the false hint {others[0]} names a broker: add the broker, like `broker: 2`")
         if not others and self.broker is not None:
-            yield Problem(("broker",), "a false session_id needs no broker: remove it")
+            yield Problem(("broker",), "the false hint session_id names no broker: remove `broker`")
 
 
 class StripHints(HintFault):

@@ -60,7 +60,7 @@ def test_types_and_defaults() -> None:
 
 def test_for() -> None:
     """The text about `for` matches the rule that the plan's check applies."""
-    words = {"needed": "needed", "optional": "optional: with it, the heal restores", "refused": "refused"}
+    words = {"needed": "needed", "optional": "optional: with a duration, the heal restores", "refused": "refused"}
     for kind, fault in KINDS.items():
         assert facts_of(kind)["for"].startswith(words[fault.for_rule])
 

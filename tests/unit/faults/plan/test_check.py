@@ -46,15 +46,15 @@ slo:
 EXPECTED_PROBLEMS = """\
 plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
 plan.yaml:4:49: replication 5 exceeds the 3 brokers; lower it or add brokers
-plan.yaml:5:80: min.insync.replicas 4 exceeds replication 3, so no record can be produced; lower it
+plan.yaml:5:80: min.insync.replicas 4 exceeds the topic's replication 3, so no record can be produced; lower it
 plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mean `orders`?
 plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
 plan.yaml:8:47: the cluster has no rack `d`; known here: a, b, c
-plan.yaml:10:45: `plugin.library.paths` is refused because it loads code: remove it
+plan.yaml:10:45: the client setting `plugin.library.paths` is refused because it loads code: remove it
 plan.yaml:15:20: there is no fault of kind `kil`; did you mean `kill`? All kinds: `aftershock plan faults`
-plan.yaml:17:5: this pause conflicts with `k`, which lasts until 9s on node 2: let one end before the other begins
+plan.yaml:17:5: this pause conflicts with `k`, which lasts until 9s on node 2: let the earlier fault end before the later fault begins
 plan.yaml:18:5: a kill needs `for`: give its duration, like `for: 8s`
-plan.yaml:18:35: orders has no partition 99: its partitions are 0 to 11
+plan.yaml:18:35: the topic orders has no partition 99: its partitions are 0 to 11
 plan.yaml:19:77: `delay`: 50 is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m
 plan.yaml:19:81: unknown key `jiter`; did you mean `jitter`?
 plan.yaml:21:5: invalid SLO at column 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?
@@ -82,7 +82,7 @@ def test_golden() -> None:
         ("rate: 60/s", "rate: 60/s, deadline: 10m", "6:52: `deadline`: a deadline must be between 100ms and 5m: the run waits for the last record's deadline before it ends"),
         ("rate: 60/s", "rate: 60/s, rack: d", "6:48: the cluster has no rack `d`; known here: a, b, c"),
         ("rate: 60/s", "rate: 60/s, keys: true", "6:48: `keys` must be an integer, got `true`"),
-        ("rate: 60/s", "rate: 60/s, record_size: {min: 2kB, max: 1kB}", "6:55: `record_size`: min 2000 is more than max 1000: swap them"),
+        ("rate: 60/s", "rate: 60/s, record_size: {min: 2kB, max: 1kB}", "6:55: `record_size`: min 2000 is more than max 1000: swap the two values"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9}", "7:13: `commit`: give either `rate` (open loop) or `in_flight` (closed loop) for commits"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, in_flight: 9}", "7:13: `commit`: give either `rate` (open loop) or `in_flight` (closed loop) for commits"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 10}", "7:13: `commit`: in_flight 10 exceeds groups 9, and a group has at most one commit in flight: add groups"),
@@ -91,23 +91,23 @@ def test_golden() -> None:
         ("group: readers", "group: readers, from: start", "7:52: `from` must be 'earliest' or 'latest', got `start`"),
         ("topic: orders, group", "topic: ordres, group", "7:22: the topic `ordres` is not among the plan's `topics`; did you mean `orders`?"),
         ("partitions: 6", "partitions: 0", "3:32: `partitions` must be at least 1, got `0`"),
-        ("partitions: 6, ", "", "3:5: `partitions` is missing here: add it"),
-        ("steady: 10s", "steady: 10s, warmup: {min: 9s, max: 1s}", "8:31: `warmup`: min is more than max: swap them"),
+        ("partitions: 6, ", "", "3:5: the key `partitions` is missing here: add the key"),
+        ("steady: 10s", "steady: 10s, warmup: {min: 9s, max: 1s}", "8:31: `warmup`: min is more than max: swap the two values"),
         ("name: test", "name: Test!", "1:7: `name` must match ^[a-z0-9][a-z0-9_.-]{0,39}$, got `Test!`"),
         ("name: test", "naem: test\nname: x", "1:1: unknown key `naem`; did you mean `name`?"),
         ("name: test", "name: x\ncluster: {racks: {a: 9, b: 1, c: 1}}", "2:18: `racks`: 11 brokers are too many for one host: use 9 at most"),
-        ("name: test", "name: x\ncluster: {brokers: {4: {a.b: 1}}}", "2:10: there is no broker 4 to give settings to: the cluster's are 1 to 3"),
+        ("name: test", "name: x\ncluster: {brokers: {4: {a.b: 1}}}", "2:10: there is no broker 4 to give settings to: the cluster's brokers are 1 to 3"),
         ("name: test", "name: x\ncluster: {racks: {A: 3}}", "2:19: this name must match ^[a-z][a-z0-9]{0,7}$, got `A`"),
         ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` must be 0, 1, 3 or 5, got `2`"),
-        ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists them"),
+        ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists the kinds"),
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be greater than 0, got `0s`"),
-        ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it has no inverse: remove it"),
+        ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it can't be undone: remove `for`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: rotating 3 replicas 3 times has no effect: rotate by another number"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: rotating 3 replicas 3 times has no effect: set `rotate` to another number"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are equal, so no replica would move: name two brokers"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: replica of orders/0 in rack z}", "10:43: the cluster has no rack `z`; known here: a, b, c"),
-        ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (groups are <group>-<arm>); did you mean `readers-baseline`?"),
+        ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (a group is named <group>-<arm>); did you mean `readers-baseline`?"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "replication(b) -> broker(2)"}', "10:56: broker 2 is in rack b itself, and nodes of one rack have no link between them: name another rack or broker"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(z)"}', "10:56: the cluster has no rack `z`; known here: a, b, c"),
         ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: jitter of 6ms is more than the delay of 5ms; lower the jitter"),
@@ -136,7 +136,7 @@ def test_single_rack() -> None:
     )
     assert [problem.split(": ", 1)[1] for problem in problems(text)] == [
         "the cluster has one rack, and nodes of one rack have no link between them: add a rack",
-        "the cluster has one broker, so `any broker except` matches none: name it, or add brokers",
+        "the cluster has one broker, so `any broker except` matches no broker: name the broker, or add brokers",
     ]
 
 
@@ -153,7 +153,7 @@ def test_a_group_of_two_workloads() -> None:
     """Two workloads share a group only if topic, group and arm name are equal."""
     (problem,) = problems(GROUPED % "orders, group: readers")
     assert problem.endswith(
-        ":5:52: `first` also consumes orders in the group readers-two, so each would get only some records: give this workload its own group"
+        ":5:52: `first` also consumes orders in the group readers-two, so each consumer would get only some records: give this workload its own group"
     )
     for other in ("others, group: readers", "orders, group: mine", "orders"):
         load_plan(GROUPED % other)

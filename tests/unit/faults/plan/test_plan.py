@@ -160,10 +160,10 @@ def test_dangerous_settings_pass_no_check() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"client": "confluent", "fetch_session": True}, "`fetch_session` is a switch of `client: reference`"),
-        ({"client": "java", "leader_discovery": "metadata"}, "`leader_discovery` is a switch of `client: reference`"),
-        ({"client": "exec"}, "`command` belongs to `client: exec`, which needs it"),
-        ({"client": "reference", "command": ["./mine"]}, "`command` belongs to `client: exec`"),
+        ({"client": "confluent", "fetch_session": True}, "`fetch_session` only applies to `client: reference`"),
+        ({"client": "java", "leader_discovery": "metadata"}, "`leader_discovery` only applies to `client: reference`"),
+        ({"client": "exec"}, "`command` and `client: exec` need each other"),
+        ({"client": "reference", "command": ["./mine"]}, "`command` and `client: exec` need each other"),
         ({"client": "reference", "partitioner": "round"}, "'sticky', 'uniform', 'adaptive' or 'availability'"),
         ({"client": "reference", "leader_discovery": "metdata"}, "write response, metadata"),
     ],

@@ -80,7 +80,7 @@ def test_enough_samples(slo: str) -> None:
         ("produce.latency p95 in fault <= 2 * p99 in steady", "this SLO needs 1000 records in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or use a rate of 100/s"),
         ("produce.latency p95 in fault <= 2 * p95 in fault/slwo", "the plan has no fault `slwo`; did you mean `slow`?"),
         ("produce.latency p95 in fault <= 2 * p95 for basline", "the plan has no arm `basline`; did you mean `baseline`?"),
-        ("produce.latency p95 in fault <= 2 * p95 for baseline", "`baseline` is the only arm that produces, so there is none to compare with it: add an arm"),
+        ("produce.latency p95 in fault <= 2 * p95 for baseline", "`baseline` is the only arm that produces, so there is no arm to compare with it: add an arm"),
         ("consume.lag p95 < 9 in steady", "this SLO needs 200 seconds in steady, which has 10: make steady last 200s"),
         ("consume.lag p50 < 9 in every 5s of run", "this SLO needs 20 seconds in each 5s of the run, which has 5: use slots of 20s"),
         ("produce.budget(99.99%) <= 50%", "this SLO needs 10000 records in the run, and `baseline` at 60/s gives 3420 there: make the run last 167s, or use a rate of 176/s"),
@@ -218,8 +218,8 @@ def test_report_only_slos_are_checked_as_well(entry: str, why: str) -> None:
     [
         ("{slo: lost == 0, gate: reprot}", "14:28: `gate` must be 'verdict' or 'report', got `reprot`"),
         ("{slo: lost == 0, gat: report}", "14:22: unknown key `gat`; did you mean `gate`?"),
-        ("{gate: report}", "14:5: `slo` is missing"),
-        ("7", "14:5: an SLO is a line of text: put it in quotes"),
+        ("{gate: report}", "14:5: the key `slo` is missing"),
+        ("7", "14:5: an SLO must be a line of text: put the SLO in quotes"),
     ],
 )
 def test_an_invalid_entry(entry: str, sentence: str) -> None:
@@ -232,10 +232,10 @@ def test_an_invalid_entry(entry: str, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("slo", "sentence"),
     [
-        ("produce.gap < 30s in fault", "this can't fail: fault lasts "),
-        ("produce.gap < 6s in every 5s of run", "this can't fail: every 5s of run lasts 5s at most"),
-        ("consume.unavailable < 20s in steady", "this can't fail: steady lasts 10s at most"),
-        ("recovery < 16s after reassign-1", "this can't fail: the load ends 17s after `reassign-1` begins"),
+        ("produce.gap < 30s in fault", "this SLO can't fail: fault lasts "),
+        ("produce.gap < 6s in every 5s of run", "this SLO can't fail: every 5s of run lasts 5s at most"),
+        ("consume.unavailable < 20s in steady", "this SLO can't fail: steady lasts 10s at most"),
+        ("recovery < 16s after reassign-1", "this SLO can't fail: the load ends 17s after `reassign-1` begins"),
         ("produce.latency p50 < 1s for each rack", "`for each rack` has no effect"),
     ],
 )

@@ -140,7 +140,7 @@ async def test_broker_that_does_not_come_back(stage: Stage) -> None:
         stage.world.states[broker] = "exited"  # type: ignore[index]
 
     stage.world.start = started_but_dying  # type: ignore[method-assign]
-    with pytest.raises(FaultError, match=r"node 1 did not come back: after 60 s still: its container is exited"):
+    with pytest.raises(FaultError, match=r"node 1 did not come back into service: after 60 s still: the node's"):
         await stage.play(KILL)
 
 
@@ -244,7 +244,7 @@ async def test_a_heal_without_effect_is_not_journalled_as_healed(stage: Stage, f
         await stage.play(fault)
     name = stage.journal.lines[0].fault
     assert stage.journal.states(name)[-1] == "failed"
-    assert f"has {name}:" in str(stage.journal.lines[-1].why)
+    assert f"has the toxic {name}:" in str(stage.journal.lines[-1].why)
 
 
 VERBS = {

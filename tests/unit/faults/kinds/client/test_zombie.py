@@ -95,7 +95,7 @@ async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
         ),
         (
             FRAME + "  - {at: 1s, for: 50s, kind: zombie, client: baseline, op: produce}\n",
-            "only a consumer has a session",
+            "only a consumer has a group session",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_thread_pools_change_by_half_to_double(now: str, wanted: str, ok: bool) 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("{at: 1s, for: 4s, kind: config, broker: 1, set: {num.io.threads: 3}}", "set 4 to 16"),
+        ("{at: 1s, for: 4s, kind: config, broker: 1, set: {num.io.threads: 3}}", "use 4 to 16"),
         ("{at: 1s, for: 4s, kind: config, client_id: x, set: {rate: 3}}", "a client has no quota `rate`"),
         ("{at: 1s, for: 4s, kind: config, set: {num.io.threads: 4}}", "needs exactly one"),
         ("{at: 1s, for: 4s, kind: config, broker: 1, topic: orders, set: {a: 4}}", "needs exactly one"),

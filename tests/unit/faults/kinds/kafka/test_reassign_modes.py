@@ -161,7 +161,7 @@ def test_more_replicas_than_brokers() -> None:
         ("topic: orders, rotate: 1, throttle: 1MB/s", "nothing to throttle"),
         ("topic: orders, replication: 2, cancel_after: 1s", "an unthrottled move"),
         ("topic: orders, for: 3s, replication: 2, throttle: 1MB/s, cancel_after: 1s", "has no `for`"),
-        ("topic: orders, replication: 4", "and there are 3"),
+        ("topic: orders, replication: 4", "exceeds the 3 brokers"),
         ("topic: orders, swap: {from: 1, to: 1}", "name two brokers"),
     ],
 )

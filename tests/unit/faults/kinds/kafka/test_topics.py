@@ -91,7 +91,7 @@ async def test_a_rehearsal_changes_nothing(stage: Stage, fault: str) -> None:
         ("{at: 1s, kind: delete_records, topic: orders, share: 0.5, before: 3}", "not both; remove one"),
         ("{at: 1s, kind: recreate_topic, topic: __consumer_offsets}", "is internal to Kafka"),
         ("{at: 1s, kind: add_partitions, topic: orders, to: 6}", "Kafka can only add"),
-        ("{at: 1s, for: 3s, kind: add_partitions, topic: orders, to: 9}", "because it has no inverse"),
+        ("{at: 1s, for: 3s, kind: add_partitions, topic: orders, to: 9}", "because it can't be undone"),
     ],
 )
 def test_refused_in_a_plan(fault: str, sentence: str) -> None:

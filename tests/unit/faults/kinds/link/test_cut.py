@@ -91,7 +91,7 @@ async def test_a_link_of_a_dead_broker_is_left_out(stage: Stage) -> None:
     """A link that closes because its broker was killed is no evidence for the cut."""
     await stage.play(LINK, "{id: dead, at: 3s, for: 6s, kind: kill, broker: 2}")
     assert answers(stage)[-1].n == 0
-    assert "none can be probed" in answers(stage)[-1].what
+    assert "no link can be probed" in answers(stage)[-1].what
     assert stage.world.healthy()
 
 
@@ -139,7 +139,7 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
     [
         ("{at: 0s, for: 8s, kind: cut}", "a cut needs either"),
         ('{at: 0s, for: 8s, kind: cut, rack: b, link: "client(a) -> broker"}', "a cut needs either"),
-        ('{at: 0s, for: 8s, kind: cut, ways: in, link: "client(a) -> broker"}', "`ways` is for a rack"),
+        ('{at: 0s, for: 8s, kind: cut, ways: in, link: "client(a) -> broker"}', "`ways` only applies to `rack`"),
         ("{at: 0s, kind: cut, rack: b}", "a cut needs `for`"),
         ("{at: 0s, for: 8s, kind: cut, rack: z}", "the cluster has no rack `z`"),
         ('{at: 0s, for: 8s, kind: cut, link: "rack(a) -> rack(z)"}', "the cluster has no rack `z`"),
@@ -241,8 +241,8 @@ async def test_a_rehearsal_of_groups_fails_its_witnesses(stage: Stage, fault: st
         ("between: [[1], [b]]", "node ids or racks, not both"),
         ("between: [[1, 2], [2, 3]]", "`2` is in `between` twice"),
         ("between: [[1], [7]]", "no node or rack `7`"),
-        ("between: [[1], [2], [3]], ways: in", "`ways` is for a rack or two groups"),
-        ("shape: ring, ways: in", "`ways` is for a rack or two groups"),
+        ("between: [[1], [2], [3]], ways: in", "`ways` only applies to `rack` or two groups"),
+        ("shape: ring, ways: in", "`ways` only applies to `rack` or two groups"),
         ("shape: ring, rack: b", "a cut needs either"),
     ],
 )
@@ -257,7 +257,7 @@ def test_groups_refused_by_the_check(words: str, message: str) -> None:
     [
         ("between: [[1], [2]]", "nodes 1 and 2 share rack a, and nodes of one rack have no link between them"),
         ("between: [[1], [3]]", "nodes 1 and 2 share rack a, and so the link to node 3"),
-        ("shape: ring", "as many brokers in each rack"),
+        ("shape: ring", "the same number of brokers in each rack"),
     ],
 )
 def test_nodes_of_one_rack_cannot_be_separated(words: str, message: str) -> None:

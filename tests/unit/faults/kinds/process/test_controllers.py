@@ -82,7 +82,7 @@ def test_combined_nodes_are_confounded(fault: str) -> None:
 
 @pytest.mark.parametrize("fault", [KILL, MOVE])
 def test_a_single_voter_is_refused(fault: str) -> None:
-    with pytest.raises(PlanError, match="the only controller has no successor"):
+    with pytest.raises(PlanError, match="the cluster's only controller has no successor"):
         load_plan("cluster: {controllers: 1}\n" + FRAME + f"  - {fault}\n")
 
 

@@ -60,7 +60,7 @@ async def test_a_node_that_does_not_come_back(stage: Stage) -> None:
     stage.world.start = dying  # type: ignore[method-assign, assignment]
     with pytest.raises(FaultError, match="node 1 did not come back"):
         await stage.play(LOOP.replace("for: 12s", "for: 100s"))
-    assert "its container is exited" in str(stage.line("loop", "failed").why)
+    assert "the node's container is exited" in str(stage.line("loop", "failed").why)
 
 
 @pytest.mark.parametrize("at_ms", [1_001, 1_500, 4_500, 8_000, 13_001])

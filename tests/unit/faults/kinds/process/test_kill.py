@@ -55,7 +55,7 @@ async def test_kill_that_does_not_take(stage: Stage) -> None:
     stage.world.kill = ignored  # type: ignore[method-assign, assignment]
     await stage.play(KILL)
     assert stage.journal.states("dead") == ["intended", "failed", "healing", "healed"]
-    assert "its container is running" in str(stage.line("dead", "failed").why)
+    assert "node 1 should be exited but is running" in str(stage.line("dead", "failed").why)
 
 
 async def test_started_from_outside(stage: Stage) -> None:

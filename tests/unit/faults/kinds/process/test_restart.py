@@ -73,7 +73,7 @@ async def test_node_that_does_not_come_back(stage: Stage) -> None:
     stage.world.start = dying  # type: ignore[method-assign]
     with pytest.raises(FaultError, match=r"again could not be healed: node 1 did not come back"):
         await stage.play(RESTART)
-    assert "its container is exited" in str(stage.line("again", "failed").why)
+    assert "the node's container is exited" in str(stage.line("again", "failed").why)
     assert len(stage.world.called("start")) == 2
 
 

@@ -44,7 +44,7 @@ async def test_what_is_witnessed(stage: Stage) -> None:
     ]
     assert (3, 3) == (returned.asked, returned.observed)
     assert witnesses["nodes down at one time"].observed == 1
-    moved = witnesses["partitions led by a node before its turn whose leader epoch grew"]
+    moved = witnesses["partitions whose leader epoch grew when the node that led them restarted"]
     assert moved.asked == moved.observed > 3
 
 

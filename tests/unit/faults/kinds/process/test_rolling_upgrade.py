@@ -136,7 +136,7 @@ async def test_nothing_to_upgrade(stage: Stage) -> None:
     """If all nodes have the version, the step fails without any change."""
     stage.world.versions = dict.fromkeys(stage.world.versions, "4.3.1")
     await stage.play(UP)
-    assert "every node is 4.3.1 already" in str(stage.line("up", "failed").why)
+    assert "every node runs Kafka 4.3.1 already" in str(stage.line("up", "failed").why)
     assert [] == stage.world.called("replace")
 
 
@@ -164,7 +164,7 @@ async def test_a_patch_has_no_level_of_its_own(stage: Stage, monkeypatch: pytest
         (
             UP.replace("4.3.1", "4.1.2"),
             "cluster: {kafka: 4.3.1}\n",
-            "formatted by 4.3.1, whose metadata 4.1.2 can't read",
+            "Kafka 4.1.2 can't read the metadata of 4.3.1",
         ),
         (UP.replace("4.3.1", "newest"), "", "to"),
     ],

@@ -49,7 +49,7 @@ async def test_container_that_does_not_stop(stage: Stage) -> None:
     stage.world.stop = ignored  # type: ignore[method-assign, assignment]
     await stage.play(STOP)
     assert stage.journal.states("down") == ["intended", "failed", "healing", "healed"]
-    assert "should be exited but its container is running" in str(stage.line("down", "failed").why)
+    assert "node 1 should be exited but is running" in str(stage.line("down", "failed").why)
 
 
 async def test_killed_after_all(stage: Stage) -> None:

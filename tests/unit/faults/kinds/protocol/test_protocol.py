@@ -98,7 +98,7 @@ async def test_unreadable_requests_fail_the_witness(stage: Stage) -> None:
     await stage.play_with(2_300, lambda: stage.world.counted["bad"].update(untouched=3), fault("strip_hints"))
     failed = [witness for witness in stage.journal.witnesses("bad") if not witness.ok]
     assert failed
-    assert "3 could not be decoded" in failed[0].what
+    assert "3 requests could not be decoded" in failed[0].what
 
 
 async def test_a_rule_that_stays_fails_the_heal(stage: Stage) -> None:
@@ -192,10 +192,10 @@ def test_the_compiler_draws_the_chances() -> None:
         ("drop_response", "api: Produce, client: nobody", "nobody"),
         ("drop_response", "api: Produce, topic: ordres", "the topic `ordres` is not among"),
         ("drop_response", "api: Produce, topic: orders, partition: 6", "its partitions are 0 to 5"),
-        ("drop_response", "api: Heartbeat, topic: orders", "requests of Heartbeat name no topic"),
-        ("cap_versions", "versions: {Fetch: 3}, topic: orders", "requests of ApiVersions name no topic"),
-        ("falsify_hints", "hints: [current_leader]", "a false current_leader needs a broker"),
-        ("falsify_hints", "hints: [session_id], broker: 1", "needs no broker"),
+        ("drop_response", "api: Heartbeat, topic: orders", "requests of the API Heartbeat name no topic"),
+        ("cap_versions", "versions: {Fetch: 3}, topic: orders", "requests of the API ApiVersions name no topic"),
+        ("falsify_hints", "hints: [current_leader]", "the false hint current_leader names a broker"),
+        ("falsify_hints", "hints: [session_id], broker: 1", "names no broker"),
         ("strip_hints", "hints: []", "needs 1 or more"),
     ],
 )
