@@ -198,7 +198,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
     if failed:
         raise FaultError("; ".join(filter(None, (f"{fault} failed: {failed['why']}", other_faults))))
     if not lines:
-        return Outcome(f"{fault}: stopped before anything was changed", INTERRUPTED)
+        return Outcome(f"the injection of {fault} was stopped before it changed anything", INTERRUPTED)
     witnesses = [line["witness"] for line in lines if "witness" in line]
     failing = next((witness for witness in witnesses if not witness["ok"]), None)
     if failing:
@@ -328,14 +328,14 @@ def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[st
     the prediction assumes that the fault's nodes and links serve no requests.
     """
     if impact in ("moments", "leaders"):
-        return ["quorum and min.insync.replicas survive: no node and no link is taken away"]
+        return ["the metadata quorum and min.insync.replicas survive: the fault takes away no node and no link"]
     groups = [{node} for node in targets.brokers] if impact == "one node" else [set(targets.brokers)]
     failures: dict[str, None] = {}
     for nodes in groups:
         failures |= dict.fromkeys(_failures(cluster, frozenset(map(BrokerId, nodes)), frozenset(targets.links)))
     survives = ["quorum and min.insync.replicas survive"]
     if impact == "unknown" and (targets.brokers or targets.links):
-        return [f"at worst, if its targets serve no requests: {text}" for text in failures] or survives
+        return [f"at worst, if the targets of the fault serve no requests: {text}" for text in failures] or survives
     return list(failures) or survives
 
 
@@ -375,9 +375,11 @@ def _failures(cluster: ClusterState, nodes: frozenset[BrokerId], links: frozense
         needed = cluster.in_sync_min.get(state.topic, 1)
         effect = None
         if not alive:
-            effect = "no leader: none of its in-sync replicas is left"
+            effect = "no leader: the fault leaves no in-sync replica of the partition"
         elif max(reaching) < needed:
-            effect = f"{max(reaching)} of the {needed} in-sync replicas it needs: acks=all stops"
+            effect = (
+                f"{max(reaching)} of the {needed} in-sync replicas that acks=all needs: producers with acks=all stop"
+            )
         if effect:
             by_effect.setdefault(effect, []).append(f"{state.topic}/{state.partition}")
     for effect, partitions in by_effect.items():

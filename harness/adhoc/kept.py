@@ -69,9 +69,9 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
 def describe_owner(cluster: LabelledCluster) -> str:
     """Return a clause about the process that owns a cluster."""
     if not cluster.is_local:
-        return "it belongs to a process of another host or container"
+        return "the cluster belongs to a process of another host or container"
     pid = cluster.owner.partition(":")[0]
-    return f"it belongs to process {pid}, which is {'running' if cluster.owned else 'dead'}"
+    return f"the owner of the cluster is process {pid}, which is {'running' if cluster.owned else 'dead'}"
 
 
 @contextmanager
@@ -129,7 +129,7 @@ class LiveFault:
     def describe(self) -> str:
         """Return the fault's id, kind, targets, process and remaining time on one line."""
         if self.orphaned:
-            holder = f"orphaned, process {self.pid} is dead"
+            holder = f"orphaned: its injector, process {self.pid}, is dead"
         else:
             time_left = "" if self.left_ms is None else f", {self.left_ms / 1000:.0f} s left"
             holder = f"held by process {self.pid}{time_left}"
@@ -239,7 +239,11 @@ def show(client: docker.DockerClient, clusters: Sequence[LabelledCluster], conso
             console.print(table)
             for line in (*(fault.describe() for fault in state.faults), *state.not_ours):
                 print_line(f"  {line}")
-            advice = f"heal the faults with: {heal_command(cluster.run_id)}" if state.faults else "no faults in force"
+            advice = (
+                f"heal the faults with: {heal_command(cluster.run_id)}"
+                if state.faults
+                else "no fault is in force on the cluster"
+            )
             print_line(f"  {advice}")
         print_line(f"  {f'in use: {describe_owner(cluster)}' if cluster.owned else removal_advice(cluster)}")
     return all_readable

@@ -61,7 +61,7 @@ def run(
     out: OutOption = Path("runs"),
     changes: SetOption = None,
     as_json: JsonOption = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running after the run.")] = False,
     kafka: KafkaOption = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Negative control: run the full load and inject no fault.")
@@ -90,11 +90,17 @@ def run(
 
 @app.command()
 def verdict(
-    run_dir: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run directory, or a run id.")] = None,
+    run_dir: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Run to judge: a run directory, or a run id under --out.")
+    ] = None,
     out: OutOption = Path("runs"),
     as_json: JsonOption = False,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Compare all records, also those that the quick gate clears.")
+        bool,
+        typer.Option(
+            "--exhaustive",
+            help="Examine every record, also the records that a quick first test finds correct.",
+        ),
     ] = False,
     evidence: EvidenceOption = None,
     spark: SparkOption = None,
@@ -165,7 +171,7 @@ def doctor() -> int:
         else:
             version, java_detail = re.search(r'version "(\d+)', answer), answer.splitlines()[0]
             java_ok = version is not None and int(version[1]) >= _JAVA_MIN
-    advice = f"; Spark needs Java {_JAVA_MIN} or later; install one (openjdk-17-jre-headless) or set JAVA_HOME"
+    advice = f"; Spark needs Java {_JAVA_MIN} or later; install Java (openjdk-17-jre-headless) or set JAVA_HOME"
     findings.append(("Java", java_ok, java_detail if java_ok else java_detail + advice))
 
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB

@@ -110,7 +110,10 @@ def inject(
 
 
 def heal(
-    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="Heal only this run.")] = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run", metavar="ID", help="Id of the run to heal (default: all runs of dead processes)."),
+    ] = None,
     out: OutOption = Path("runs"),
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
@@ -159,7 +162,7 @@ def plan_from(run: RunArgument, out: OutOption = Path("runs")) -> int:
 
     written = plan_of(find_run(run, out))
     for fault in written.omitted:
-        print(f"{fault} is omitted: it was never in force", file=sys.stderr)
+        print(f"the plan omits the fault {fault}, which was never in force", file=sys.stderr)
     print(written.text, end="")
     return 0
 
@@ -188,7 +191,7 @@ def list_runs(context: typer.Context, out: OutOption = Path("runs"), as_json: Js
 
 @runs.command()
 def prune(
-    keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Keep the newest N runs.")] = None,
+    keep: Annotated[int | None, typer.Option(min=0, metavar="N", help="Remove all runs except the newest N.")] = None,
     older_than: Annotated[
         str | None,
         typer.Option(metavar="AGE", help="Remove only runs older than this age, for example 30d, 12h or 90m."),

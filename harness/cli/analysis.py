@@ -20,7 +20,9 @@ _COMPARED_RUNS_MAX = 8  # more columns do not fit on a screen
 
 ReportFormat = Literal["html", "md"]
 TextFormat = Literal["text", "md"]
-FormatOption = Annotated[TextFormat, typer.Option("--format", help="Plain text, or Markdown to paste.")]
+FormatOption = Annotated[
+    TextFormat, typer.Option("--format", help="Format of the output: plain text, or Markdown to paste.")
+]
 _RECORD = re.compile(r"(\d+):(\d+)")
 
 
@@ -59,7 +61,7 @@ def report(
         print(*filter(None, (comparison, write_index(paths, folder, title, comparison))), sep="\n")
     elif len(paths) > 1:
         advice = "move the runs into one folder, or report each folder by itself"
-        print(f"no index written: the runs are in several folders; {advice}", file=sys.stderr)
+        print(f"no index page was written: the runs are in several folders; {advice}", file=sys.stderr)
     return code
 
 
@@ -97,7 +99,10 @@ def explain(
 
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN [RUN]", help="One run: compare its arms. Two: before and after.")
+        list[str],
+        typer.Argument(
+            metavar="RUN [RUN]", help="Run whose arms to compare, or two runs to compare: the earlier run first."
+        ),
     ],
     out: OutOption = Path("runs"),
     metric: Annotated[
@@ -107,7 +112,10 @@ def compare(
         ),
     ] = None,
     margin: Annotated[
-        str, typer.Option(metavar="PERCENT", help="Largest difference that counts as equivalent.")
+        str,
+        typer.Option(
+            metavar="PERCENT", help="Largest difference at which two values of the metric count as equivalent."
+        ),
     ] = "25%",
     control: Annotated[
         str | None,
@@ -146,7 +154,9 @@ def trend(
         list[str] | None, typer.Option(metavar="RUN", help="Add this judged run to the ledger first.")
     ] = None,
     out: OutOption = Path("runs"),
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the series for Apache Otava.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the series of the ledger as a CSV file for Apache Otava.")
+    ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="DATE", help="Ignore nights before this date, for example 2026-11-21.")
     ] = None,
@@ -171,7 +181,7 @@ def trend(
     if csv is not None:
         text, filled = trend_text.otava(lines)
         write_whole(csv, text)
-        print(f"{csv}: {filled} cells without a value repeat that of their neighbour", file=sys.stderr)
+        print(f"{csv}: {filled} cells had no value and repeat the value of the neighbouring cell", file=sys.stderr)
     series = trend_text.trends(lines, history.read_known_issues(path.parent / history.KNOWN_ISSUES_FILE))
     if as_json:
         print(json.dumps(trend_text.document(series, read.broken), indent=1))

@@ -22,7 +22,10 @@ from aftershock.harness.cli.options import AllowExecOption, JsonOption, OutOptio
 
 def explore(
     frame: Annotated[
-        str, typer.Argument(metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; the faults are drawn.")
+        str,
+        typer.Argument(
+            metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; the search draws the faults."
+        ),
     ] = "explore",
     budget: Annotated[
         str,
@@ -83,7 +86,9 @@ def minimise(
     out: OutOption = Path("runs"),
     check: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="A failed check that must fail again (default: all failed checks)."),
+        typer.Option(
+            metavar="ID", help="Id of a failed check that the smaller plan must fail too (default: all failed checks)."
+        ),
     ] = None,
     allow_exec: AllowExecOption = False,
     spark: SparkOption = None,
@@ -153,7 +158,9 @@ def kip(
     trials = select_trials(selection)
     limit = budget or ("60m" if len(trials) > 1 else None)
     allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit))
-    progress.log(f"about {allotment.takes_s / 60:.0f} min, minus the runs that exist already")
+    progress.log(
+        f"the trials take about {allotment.takes_s / 60:.0f} min, less the time of the runs that exist already"
+    )
     results = []
     for trial in trials:
         home = runner.home_of(trial, out)

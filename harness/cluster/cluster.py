@@ -154,7 +154,7 @@ class Cluster:
     def _not_ready(self) -> str:
         ready = {member.id for member in self.admin.members() if not member.fenced}
         missing = sorted(set(self._brokers()) - ready)
-        return f"not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
+        return f"brokers not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
 
     def _brokers(self) -> list[BrokerId]:
         return [BrokerId(node.id) for node in self.spec.topology.brokers]

@@ -26,7 +26,7 @@ from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.images.build import Log, Recipe, has_image
 
 SILENCE_S = 15.0
-"""Time without progress after which a pull is given up, also if the registry does not answer."""
+"""Seconds without progress after which the pull of an image is given up, also if the registry does not answer."""
 LIMIT_S = 600.0
 DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION

@@ -45,7 +45,7 @@ class KafkaNode:
         try:
             self._refresh()
         except NotFound as error:
-            raise ClusterError(f"{self._name} is gone: its container was removed") from error
+            raise ClusterError(f"the node {self._name} is gone: its container was removed") from error
         if self.container.status == "paused":
             return "paused"
         return "running" if self.container.status == "running" else "exited"

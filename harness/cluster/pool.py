@@ -302,7 +302,7 @@ class Pool:
         @cache
         def log_holders() -> None:
             holders = ", ".join(name for slot in self._slots if (name := slot.lock.held_by()))
-            log(f"waiting for a cluster: all of the pool's {len(self._slots)} are leased, by {holders}")
+            log(f"waiting for a cluster: all {len(self._slots)} clusters of the pool are leased, by {holders}")
 
         return wait_for(choose, log_holders)
 
@@ -326,7 +326,7 @@ class Pool:
             if cluster := self._reuse(slot, record, log):
                 return cluster
         elif record:
-            log(f"destroying {record.cluster} to make room")
+            log(f"destroying the cluster {record.cluster} to make room in the pool")
             self._upkeep.destroy(record.cluster)
             slot.clear(record.cluster)
         run_id = f"{self._prefix}{self._slots.index(slot)}-{secrets.token_hex(2)}"

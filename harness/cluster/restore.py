@@ -114,7 +114,7 @@ def _moves(cluster: Cluster) -> str:
 def _brokers(cluster: Cluster) -> str:
     ready = {member.id for member in cluster.admin.members() if not member.fenced}
     missing = [f"k{broker}" for broker in _broker_ids(cluster) if broker not in ready]
-    return f"{', '.join(missing)} not registered or fenced" if missing else ""
+    return f"brokers {', '.join(missing)} are not registered or are fenced" if missing else ""
 
 
 def _topics(cluster: Cluster) -> str:
@@ -133,14 +133,14 @@ def _groups(cluster: Cluster) -> str:
 
 def _replicas(cluster: Cluster) -> str:
     behind = {f"{p.topic}/{p.partition}" for p in _all_views(cluster) if set(p.isr) != set(p.replicas)}
-    return f"not all replicas in sync of {', '.join(sorted(behind)[:3])}" if behind else ""
+    return f"partitions with replicas out of sync: {', '.join(sorted(behind)[:3])}" if behind else ""
 
 
 def _leaders(cluster: Cluster) -> str:
     badly_led = {(p.topic, p.partition) for p in _all_views(cluster) if p.leader != p.replicas[0]}
     if badly_led:
         cluster.admin.elect_preferred(sorted(badly_led))
-        return f"{len(badly_led)} partitions not led by their preferred replica"
+        return f"{len(badly_led)} partitions are not led by their preferred replica"
     return ""
 
 

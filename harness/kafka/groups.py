@@ -106,7 +106,7 @@ def is_open(admin: Admin, broker: BrokerId, session: int) -> bool:
     code = _fetch(admin, broker, session, _WRONG_EPOCH)
     if code not in {ErrorCode.invalid_fetch_session_epoch, ErrorCode.fetch_session_id_not_found}:
         name = code.name.upper()
-        raise AdminError(f"k{broker} does not describe fetch session {session}: {name}", name)
+        raise AdminError(f"broker k{broker} does not describe the fetch session {session}: {name}", name)
     return code is ErrorCode.invalid_fetch_session_epoch
 
 

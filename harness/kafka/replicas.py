@@ -142,7 +142,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""A stretch of one replica of one partition; ``error``: the reason why it was not read to its end, else null."""
+"""Row of an offset range in a replica; ``error`` says why the range was not read to its end, otherwise null."""
 
 STRETCH = 10_000
 _BATCH = struct.Struct(">qiI")
@@ -213,7 +213,9 @@ def _read_replica(
                 row["fingerprint"] ^= int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
                 at = header.base_offset + header.last_offset_delta + 1
             if at < end and time.monotonic() > until_s:
-                raise ClusterError(f"k{broker} was read only to offset {at} of {end} before the deadline")
+                raise ClusterError(
+                    f"the replica on k{broker} was read only to offset {at} of {end} before the deadline"
+                )
     except AftershockError as error:
         stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": str(error)}
     return list(stretches.values())
@@ -249,7 +251,8 @@ COMMITTED_SCHEMA = pa.schema(
         ("committed", pa.int64()),
     ]
 )
-"""A commit. ``offset`` is its position in that partition of the coordinators' topic, ``batch`` its batch's base offset;
+"""Row of one offset commit. ``offset`` is the commit's position in a partition of the coordinators' topic, and
+``batch`` the base offset of the commit's batch;
 ``broker_id`` is the partition's current leader, ``leader_epoch`` the writer's epoch. A null ``committed`` is a
 tombstone. For share groups, whose acknowledgements are in a separate topic, only group and partition are reported."""
 
@@ -288,7 +291,8 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
                     at = batch.last_offset + 1
                 if at < end and time.monotonic() > until_s:
                     raise ClusterError(
-                        f"{topic}/{state.partition} was read only to offset {at} of {end} before the deadline"
+                        f"the partition {topic}/{state.partition} was read only to offset {at} of "
+                        f"{end} before the deadline"
                     )
     columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
     write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))

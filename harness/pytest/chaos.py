@@ -33,7 +33,7 @@ from aftershock.harness.run.rundir import RunDir
 from aftershock.harness.safety.lease import Kind, lease_kind
 
 EXPECTATIONS = "expectations.jsonl"
-_MARK = 'write @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'
+_MARK = 'write the mark as @pytest.mark.chaos(seed=7, judged="latency"), or judged="integrity", or neither'
 _SHARED = (
     "this run shared the host with other runs, because its plan has only SLOs on record counts: mark the test "
     '@pytest.mark.chaos(judged="latency"), or add the SLO to the plan'
@@ -101,7 +101,7 @@ class Chaos:
         job = prepare(source, changes, run_seed, log, rehearse=rehearse, allow_exec=allow_exec)
         kind = lease_kind([objective.slo for objective in job.checked.plan.objectives])
         if self._marked_kind == "integrity" and kind == "latency" and job.checked.plan.slo:
-            problem = "the plan has SLOs on time, which can't be judged on a shared host"
+            problem = "the plan has SLOs on latency or other times, which can't be judged on a shared host"
             raise PlanError([f'{job.checked.source}: {problem}; remove judged="integrity" from the test\'s chaos mark'])
         kind = self._marked_kind or kind
         begin = run_starter(self._suite, self._test.nodeid, job, f"--aftershock-seed={run_seed}")
@@ -150,7 +150,7 @@ class ChaosRun:
         if problems:
             raise PlanError(problems)
         if self._lease_kind == "integrity" and lease_kind([slo]) == "latency":
-            raise PlanError([f'{at}: "{slo}" is about time, and {_SHARED}'])
+            raise PlanError([f'{at}: the SLO "{slo}" is about time, and {_SHARED}'])
         with (self.home / EXPECTATIONS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"text": slo, "at": at, "gate": gate}) + "\n")
         self._home.seal()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 RUNS = "aftershock"
-"""Attribute of a report: the ids of the test's runs, and True if the test's code passed."""
+"""Attribute of a pytest report: the ids of the runs that the test drove, and True if the test's code passed."""
 HELD = "held"
 VERDICT = "verdict"
 _STRICT = "[XPASS(strict)] "

@@ -112,7 +112,9 @@ def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[
         if run.repetition:
             repeated_as = run.repetition.home.name
         if run.verdict:
-            repetition = f"  (the host was starved; {repeated_as} counts)" if repeated_as else ""
+            repetition = (
+                f"  (the host was starved during this run; its repetition {repeated_as} counts)" if repeated_as else ""
+            )
             lines.append(f"{run.status:<12} {entry.test}  {_relative(run.home / 'report.html', start)}{repetition}")
         else:
             why = run.why.splitlines()[0]

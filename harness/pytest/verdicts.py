@@ -66,7 +66,7 @@ class RunVerdict:
     def text(self) -> str:
         """Text of a test's failure: the summary of the final verdict, and the report's path."""
         if self.repetition:
-            lines = [f"{self.home.name} was {self.status}: the host was starved.\n{self.repetition.text}"]
+            lines = [f"{self.home.name} was {self.status}, because the host was starved.\n{self.repetition.text}"]
         elif self.verdict:
             lines = [summary(self.verdict).rstrip("\n"), f"report: {self.home / 'report.html'}"]
         else:
@@ -92,7 +92,7 @@ def judge_all(
                 try:
                     home = repeat(run.home, entry, suite)
                 except AftershockError as error:
-                    yield entry.run_id, replace(run, note=f"it could not be repeated: {error}")
+                    yield entry.run_id, replace(run, note=f"the run could not be repeated: {error}")
                     continue
                 (repetition,) = _judge_runs([home], judge)
                 yield entry.run_id, replace(run, repetition=repetition)

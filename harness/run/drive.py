@@ -147,7 +147,7 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
         limit_us = slo.threshold_us if isinstance(slo, Measure) and slo.of.about.confident else None
         if limit_us is not None and limit_us < noise.timer_late_ms * 1000:
             yield (
-                f"{objective.at}: `{objective.text}` is finer than this host can measure: its timers are "
+                f"{objective.at}: `{objective.text}` is finer than this host can measure: timers of the host are "
                 f"{noise.timer_late_ms:g} ms late; raise the threshold, or stop other work on the host"
             )
 
@@ -371,7 +371,7 @@ class _LiveRun:
         await read_commits(cluster, self.timeline, home, log)
         missing = await self.fleet.drain(ends, READ_DEADLINE_S)
         for worker, partitions in missing.items():
-            log(f"{worker} did not read to the end of {sorted(partitions)}")
+            log(f"the client {worker} did not read to the end of the partitions {sorted(partitions)}")
         await self.fleet.quit()
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)

@@ -95,7 +95,7 @@ def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
     """Return the runs as a text table, without a final newline, with a remark on runs whose cluster still exists."""
     rows = [("run", "started (UTC)", "status", "size", "")]
     for run in runs:
-        remark = "its cluster stands" if run.find_cluster(standing) else ""
+        remark = "the run's cluster still exists" if run.find_cluster(standing) else ""
         rows.append((run.run_id, f"{run.started_at:%Y-%m-%d %H:%M}", run.status, size(run.size_bytes), remark))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
@@ -117,7 +117,8 @@ def pruning(
         if ownership.is_alive(run.owner):
             in_use.append((run, f"process {run.owner.partition(':')[0]} drives it"))
         elif cluster := run.find_cluster(standing):
-            in_use.append((run, f"its cluster stands; aftershock cluster down --run {cluster.run_id}"))
+            advice = f"remove the cluster with: aftershock cluster down --run {cluster.run_id}"
+            in_use.append((run, f"the run's cluster still exists; {advice}"))
         else:
             removable.append(run)
     return removable, in_use

@@ -101,9 +101,10 @@ def in_use(cluster: LabelledCluster) -> str:
     if cluster.is_local:
         pid = cluster.owner.partition(":")[0]
         return (
-            f"{cluster.run_id} belongs to the running process {pid}; interrupt that process, and it heals the cluster"
+            f"the cluster {cluster.run_id} belongs to the running process {pid}; "
+            f"interrupt that process, and it heals the cluster"
         )
-    return f"{cluster.run_id} belongs to a process of another host; run `aftershock heal` there"
+    return f"the cluster {cluster.run_id} belongs to a process of another host; run `aftershock heal` there"
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
@@ -153,7 +154,8 @@ def _heal_attached(home: Path, log: Log) -> list[str]:
     if ownership.is_alive(run.facts.get("owner", "")):
         pid = run.facts["owner"].partition(":")[0]
         raise ClusterError(
-            f"{run.run_id} belongs to the running process {pid}; interrupt that process, and it heals the cluster"
+            f"the run {run.run_id} belongs to the running process {pid}; interrupt that process, and "
+            "it heals the cluster"
         )
     if read_descriptor(home).over and not open_faults(read_journal(journal)):
         return []
@@ -239,7 +241,7 @@ async def undo_open(
                 why = "healed by another process: the injector had ended, or the user ran `aftershock heal`"
                 journal.append({**fields, "state": "healed", "why": why})
             except AftershockError as error:
-                failures.append(f"{line['fault']} could not be healed: {error}")
+                failures.append(f"the fault {line['fault']} could not be healed: {error}")
                 journal.append({**fields, "state": "failed", "why": str(error)})
             else:
                 log(f"{line['fault']}: healed")

@@ -60,7 +60,7 @@ class LinkProbe:
                 return probe
             except (EOFError, ClientError) as error:
                 await probe.hang_up()
-                raise ConnectionError(str(error) or "the broker hung up") from error
+                raise ConnectionError(str(error) or "the broker closed the connection") from error
 
     async def ask(self, ballast_bytes: int, limit_ms: int) -> Exchange:
         payload: RequestPayload = VERSIONS_REQUEST
@@ -189,7 +189,9 @@ class LinksWorld:
 
         ids = await self._probe(link, own_ids)
         if len(ids) != 1:
-            raise FaultError(f"the node behind {link.proxy} accepts the ids {ids}, expected exactly one")
+            raise FaultError(
+                f"the node behind {link.proxy} accepts the node ids {ids}; a node must accept exactly one id"
+            )
         return ids[0]
 
     async def _probe(self, link: Link, exchange: Callable[[Connection], T]) -> T:

@@ -74,14 +74,14 @@ _CANONICAL = {
 
 # settings that the recorder cannot work with
 _REFUSED = {
-    "bootstrap.servers": "the harness sends each client to its own rack",
-    "client.rack": "use client_rack in the arm",
-    "delivery.report.only.error": "successes would go unrecorded",
-    "enable.partition.eof": "ends of partitions would look like errors",
-    "group.id": "use group in the workload",
-    "produce.offset.report": "offsets would go unrecorded",
-    "statistics.interval.ms": "the harness counts each broker's traffic by them",
-    "transactional.id": "these producers begin no transactions",
+    "bootstrap.servers": "the harness chooses the bootstrap servers by the rack of the client",
+    "client.rack": "set the rack of the client with client_rack in the arm",
+    "delivery.report.only.error": "the harness needs the delivery reports of successful records",
+    "enable.partition.eof": "the harness would record the end of a partition as an error",
+    "group.id": "name the consumer group with group in the workload",
+    "produce.offset.report": "the harness needs the offsets of delivered records",
+    "statistics.interval.ms": "the harness sets the interval, to count each broker's traffic",
+    "transactional.id": "producers of a run begin no transactions",
 }
 
 

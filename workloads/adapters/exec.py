@@ -103,11 +103,13 @@ class ExecLink:
             while not self._closed and (remaining_s := until - time.monotonic()) > 0:
                 self.hear(remaining_s)
         except WorkloadError as error:
-            _LOG.warning("the program did not say bye: %s", error)
+            _LOG.warning("the client program ended without the report bye: %s", error)
         status = self._child.end(max(0.0, until - time.monotonic()))
         if status or not self._closed:
             _LOG.warning(
-                "the program was ordered to close and ended with status %d; the limit is %.0f s", status, CLOSE_S
+                "the client program was ordered to close and ended with status %d; the time limit is %.0f s",
+                status,
+                CLOSE_S,
             )
 
 
@@ -142,7 +144,8 @@ class ExecSender(PollingSender):
         seq = report.seq
         if seq not in self._open:
             raise WorkloadError(
-                f"the client reported record {seq}, which is not open: it was reported twice or never sent"
+                f"the client reported record {seq}, which has no open order: the record was reported "
+                "twice or never ordered"
             )
         self._open.remove(seq)
         if isinstance(report, Acked):

@@ -138,7 +138,7 @@ class Worker:
             await self._process.end()
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        reason = "" if self._up.is_set() else ": a fault killed it, and it has not restarted"
+        reason = "" if self._up.is_set() else ": a fault killed the client, which has not restarted"
         return self._process.error(f"{problem}{reason}")
 
     async def _supervise(self) -> None:
@@ -189,7 +189,7 @@ def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress
 
 
 MARGIN_S = 20.0
-"""Time that the runner waits beyond a worker's own limit; after that the worker hangs."""
+"""Seconds that the runner waits beyond a worker's own time limit, before it reports that the worker hangs."""
 
 SENDERS = frozenset({"produce", "commit"})
 READERS = frozenset({"consume"})
@@ -269,7 +269,7 @@ class Fleet:
         """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return, as is usual in a task group."""
         await _gather_within([worker.end() for worker in self._workers], None)
         await asyncio.Event().wait()
-        raise AssertionError("an event that is never set was set")
+        raise AssertionError("watch() returned from a wait for an event that nothing sets")
 
     def progress(self) -> Mapping[str, Progress]:
         return {worker.assignment.worker: worker.progress for worker in self._workers if worker.progress}

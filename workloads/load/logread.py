@@ -158,7 +158,7 @@ def _rows(
         if time.monotonic() > until_s:
             number, offset = next(iter(behind.items()))
             raise WorkloadError(
-                f"the log of {topic}/{number} was read only to offset {offset} of {ends[number]} in time"
+                f"the log of {topic}/{number} was read only to offset {offset} of {ends[number]} before the time limit"
             )
         for message in consumer.consume(_BATCH, timeout=0.1):
             number, offset, error = cast("int", message.partition()), cast("int", message.offset()), message.error()

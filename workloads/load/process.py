@@ -172,7 +172,7 @@ class WorkerProcess:
                         if answer and not answer.done():
                             answer.set_result(message)
         except (ValueError, KeyError, TypeError) as error:  # not JSON, or an endless line: not a worker's output
-            self._reason = f"it wrote a line that is not a report: {error}"
+            self._reason = f"the worker wrote a line that is not a report: {error}"
             process.kill()
         await process.wait()
         self.ended.set()

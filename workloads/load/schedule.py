@@ -87,7 +87,9 @@ class Stream:
 
 
 HEADER = "aftershock"
-"""Name of the one header that a record carries. A record without a header of exactly this shape is foreign."""
+"""Name of the only header of a record that a run's producer sends.
+
+A record without a header of exactly this shape is foreign."""
 
 _MARK = Struct(">iqq")
 _STRIDE = 251  # a prime, so that neighbouring values differ and do not compress unrealistically well

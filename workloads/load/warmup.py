@@ -39,7 +39,7 @@ class SecondMedians:
 
 WINDOW_S = 8
 SECONDS_MIN = WINDOW_S // 2 + 1
-"""Seconds of the window that need a median: a plan may make a client slow, but a silent one has not settled."""
+"""Seconds of the window that must have completed records: a slow client may have settled, a silent client has not."""
 
 LAST_S = 2
 DRIFT_SHARE = 0.15
@@ -67,7 +67,7 @@ def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
 def _drift(series: list[float]) -> tuple[float, str]:
     seconds = [(second, value) for second, value in enumerate(series[-WINDOW_S:]) if not isnan(value)]
     if len(series) < WINDOW_S:
-        return float("inf"), f"only {len(series)} of the {WINDOW_S} s that the rule needs have passed"
+        return float("inf"), f"only {len(series)} of the {WINDOW_S} s of load that the warm-up rule needs have passed"
     if len(seconds) < SECONDS_MIN:
         return float("inf"), f"records completed in only {len(seconds)} of the last {WINDOW_S} s"
     window_median_us = median(value for _, value in seconds)

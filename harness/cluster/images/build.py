@@ -101,7 +101,8 @@ def base() -> Recipe:
     def download(build: "Build") -> None:
         if os.geteuid() != 0:
             raise StepError(
-                "debootstrap needs root; run this command once as root, or load the image from another host"
+                "debootstrap needs root to build the base image; run this command once as root, or "
+                "load the image from another host"
             )
         build.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
         tree = build.scratch / "rootfs"
@@ -121,7 +122,9 @@ def kafka(version: str) -> Recipe:
 
     def download(build: "Build") -> None:
         if int(version.partition(".")[0]) < _KAFKA_MAJOR_MIN:
-            raise StepError(f"the recipe supports Kafka {_KAFKA_MAJOR_MIN}.0.0 and later")
+            raise StepError(
+                f"the build of a Kafka image supports Kafka {_KAFKA_MAJOR_MIN}.0.0 and later, not {version}"
+            )
         build.maven(f"-Dkafka.version={version}")
 
     parent = base()

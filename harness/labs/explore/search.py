@@ -251,7 +251,10 @@ class Search:
                 self.log(f"{entry.path}: skipped: {error.problems[0]}")
                 continue
             if self.budget.left_s - self.budget.needs_s(job.timeline) < (half_s if self.runs else 0):
-                self.log(f"the corpus has used half of the budget; {entry.path.name} and older plans do not run")
+                self.log(
+                    f"the corpus has used half of the budget; {entry.path.name} and older plans of "
+                    "the corpus do not run"
+                )
                 break
             self.log(f"corpus: {entry.path.name}, which failed {', '.join(entry.origin.failed)}")
             coverage = self._run(entry.text, job, None, coverage, entry)
@@ -262,11 +265,14 @@ class Search:
             time_left = format_duration(self.budget.left_s)
             needed = format_duration(self.budget.needs_s(job.timeline))
             if not self.budget.fits(job.timeline):
-                self.log(f"{time_left} are left, and the next run may take {needed}: the search ends")
+                self.log(f"{time_left} of the budget are left, and the next run may take {needed}: the search ends")
                 break
-            room = f", room for about {more} more" if (more := self.budget.more()) else ""
+            room = f", enough for about {more} more runs" if (more := self.budget.more()) else ""
             goal = f"{drawn.goal.fault} on {drawn.goal.role}, {drawn.goal.phase}, for {drawn.goal.workload}"
-            self.log(f"{job.timeline.name}: {goal}; {needed} at most of {time_left} left{room}")
+            self.log(
+                f"{job.timeline.name}: {goal}; the run takes at most {needed}, and {time_left} of the "
+                f"budget are left{room}"
+            )
             coverage = self._run(drawn.text, job, drawn.number, coverage)
         return coverage
 

@@ -87,7 +87,7 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
         matrix(cells, tallies, request.today),
         "",
         f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}: {counts}",
-        f"{len(cells)} cells of fault, role, phase and workload: {exercised} exercised, {uncovered_text}",
+        f"{len(cells)} combinations of fault, role, phase and workload: {exercised} exercised, {uncovered_text}",
     ]
     for run in runs:
         if run.status is Status.FAIL:
@@ -96,7 +96,9 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
         if run.status is Status.ERROR:
             lines.append(f"{run.name} has no verdict: {run.why}")
         if run.plan and run.status is Status.PASS:
-            lines.append(f"{run.plan} passed this time; remove the file when the cause is fixed")
+            lines.append(
+                f"the plan {run.plan}, which failed earlier, passed this time; remove the file when the cause is fixed"
+            )
     return "\n".join(lines)
 
 

@@ -51,7 +51,11 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
     left_out = {
         part.name: record.left_out.get(part.name)
-        or ("its plan or seed has changed since its run" if record.stale(part) else "not requested yet")
+        or (
+            "the plan or seed of this part of the trial has changed since the part ran"
+            if record.stale(part)
+            else "not requested yet"
+        )
         for part in trial.parts
         if part not in runs
     }
@@ -119,7 +123,7 @@ def text(result: TrialResult) -> str:
         lines += _text_row("why", claim.why)
     rows = {
         "not run": [f"{name}: {why}" for name, why in result.left_out.items()],
-        "shorter": [f"{content}, so the interval is wider" for content in result.shortened],
+        "shorter": [f"{content} were run, so the interval of the result is wider" for content in result.shortened],
         "measured on": result.about,
         "runs": [f"{name}: {part.run.run_id}" for name, part in result.parts.items()],
     }

@@ -156,7 +156,9 @@ def read(home: Path, kip: int) -> Record:
         parts = {name: FinishedPart(**values) for name, values in document["parts"].items()}
         return Record(document["kip"], parts, dict(document["left_out"]), document.get("seed", SEED))
     except (KeyError, TypeError, EvidenceError) as error:
-        raise EvidenceError(f"{path}: damaged ({error}); remove the file, and the parts run again") from error
+        raise EvidenceError(
+            f"{path}: the record of a trial is damaged ({error}); remove the file, and the parts of the trial run again"
+        ) from error
 
 
 def write(home: Path, record: Record) -> None:

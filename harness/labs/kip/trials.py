@@ -61,7 +61,7 @@ KILLS = 6
 _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
-"""The rate is 50 to 70 % of the measured capacity of two shared cores, which varies."""
+"""Commit load of a trial. The rate is 50 to 70 % of the measured capacity of two shared cores, which varies."""
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 

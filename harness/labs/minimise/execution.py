@@ -86,12 +86,12 @@ def warm_clusters(
 
 _NAME_MAX = 34  # plus "-small"; a plan's name has at most 40 characters
 _ENDINGS = {
-    "minimal": "nothing more can be removed",
-    "smaller": "the budget ended before all reductions were tried; the same command continues",
-    "unsteady": "the reduced plan does not fail reliably; repeat it before you rely on it",
+    "minimal": "nothing more can be removed from the plan",
+    "smaller": "the budget ended before all reductions of the plan were tried; the same command continues the search",
+    "unsteady": "the reduced plan does not fail reliably; repeat the reduced plan before you rely on its failure",
     "flake": "a flake: the plan does not fail reliably, so a smaller plan would prove nothing",
-    "undecided": "the repetitions could not be judged; fix the causes in tried.md, and repeat the command",
-    "unchanged": "the budget ended before a smaller plan failed; the same command continues",
+    "undecided": "the repetitions of the plan could not be judged; fix the causes in tried.md, and repeat the command",
+    "unchanged": "the budget ended before a smaller plan failed; the same command continues the search",
 }
 
 

@@ -76,7 +76,9 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
 
     failed = tuple(dict.fromkeys(check.id for check in verdict.gating if check.status is Status.FAIL))
     if missing := [name for name in chosen if name not in failed]:
-        raise AftershockError(f"--check {missing[0]}: did not FAIL in this run; failed checks: {', '.join(failed)}")
+        raise AftershockError(
+            f"--check {missing[0]}: this check did not FAIL in the run; failed checks: {', '.join(failed)}"
+        )
     if value_at(document, ("cluster", "attach")):
         raise AftershockError(f"{home.name} ran on an attached cluster; remove `attach` from the plan first")
     if problem := refusal_of(document, facts["seed"]):
@@ -146,7 +148,7 @@ class Cache:
                 values = json.loads(line)
                 outcome = Outcome(**{name: values[key] for name, key in _CACHE_KEYS.items()})
             if outcome is None or not isinstance(outcome.took_s, float | int) or outcome.word not in get_args(Word):
-                log(f"{path}:{number}: unreadable line, skipped: its candidate is run again")
+                log(f"{path}:{number}: the line is unreadable and is skipped; the reduced plan of that line runs again")
             elif outcome.word != "broke":
                 self._unused[outcome.digest].append(outcome)
 
@@ -288,7 +290,7 @@ class Minimisation:
         if self.best is None:
             return self._result(ending, self.before)
 
-        self.log("does the reduced plan fail again?")
+        self.log("repeating the reduced plan, to see whether it fails again")
         after, _ = self._repeat(self.best.document)
         return self._result("unsteady" if after.word == "flake" else ending, after)
 

@@ -22,13 +22,16 @@ def main() -> int:
         "--budget", metavar="TIME", help="time budget, for example 30m; default: all steps at full length"
     )
     parser.add_argument(
-        "--seed", type=int, default=int(today.strftime("%Y%m%d")), help="default: the date, for example 20261122"
+        "--seed",
+        type=int,
+        default=int(today.strftime("%Y%m%d")),
+        help="seed of the night (default: the date, for example 20261122)",
     )
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the runs")
     arguments = parser.parse_args()
     try:
         allotted = allot(STEPS, parse_duration_ms(arguments.budget) / 1000 if arguments.budget else None)
-        _log(f"about {format_duration(allotted.takes_s)} in total, minus finished steps")
+        _log(f"the night takes about {format_duration(allotted.takes_s)} in total, less the time of finished steps")
         return run_night(Night(arguments.out, today, arguments.seed), allotted, run_command, _log)
     except (AftershockError, ValueError) as error:
         _log(str(error))

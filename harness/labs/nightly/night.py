@@ -58,9 +58,9 @@ _SEED_AND_OUT = ("--seed", "{seed}", "--out", "{out}")
 
 
 CONTROLS = {"leader-rotation": "metadata"}
-"""Control arm by plan, for the plans that are compared with earlier nights block by block."""
+"""Control arm of each plan that is compared with earlier nights block by block."""
 COMPARED = (*(f"{op}.latency {q} in fault" for op in ("produce", "consume") for q in ("p50", "p95")), "recovery")
-"""Metrics of the comparison, which vary little from night to night."""
+"""Metrics that are compared with earlier nights, because they vary little from night to night."""
 
 
 def _plan(name: str, takes_s: float, *options: str) -> Step:
@@ -241,12 +241,15 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
     finished = read_finished(night)
     left_s = allotted.takes_s - sum(s for step, s in allotted.seconds.items() if step.name in finished)
     for step, why in allotted.left_out.items():
-        log(f"{step.name}: left out: {why} is too small")
+        log(f"the step {step.name} is left out: {why} is too small")
     for step, seconds in allotted.seconds.items():
         if step.name in finished:
             log(f"{step.name}: finished earlier, exit {finished[step.name]}")
             continue
-        log(f"{step.name}: about {format_duration(seconds)} of {format_duration(left_s)} to go")
+        log(
+            f"the step {step.name} takes about {format_duration(seconds)} of the "
+            f"{format_duration(left_s)} that the night still takes"
+        )
         finished[step.name] = execute(step.words(out, night.seed, seconds))
         write_finished(night, finished)
         left_s -= seconds
@@ -307,7 +310,9 @@ def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], comp
     steps = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     cells = frame_of(load_plan(find("explore"))).cells
     lines = search.read(night.out / search.NAME).lines
-    nights = "".join(f"* {plan} beside each of the last three nights: {word}\n" for plan, word in compared.items())
+    nights = "".join(
+        f"* {plan} compared with each of the last three nights: {word}\n" for plan, word in compared.items()
+    )
     # totals of all nights; the clients have no planted defects, so each FAIL needs attention
     count = Counter(run.status for run in runs_in(night.out))
     totals = ", ".join(f"{n} {status}" for status, n in sorted(count.items()))

@@ -51,16 +51,22 @@ def main(argv: Sequence[str]) -> int:
         "--op",
         action="append",
         choices=CHECKS,
-        help="an operation that the client supports (repeatable); default: produce and consume",
+        help="operation of the client to check (repeatable); default: produce and consume",
     )
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this cluster, without breaking anything")
-    parser.add_argument("--patience", type=float, default=30.0, metavar="SECONDS", help="time limit for every answer")
+    parser.add_argument(
+        "--bootstrap", metavar="HOST:PORT", help="check the client against this cluster, and stop none of its brokers"
+    )
+    parser.add_argument(
+        "--patience", type=float, default=30.0, metavar="SECONDS", help="time limit for every answer of the client"
+    )
     parser.add_argument("command", nargs="+", help="command that starts the client, after --")
     arguments = parser.parse_args(argv)
     with nullcontext(StandingCluster(arguments.bootstrap)) if arguments.bootstrap else MockCluster() as cluster:
         bench = Bench(arguments.command, cluster, arguments.patience)
         failures = examine(bench, arguments.op or ["produce", "consume"], _print)
-    _print(f"the client fails {failures} of these checks" if failures else "the client conforms to the protocol")
+    _print(
+        f"the client fails {failures} of the conformance checks" if failures else "the client conforms to the protocol"
+    )
     return 1 if failures else 0
 
 

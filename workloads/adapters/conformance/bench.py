@@ -72,13 +72,15 @@ class StandingCluster:
                 if sum(partition.leader >= 0 for partition in partitions) >= PARTITIONS:
                     return
                 if time.monotonic() > until:
-                    raise WorkloadError(f"{self.bootstrap} elected no leaders for the topic {topic}")
+                    raise WorkloadError(f"the cluster at {self.bootstrap} elected no leaders for the topic {topic}")
                 time.sleep(0.05)
         except (KafkaException, TimeoutError) as error:
-            raise WorkloadError(f"{self.bootstrap} did not create the topic {topic}: {error!r}") from error
+            raise WorkloadError(
+                f"the cluster at {self.bootstrap} did not create the topic {topic}: {error!r}"
+            ) from error
 
     def down(self) -> None:
-        raise NotExaminable(f"{self.bootstrap} must not be broken")
+        raise NotExaminable(f"the check stops brokers, and must not stop the brokers of your cluster {self.bootstrap}")
 
     def up(self) -> None:
         """Do nothing, because no broker of the user's cluster was stopped."""
@@ -150,7 +152,7 @@ class ClientSession:
             if isinstance(report, Died):
                 raise Violation(f"the client gave up: {report.why}")
             if self.reports_of(Bye):
-                raise Violation(f"the client said bye, and after that {line!r}")
+                raise Violation(f"the client wrote {line!r} after bye; write nothing after bye")
             self.reports.append(report)
 
 
@@ -213,7 +215,10 @@ class Bench:
             for key, value, headers in partition_records:
                 producer.produce(topic, value, key, partition, headers=list(headers))
         if producer.flush(self._patience_s):
-            raise WorkloadError("the cluster did not accept the records of a check")
+            raise WorkloadError(
+                "the cluster did not accept in time the records that a conformance check produces "
+                "for the client to read"
+            )
 
     def log(self, topic: str) -> list[Message]:
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": "conformance-log"}
@@ -268,9 +273,11 @@ def await_reports(
     session.until(lambda: expected <= {report.seq for report in order_reports(session)}, action, patience_s)
     counts = Counter(report.seq for report in order_reports(session))
     if repeated := [seq for seq, times in counts.items() if times > 1]:
-        raise Violation(f"the client reported {repeated[0]} twice; every order has one report")
+        raise Violation(f"the client reported the order {repeated[0]} twice; report the result of each order once")
     if unknown := counts.keys() - expected:
-        raise Violation(f"the client reported {min(unknown)}, which was not ordered; a report has the seq of its order")
+        raise Violation(
+            f"the client reported seq {min(unknown)}, which was not ordered; give each report the seq of its order"
+        )
     return {report.seq: report for report in order_reports(session)}
 
 
@@ -278,14 +285,18 @@ def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
     """Return the reports if each of them is an ack; raise Violation if the client reported a failure."""
     for report in reports.values():
         if isinstance(report, Failed):
-            raise Violation(f"the client failed {report.seq} with {report.error}, although nothing was wrong")
+            raise Violation(
+                f"the client reported order {report.seq} as failed ({report.error}), although all brokers were up"
+            )
     return [report for report in reports.values() if isinstance(report, Acked)]
 
 
 def require_none_acked(session: ClientSession, situation: str, first: int = 0) -> None:
     """Raise Violation if the client acked an order whose number is ``first`` or higher."""
     if early := [report for report in session.reports_of(Acked) if report.seq >= first]:
-        raise Violation(f"the client acked {early[0].seq} {situation}; only Kafka may acknowledge")
+        raise Violation(
+            f"the client acked order {early[0].seq} {situation}; ack an order only after Kafka acknowledges it"
+        )
 
 
 def require_exit_at_end_of_input(session: ClientSession) -> None:
@@ -293,7 +304,8 @@ def require_exit_at_end_of_input(session: ClientSession) -> None:
     session.child.hang_up()
     if session.child.end(EXIT_S) == KILLED:
         raise Violation(
-            f"the client still runs {EXIT_S:g} s after the end of its standard input; exit there, the worker is gone"
+            f"the client still runs {EXIT_S:g} s after the end of its standard input; exit at the end "
+            "of standard input, because the worker has ended"
         )
 
 

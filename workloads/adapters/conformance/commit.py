@@ -31,7 +31,10 @@ def acks_and_keeps_commits(bench: Bench) -> None:
     for number in range(_GROUPS):
         committed, last = bench.committed(_group(topic, number), topic), {number % PARTITIONS: _ROUNDS - 1}
         if committed != last:
-            raise Violation(f"the last commit of group {number} should be {last}, by partition, and is {committed}")
+            raise Violation(
+                f"the cluster has the offsets {committed} (by partition) as the last commit of group "
+                f"{number}, expected {last}"
+            )
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
@@ -50,7 +53,9 @@ def keeps_deadlines(bench: Bench) -> None:
     topic = bench.topic()
     with bench.session(bench.committing(topic, deadline_ms=_SOON_MS)) as session, bench.outage():
         _commit(session, topic, _FEW)
-        await_reports(session, range(_FEW), f"fail commits of a {_SOON_MS} ms deadline", _SOON_MS / 1000 + GRACE_S)
+        await_reports(
+            session, range(_FEW), f"fail all commits that have a deadline of {_SOON_MS} ms", _SOON_MS / 1000 + GRACE_S
+        )
         require_none_acked(session, "while every broker was down")
 
 

@@ -67,7 +67,8 @@ def continues_from_committed_offsets(bench: Bench) -> None:
         session.close()
     if (committed := bench.committed(group, topic)) != dict.fromkeys(_ALL, _EACH):
         raise Violation(
-            f"the client read up to offset {_EACH} of every partition and closed; committed offsets: {committed}"
+            f"the client read up to offset {_EACH} of every partition and closed, but the committed "
+            f"offsets are {committed}; commit on close"
         )
 
 
@@ -99,7 +100,9 @@ def _assigned_first(session: ClientSession) -> None:
         raise Violation("the client said ready before it reported its assigned partitions")
     assigned = {number for report in session.reports_of(Assigned) for number in report.partitions}
     if assigned != set(_ALL):
-        raise Violation(f"the client is the only reader of {PARTITIONS} partitions and was assigned {sorted(assigned)}")
+        raise Violation(
+            f"the client is the only reader of {PARTITIONS} partitions, but reports as assigned only {sorted(assigned)}"
+        )
 
 
 def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], first: int) -> None:
@@ -119,7 +122,8 @@ def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], f
     for record in session.reports_of(Record):
         if record.offset < latest.get(record.partition, -1):
             raise Violation(
-                f"the client reported offset {record.offset} of partition {record.partition} after a later one"
+                f"the client reported offset {record.offset} of partition {record.partition} after a "
+                "later offset of the same partition"
             )
         latest[record.partition] = record.offset
         expected_record = log[record.partition][record.offset]

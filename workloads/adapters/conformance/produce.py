@@ -40,7 +40,9 @@ def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
     log = bench.log(topic)
     _compare(acked, records, log)
     if len(log) != _BURST:
-        raise Violation(f"the client was ordered to send {_BURST} records and the log has {len(log)}")
+        raise Violation(
+            f"the client was ordered to send {_BURST} records, and the log of the topic has {len(log)} records"
+        )
 
 
 def reports_a_record_that_is_too_large(bench: Bench) -> None:
@@ -48,7 +50,9 @@ def reports_a_record_that_is_too_large(bench: Bench) -> None:
     records = [marked_record(0), marked_record(1, _TOO_LARGE), marked_record(2)]
     with bench.session(bench.producing(bench.topic())) as session:
         _send(session, records)
-        reports = await_reports(session, range(3), "report a record of 3 MiB and those around it")
+        reports = await_reports(
+            session, range(3), "report a record of 3 MiB and the records before and after that record"
+        )
     for seq in (0, 2):
         if isinstance(report := reports[seq], Failed):
             raise Violation(f"a record of 100 bytes beside one of 3 MiB failed with {report.error}")
@@ -75,10 +79,15 @@ def keeps_deadlines(bench: Bench) -> None:
     records = [marked_record(number) for number in range(_FEW)]
     with bench.session(bench.producing(bench.topic(), deadline_ms=_SOON_MS)) as session:
         _send(session, records[:1])
-        await_reports(session, [0], "report a record while nothing is wrong")
+        await_reports(session, [0], "report a record while all brokers are up")
         with bench.outage():
             _send(session, records[1:], first=1)
-            await_reports(session, range(_FEW), f"fail records of a {_SOON_MS} ms deadline", _SOON_MS / 1000 + GRACE_S)
+            await_reports(
+                session,
+                range(_FEW),
+                f"fail all records that have a deadline of {_SOON_MS} ms",
+                _SOON_MS / 1000 + GRACE_S,
+            )
             require_none_acked(session, "while every broker was down", first=1)
 
 
@@ -118,12 +127,13 @@ def _compare(acked: Sequence[Acked], records: Sequence[ExpectedRecord], log: Seq
         message = by_position.get((partition, offset))
         if message is None:
             raise Violation(
-                f"the client acked {seq} at offset {offset} of partition {partition}, where the log has nothing"
+                f"the client acked record {seq} at offset {offset} of partition {partition}, where "
+                "the log has no record"
             )
         headers = tuple(cast("list[Header]", message.headers() or []))
         logged = ExpectedRecord(message.key(), message.value() or b"", headers)
         if logged != records[seq]:
             raise Violation(
-                f"the client acked {seq} at offset {offset} of partition {partition}, "
+                f"the client acked record {seq} at offset {offset} of partition {partition}, "
                 f"where the log has another record: {logged}"
             )

@@ -331,7 +331,7 @@ class NetworkClient:
             critical = self._metadata.request_sent()
             response = metadata_response((await reply).response)
             if not response.nodes:
-                raise ConnectionError(f"{channel.address} knows no brokers yet")  # noqa: TRY301  # handled like a refusal
+                raise ConnectionError(f"the broker at {channel.address} returned metadata without any broker")  # noqa: TRY301  # handled like a refusal
             self._metadata.update(response, self._clock_ms())
         except Exception as error:  # any error: without `failed` there would be no later refresh
             self._metadata.on_failure(self._clock_ms())

@@ -28,13 +28,16 @@ def parse(cls: type[S], settings: Mapping[str, object]) -> S:
         field_name = name.replace(".", "_")
         if field_name not in fields:
             nearest = "".join(get_close_matches(field_name, list(fields), n=1, cutoff=0.0)).replace("_", ".")
-            raise SettingError(f"there is no setting {name}; the nearest is {nearest}")
+            raise SettingError(f"the client has no setting {name}; the nearest is {nearest}")
         try:
             values[field_name] = fields[field_name].metadata["read"](value)
         except (TypeError, ValueError) as error:
             raise SettingError(f"the setting {name} can't be {value!r}: {error}") from error
     if "bootstrap_servers" not in values:
-        raise SettingError("bootstrap.servers is missing; set it to host:port, or several separated by commas")
+        raise SettingError(
+            "bootstrap.servers is missing; set bootstrap.servers to host:port, or to several "
+            "addresses separated by commas"
+        )
     return cls(**{**cls.implied(values), **values})
 
 
@@ -84,14 +87,14 @@ def text(default: str | None) -> Any:
 
 def _security(value: object) -> Security:
     if not isinstance(value, Security):
-        raise TypeError("give a value of wire.security.Security")
+        raise TypeError("the value must be an instance of wire.security.Security")
     return value
 
 
 def _addresses(value: object) -> tuple[Address, ...]:
     items = value.split(",") if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items:
-        raise TypeError("give host:port, or several with commas between them")
+        raise TypeError("give an address as host:port, or several addresses with commas between them")
     addresses = []
     for item in items:
         host, colon, port = ("", "", "") if isinstance(item, Address) else str(item).strip().rpartition(":")
@@ -165,7 +168,8 @@ class ProducerSettings(ClientSettings):
         if self.delivery_timeout_ms < self.linger_ms + self.request_timeout_ms:
             raise SettingError(
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than linger.ms + request.timeout.ms "
-                f"({self.linger_ms} + {self.request_timeout_ms}): raise it, or lower request.timeout.ms"
+                f"({self.linger_ms} + {self.request_timeout_ms}): raise delivery.timeout.ms, or lower "
+                "request.timeout.ms"
             )
         requirements = {
             "acks=all": self.acks != -1,
@@ -174,7 +178,9 @@ class ProducerSettings(ClientSettings):
         }
         for requirement, is_violated in requirements.items():
             if self.enable_idempotence and is_violated:
-                raise SettingError(f"enable.idempotence needs {requirement}: set that, or switch idempotence off")
+                raise SettingError(
+                    f"enable.idempotence needs {requirement}: change that setting, or switch enable.idempotence off"
+                )
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:

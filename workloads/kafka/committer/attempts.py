@@ -44,7 +44,7 @@ class CommitterSettings(ClientSettings):
         if self.delivery_timeout_ms < self.request_timeout_ms:
             raise SettingError(
                 f"delivery.timeout.ms is {self.delivery_timeout_ms}, less than request.timeout.ms "
-                f"({self.request_timeout_ms}): raise it, or lower request.timeout.ms"
+                f"({self.request_timeout_ms}): raise delivery.timeout.ms, or lower request.timeout.ms"
             )
 
 
@@ -73,7 +73,7 @@ def _commit_error(response: Any) -> int:
     """Return the error code of the only partition in a commit response; raise ProtocolError if it is missing."""
     answers = [partition for topic in response.topics for partition in topic.partitions]
     if not answers:
-        raise ProtocolError("the response to a commit lacks its partition")
+        raise ProtocolError("the response to an offset commit lacks the partition of the commit")
     return int(answers[0].error_code)
 
 

@@ -129,7 +129,9 @@ class CommittedOffsets:
             if error in codes.COORDINATOR_MOVED:
                 self._coordinator.forget()
             if error in RETRIED_CODES:
-                raise ConnectionError(f"the coordinator of {self._group_id} answered {codes.name(error)}")
+                raise ConnectionError(
+                    f"the coordinator of the group {self._group_id} answered a commit with {codes.name(error)}"
+                )
             raise BrokerError(
                 f"the group {self._group_id} rejects this consumer's offsets: {codes.name(error)}; "
                 f"check the consumer's authorization, and whether it left the group",

@@ -233,8 +233,8 @@ class ConsumerCoordinator:
                 elif positions.policy != "none":
                     positions.reset(tp)
                 else:
-                    problem = f"the group has no offset of {tp} and auto.offset.reset is none"
-                    advice = "commit an offset, or set the policy"
+                    problem = f"the consumer group has no committed offset of {tp}, and auto.offset.reset is none"
+                    advice = "commit an offset, or set auto.offset.reset to earliest or latest"
                     buffer.fail(tp, BrokerError(f"{problem}; {advice}", codes.OFFSET_OUT_OF_RANGE))
             self._shared.on_change()
 

@@ -58,7 +58,7 @@ class CompletedFetch:
                     topic, partition, batch, self._high_watermark, batch.leader_epoch, self._broker_id, self.offset
                 )
         if not self._has_batch:
-            raise ProtocolError(f"{self._size} bytes of records contain no complete batch")
+            raise ProtocolError(f"{self._size} bytes of a Fetch response contain no complete record batch")
         return None
 
 
@@ -115,7 +115,7 @@ class FetchBuffer:
                 try:
                     fetched = entry.next()
                 except ProtocolError as error:
-                    problem = f"{entry.tp} at offset {entry.offset}: {error}; the next poll fetches it again"
+                    problem = f"{entry.tp} at offset {entry.offset}: {error}; the next poll fetches the records again"
                     self.fail(entry.tp, ProtocolError(problem))
                 except UnsupportedError as error:
                     self.fail(entry.tp, UnsupportedError(f"{entry.tp} at offset {entry.offset}: {error}"))

@@ -234,7 +234,9 @@ class Fetcher:
             if now_ms < late_ms:
                 return min(self._shared.brokers.wait_ms(node_id), late_ms - now_ms)
             del self._unsent_since_ms[node_id]
-            self._on_failure(node_id, partitions, session=False, reason="no connection was established in time")
+            self._on_failure(
+                node_id, partitions, session=False, reason="no connection to the broker was established in time"
+            )
             return 0
         self._unsent_since_ms.pop(node_id, None)
         session = self._sessions.setdefault(node_id, FetchSession(enabled=self._settings.fetch_session))
@@ -353,7 +355,11 @@ class Fetcher:
             self._shared.on_event("position_reset", topic=tp.topic, partition=tp.partition, offset=offset)
         elif action in {AfterError.OUT_OF_RANGE, AfterError.FATAL}:
             out_of_range = error == codes.OFFSET_OUT_OF_RANGE
-            advice = "reset its position, or set auto.offset.reset" if out_of_range else "see the broker's log"
+            advice = (
+                "reset the position of the partition, or set auto.offset.reset"
+                if out_of_range
+                else "see the log of the broker for the cause"
+            )
             problem = f"{tp} cannot be fetched at offset {offset}: {codes.name(error)}; {advice}"
             self._shared.buffer.fail(tp, BrokerError(problem, error))
 

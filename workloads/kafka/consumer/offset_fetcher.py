@@ -210,7 +210,7 @@ class OffsetFetcher:
                 end_offset = "unknown" if truncation.end is None else truncation.end.offset
                 problem = f"the log of {tp} was truncated before offset {truncation.position.offset}"
                 loss = f"(its end: {end_offset}), so records that were read are lost"
-                advice = "set auto.offset.reset, or assign a position"
+                advice = "set auto.offset.reset, or assign a position of the partition"
                 self._fail(tp, BrokerError(f"{problem} {loss}; {advice}", codes.OFFSET_OUT_OF_RANGE))
         self._handle_errors(errors, "validated")
 

@@ -51,7 +51,7 @@ class ConsumerSettings(ClientSettings):
         if self.request_timeout_ms <= self.fetch_max_wait_ms:
             raise SettingError(
                 f"request.timeout.ms is {self.request_timeout_ms}, not above fetch.max.wait.ms "
-                f"({self.fetch_max_wait_ms}): every idle fetch would time out; raise it"
+                f"({self.fetch_max_wait_ms}): every idle fetch would time out; raise request.timeout.ms"
             )
 
 

@@ -172,10 +172,10 @@ class Sender:
             reply = await channel.request(request, timeout_ms=self._settings.request_timeout_ms)
             code = int(reply.response.error_code)
             if code in codes.RETRIABLE:
-                raise ConnectionError(f"no producer id yet: {codes.name(code)}")
+                raise ConnectionError(f"the broker did not return a producer id yet: {codes.name(code)}")
             if code:
-                advice = "fix the cause, or switch enable.idempotence off"
-                raise BrokerError(f"no producer id: {codes.name(code)}; {advice}", code)
+                advice = "fix the cause of the refusal, or switch enable.idempotence off"
+                raise BrokerError(f"the broker refuses a producer id: {codes.name(code)}; {advice}", code)
             return ProducerId(reply.response.producer_id, reply.response.producer_epoch)
 
         try:

@@ -49,10 +49,10 @@ OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: return to the lea
 
 
 class AfterError(Enum):
-    FETCH_AGAIN = "as before, at once"
+    FETCH_AGAIN = "fetch again at once, without any change"
     REFRESH = "refresh the metadata, then fetch from the leader"
     ASK_LEADER = "fetch the same offset from the leader"
-    IGNORE = "the response is for an old position"
+    IGNORE = "ignore the response, which is for an old position"
     RESET = "look up the offset that the reset policy names"
     OUT_OF_RANGE = "raise: out of range, and no policy to reset by"
     FATAL = "raise: trying again won't help"

@@ -211,7 +211,7 @@ def parse(
         try:
             payload, codec = batch[BATCH_OVERHEAD:], header.attributes & CODEC
             if codec >= len(compression.NAMES):
-                raise ProtocolError(f"compression codec {codec} does not exist")  # noqa: TRY301  # offset added below
+                raise ProtocolError(f"the batch names compression codec {codec}, which does not exist")  # noqa: TRY301  # offset added below
             if codec:
                 payload = memoryview(compression.decompress(compression.NAMES[codec], payload, batch_bytes_max))
             if not 0 <= header.record_count <= len(payload) // RECORD_BYTES_MIN:

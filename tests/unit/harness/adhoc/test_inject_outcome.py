@@ -58,7 +58,7 @@ def test_an_interrupted_injection_exits_130() -> None:
         outcome("pause-1", [*STORY, *HEALED], stopped=True).exit_code,
         outcome("pause-1", [*STORY, *HEALED], stopped=True).text,
     )
-    assert (130, "pause-1: stopped before anything was changed") == (
+    assert (130, "the injection of pause-1 was stopped before it changed anything") == (
         outcome("pause-1", [], stopped=True).exit_code,
         outcome("pause-1", [], stopped=True).text,
     )

@@ -57,7 +57,7 @@ def test_the_holder_of_a_fault(home: Path) -> None:
     paused, _, shut = live_faults(home, 15_000_000)
     pid = ownership.owner().partition(":")[0]
     assert f"p: pause on node 2; held by process {pid}, 3 s left" == paused.describe()
-    assert "shut: refuse on client_b-k2; orphaned, process 1 is dead" == shut.describe()
+    assert "shut: refuse on client_b-k2; orphaned: its injector, process 1, is dead" == shut.describe()
     told = shut.to_json("r1")
     assert ({"pid": 1, "alive": False}, "aftershock heal --run r1") == (told["held_by"], told["heal"])
 

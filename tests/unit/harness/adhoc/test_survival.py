@@ -31,7 +31,7 @@ def test_losing_two_nodes_of_three_breaks_quorum_and_isr() -> None:
 
     assert told == [
         "the metadata quorum would have 1 of 3 voters: no controller",
-        "orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops",
+        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs: producers with acks=all stop",
     ]
 
 
@@ -39,14 +39,14 @@ def test_a_replica_out_of_sync_does_not_count() -> None:
     """Node 3 runs but lags: without node 2 the leader is alone in the ISR."""
     told = survival("nodes", Targets(brokers=(2,)), standing(isr=(1, 2)))
 
-    assert told == ["orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops"]
+    assert told == ["orders/0 would have 1 of the 2 in-sync replicas that acks=all needs: producers with acks=all stop"]
 
 
 def test_losing_the_last_in_sync_replica_leaves_no_leader() -> None:
     """Other replicas live, but none is in sync."""
     told = survival("nodes", Targets(brokers=(1,)), standing(isr=(1,), needed=1))
 
-    assert told == ["orders/0 would have no leader: none of its in-sync replicas is left"]
+    assert told == ["orders/0 would have no leader: the fault leaves no in-sync replica of the partition"]
 
 
 def test_a_rolling_fault_is_predicted_node_by_node() -> None:
@@ -62,7 +62,7 @@ def test_followers_that_cannot_fetch_leave_the_isr() -> None:
     deaf = Targets(links=("replication_b-k1", "replication_c-k1"))
 
     told = survival("links", deaf, standing())
-    assert told == ["orders/0 would have 1 of the 2 in-sync replicas it needs: acks=all stops"]
+    assert told == ["orders/0 would have 1 of the 2 in-sync replicas that acks=all needs: producers with acks=all stop"]
 
 
 def test_a_leader_that_is_cut_off_is_fenced() -> None:
@@ -83,11 +83,11 @@ def test_voters_cut_off_from_each_other_elect_no_controller() -> None:
 def test_faults_without_impact_survive(impact: Impact) -> None:
     """Faults without impact on nodes or links survive with any number of targets."""
     (sentence,) = survival(impact, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
-    assert "no node and no link is taken away" in sentence
+    assert "the fault takes away no node and no link" in sentence
 
 
 def test_an_unknown_impact_is_predicted_as_the_worst_case() -> None:
     told = survival("unknown", Targets(brokers=(1, 2)), standing(partitions=6))
 
-    assert told[0].startswith("at worst, if its targets serve no requests: the metadata quorum")
+    assert told[0].startswith("at worst, if the targets of the fault serve no requests: the metadata quorum")
     assert "orders/0, orders/1, orders/2, orders/3 and 2 more would have 1 of the 2" in told[1]

@@ -106,7 +106,11 @@ def test_a_flake_is_inconclusive(
         ((), Status.INCONCLUSIVE, "run-0 was INCONCLUSIVE, not FAIL"),
         (("--budget", "soon"), Status.FAIL, "--budget soon is not a duration"),
         (("--budget", "1s"), Status.FAIL, "a budget of 1 s is too small"),
-        (("--check", "slo/gap"), Status.FAIL, "--check slo/gap: did not FAIL in this run; failed checks: slo/lost"),
+        (
+            ("--check", "slo/gap"),
+            Status.FAIL,
+            "--check slo/gap: this check did not FAIL in the run; failed checks: slo/lost",
+        ),
     ],
 )
 def test_runs_that_can_not_be_minimised_are_refused(

@@ -102,7 +102,7 @@ def test_a_lease_of_a_full_pool_waits_and_logs_the_holders(lessee: Lessee) -> No
     assert 2 == len(clusters)
     third = lessee("test_c", "one")
     said = third.line()
-    assert said.startswith("waiting for a cluster: all of the pool's 2 are leased, by ")
+    assert said.startswith("waiting for a cluster: all 2 clusters of the pool are leased, by ")
     assert f"test_a (pid {first.pid}) since" in said
     assert f"test_b (pid {second.pid}) since" in said
     first.tell()

@@ -241,8 +241,11 @@ def test_restore_waits_for_a_starting_broker(cluster: Any) -> None:
     ("admin", "missing"),
     [
         (Admin(silent=1000), "no broker answered"),
-        (Admin(fenced={BROKERS[1]}), "k2 not registered or fenced"),
-        (Admin(views={broker: [BEHIND] for broker in BROKERS}), "not all replicas in sync of __consumer_offsets/0"),
+        (Admin(fenced={BROKERS[1]}), "brokers k2 are not registered or are fenced"),
+        (
+            Admin(views={broker: [BEHIND] for broker in BROKERS}),
+            "partitions with replicas out of sync: __consumer_offsets/0",
+        ),
     ],
 )
 def test_an_incomplete_restore_names_what_is_missing(cluster: Any, admin: Admin, missing: str) -> None:

@@ -128,7 +128,7 @@ def test_only_plans_without_time_slos_share_the_host(
 
 def test_a_mark_can_not_share_a_run_with_a_time_slo(asking: Asking) -> None:
     """The plan's SLO would be judged on a busy host."""
-    with pytest.raises(PlanError, match="has SLOs on time"):
+    with pytest.raises(PlanError, match="has SLOs on latency or other times"):
         asking.chaos(mark=pytest.mark.chaos(judged="integrity")).run(LATENCY)
 
 
@@ -144,7 +144,7 @@ def test_a_mark_can_not_share_a_run_with_a_time_slo(asking: Asking) -> None:
 )
 def test_an_invalid_mark_is_a_clear_error(asking: Asking, mark: pytest.MarkDecorator) -> None:
     """The error shows a valid mark."""
-    with pytest.raises(PlanError, match=r"tests/test_a\.py::test_a: .*write @pytest\.mark\.chaos"):
+    with pytest.raises(PlanError, match=r"tests/test_a\.py::test_a: .*write the mark as @pytest\.mark\.chaos"):
         asking.chaos(mark=mark)
 
 

@@ -73,7 +73,7 @@ def test_the_list(out: Path) -> None:
     """One line for each run under a header, with a remark on standing clusters."""
     lines = table(runs_in(out), [stands("middle", out / "middle")]).splitlines()
     assert ["run", "new", "middle", "old"] == [line.split()[0] for line in lines]
-    assert [False, False, True, False] == ["its cluster stands" in line for line in lines]
+    assert [False, False, True, False] == ["cluster still exists" in line for line in lines]
     assert "2026-01-30 00:00" in lines[1]
 
 

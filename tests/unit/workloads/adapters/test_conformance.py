@@ -24,35 +24,35 @@ CAUGHT: list[tuple[str, Check, str]] = [
     ("hangs", produce.acks_a_burst_once_at_its_offsets, "does not say ready within"),
     ("dies", produce.acks_a_burst_once_at_its_offsets, "exit status 3"),
     ("noise", produce.acks_a_burst_once_at_its_offsets, "got one"),
-    ("twice", produce.acks_a_burst_once_at_its_offsets, "twice; every order has one report"),
+    ("twice", produce.acks_a_burst_once_at_its_offsets, "twice; report the result of each order once"),
     ("wrong-seq", produce.acks_a_burst_once_at_its_offsets, "does not report all"),
     ("wrong-offset", produce.acks_a_burst_once_at_its_offsets, "where"),
-    ("fails-what-is-written", produce.acks_a_burst_once_at_its_offsets, "although nothing was wrong"),
+    ("fails-what-is-written", produce.acks_a_burst_once_at_its_offsets, "although all brokers were up"),
     ("forgets", produce.acks_a_burst_once_at_its_offsets, "does not report all"),
-    ("pretends", produce.acks_a_burst_once_at_its_offsets, "acked 13"),
-    ("duplicates", produce.acks_a_burst_once_at_its_offsets, "the log has 301"),
+    ("pretends", produce.acks_a_burst_once_at_its_offsets, "acked record 13"),
+    ("duplicates", produce.acks_a_burst_once_at_its_offsets, "the log of the topic has 301"),
     ("no-null", produce.acks_a_burst_once_at_its_offsets, "another record"),
     ("no-headers", produce.acks_a_burst_once_at_its_offsets, "another record"),
-    ("eager", produce.acks_nothing_during_an_outage, "only Kafka may acknowledge"),
-    ("late", produce.keeps_deadlines, "fail records of a 2000 ms deadline within"),
+    ("eager", produce.acks_nothing_during_an_outage, "only after Kafka acknowledges it"),
+    ("late", produce.keeps_deadlines, "fail all records that have a deadline of 2000 ms within"),
     ("leaves", produce.reports_open_records_on_close, "report every record before bye"),
     ("outlives", produce.exits_with_the_worker, "still runs"),
     ("hangs", consume.reads_from_start_positions, "does not say ready"),
     ("noise", consume.reads_from_start_positions, "got one"),
     ("twice", consume.reads_from_start_positions, "twice"),
     ("skips", consume.reads_from_start_positions, "does not report every record"),
-    ("swaps", consume.reads_from_start_positions, "after a later one"),
+    ("swaps", consume.reads_from_start_positions, "after a later offset"),
     ("wrong-size", consume.reads_from_start_positions, "bytes"),
     ("no-mark", consume.reads_from_start_positions, "mark"),
     ("from-the-start", consume.reads_from_start_positions, "should not have read"),
     ("unassigned", consume.reads_from_start_positions, "before it reported its assigned partitions"),
-    ("half-assigned", consume.reads_from_start_positions, "was assigned [0, 1]"),
+    ("half-assigned", consume.reads_from_start_positions, "reports as assigned only [0, 1]"),
     ("some-mark", consume.reports_foreign_records, "mark None"),
     ("no-commit", consume.continues_from_committed_offsets, "committed offsets"),
     ("outlives", consume.exits_with_the_worker, "still runs"),
     ("stale", commit.acks_and_keeps_commits, "the last commit of group"),
-    ("eager", commit.acks_nothing_during_an_outage, "only Kafka may acknowledge"),
-    ("late", commit.keeps_deadlines, "fail commits of a 2000 ms deadline within"),
+    ("eager", commit.acks_nothing_during_an_outage, "only after Kafka acknowledges it"),
+    ("late", commit.keeps_deadlines, "fail all commits that have a deadline of 2000 ms within"),
     ("outlives", commit.exits_with_the_worker, "still runs"),
 ]
 
@@ -99,7 +99,7 @@ def test_the_command_line_of_a_client_that_fails() -> None:
     assert done.returncode == 1
     assert done.stdout.count("FAILS") == len(produce.CHECKS)
     assert "cannot start 'no-such-program-at-all'" in done.stdout
-    assert f"the client fails {len(produce.CHECKS)} of these checks" in done.stdout
+    assert f"the client fails {len(produce.CHECKS)} of the conformance checks" in done.stdout
 
 
 def test_outage_checks_are_skipped_on_a_given_cluster(cluster: MockCluster, monkeypatch: pytest.MonkeyPatch) -> None:

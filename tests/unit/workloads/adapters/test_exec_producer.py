@@ -78,7 +78,7 @@ def test_the_row_of_a_report(
     ("code", "why"),
     [
         ("say(say='acked', seq=order['seq']); say(say='acked', seq=order['seq'])", "reported twice"),
-        ("say(say='acked', seq=order['seq'] + 1)", "reported record 1, which is not open"),
+        ("say(say='acked', seq=order['seq'] + 1)", "reported record 1, which has no open order"),
         ("print('debugging', flush=True)", "debugging"),
         (
             "say(say='record', partition=0, offset=0, mark=None, size_bytes=0)",
@@ -129,7 +129,7 @@ def test_traffic_and_errors_of_a_program_are_recorded(bench: Bench) -> None:
     [
         ("for order in orders: pass", None),
         ("import time; time.sleep(600)", "ended with status -9"),
-        ("orders.close(); sys.stdin.readline(); sys.exit(3)", "did not say bye"),
+        ("orders.close(); sys.stdin.readline(); sys.exit(3)", "ended without the report bye"),
     ],
 )
 def test_closing_is_bounded_and_failures_are_logged(

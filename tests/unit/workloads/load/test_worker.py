@@ -131,7 +131,10 @@ def test_ctrl_c_is_the_runners_to_judge(live_bench: Bench, talk: Callable[[str],
 
 @pytest.mark.parametrize(
     ("settings", "why"),
-    [({"no.such.setting": "1"}, "no.such.setting"), ({"group.id": "g"}, "use group in the workload")],
+    [
+        ({"no.such.setting": "1"}, "no.such.setting"),
+        ({"group.id": "g"}, "name the consumer group with group in the workload"),
+    ],
 )
 def test_settings_that_are_refused_are_said(
     bench: Bench, talk: Callable[[str], Talk], settings: dict[str, str], why: str

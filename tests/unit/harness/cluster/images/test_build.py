@@ -238,7 +238,8 @@ def test_a_go_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
 def test_kafka_before_4_can_not_be_built(log_lines: list[str]) -> None:
     """The recipe does not fit 3.x: the error comes before any download."""
     with pytest.raises(
-        ImageError, match=r"building kafka 3\.9\.1 failed .*: the recipe supports Kafka 4\.0\.0 and later"
+        ImageError,
+        match=r"building kafka 3\.9\.1 failed .*: the build of a Kafka image supports Kafka 4\.0\.0 and later",
     ):
         build_image(FakeClient(), build.kafka("3.9.1"), log_lines.append)
 

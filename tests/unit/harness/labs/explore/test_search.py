@@ -113,7 +113,7 @@ def test_the_search_stops_when_no_run_fits_the_budget(tmp_path: Path) -> None:
     assert 5 <= len(one.runs) <= 10
     assert stage.now_s <= 1_000
     assert said[-1].endswith(": the search ends")
-    assert any("room for about" in line for line in said)
+    assert any("enough for about" in line for line in said)
     assert found == read(tmp_path)
     assert len(one.runs) == found.drawn(7)
     goals = {
@@ -148,7 +148,7 @@ def test_a_failing_plan_is_added_to_the_corpus_and_runs_first(tmp_path: Path) ->
     after = later.go(read(tmp_path), corpus.read(tmp_path / corpus.NAME))
     assert ("explore-7-1", Status.PASS, kept.path) == (later.runs[0].name, later.runs[0].status, later.runs[0].plan)
     assert 0 == exit_code(later.runs)
-    assert f"{kept.path} passed this time" in text(later.request, after, later.runs)
+    assert f"{kept.path}, which failed earlier, passed this time" in text(later.request, after, later.runs)
     assert len(later.runs) - 1 == after.drawn(9)
 
 

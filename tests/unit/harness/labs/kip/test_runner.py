@@ -103,7 +103,7 @@ def test_a_run_with_other_settings_does_not_count(go: Callable[..., runner.Recor
     go(Fake())
     changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 8, 6.0, 60.0)), TRIAL.plots)
     told = read_result(changed, home_of(TRIAL, tmp_path))
-    assert {"b": "its plan or seed has changed since its run"} == told.left_out
+    assert {"b": "the plan or seed of this part of the trial has changed since the part ran"} == told.left_out
     (home_of(TRIAL, tmp_path) / told.parts["a"].run.run_id / "verdict.json").unlink()
     then = Fake()
     run_missing(changed, plan_within_budget([changed], None), tmp_path, 1, then, lambda _: None)
@@ -129,7 +129,7 @@ def test_a_larger_budget_runs_shortened_and_omitted_parts(go: Callable[..., runn
     assert {"b": "budget 1.67m"} == told.left_out
     said = output.text(told)
     assert "INCONCLUSIVE" in said
-    assert "a: 6 of 8 blocks, so the interval is wider" in said
+    assert "a: 6 of 8 blocks were run, so the interval of the result is wider" in said
     later, less = Fake(), Fake()
     go(later)
     go(less, 200)

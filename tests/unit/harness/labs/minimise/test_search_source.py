@@ -78,7 +78,9 @@ def test_a_run_that_did_not_fail_is_refused(status: Status, says: str, home: Pat
 
 def test_unusable_runs_are_refused(home: Path) -> None:
     """No such check, no verdict, a plan with other times, a foreign cluster: each has its own message."""
-    with pytest.raises(AftershockError, match=f"--check {LOST}: did not FAIL in this run; failed checks: {GAP}"):
+    with pytest.raises(
+        AftershockError, match=f"--check {LOST}: this check did not FAIL in the run; failed checks: {GAP}"
+    ):
         source_of(home, [LOST])
     (home / "plan.yaml").write_text(dump_yaml({**PLAN, "fautls": []}))
     with pytest.raises(AftershockError, match=r"can't be run again by this version: .*fautls"):

@@ -67,7 +67,7 @@ def test_a_failed_step_does_not_end_the_night(tmp_path: Path) -> None:
     assert 1 == run_night(night(tmp_path), ALL, run, said.append)
     steps = ["explore", "run", "run", "kip", "run", "run", "run", "run", "-m"]
     assert [*steps, "trend", "runs", "runs"] == run.seen
-    assert said[0].startswith("explore: about 20 m 00 s of ")
+    assert said[0].startswith("the step explore takes about 20 m 00 s of ")
 
 
 def test_an_interrupted_night_continues(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_the_trend_compares_tonight_with_earlier_nights(
     by = ["--control", "metadata", *(word for metric in COMPARED for word in ("--metric", metric))]
     assert [[str(one), str(tonight), *by] for one in reversed(before)][: len(codes)] == asked
     told = (tmp_path / SUMMARY).read_text()
-    assert f"* leader-rotation beside each of the last three nights: {word}\n" in told
+    assert f"* leader-rotation compared with each of the last three nights: {word}\n" in told
     assert f"* of {nights + 4} runs in {tmp_path}: {nights + 4} PASS\n" in told
 
 

@@ -353,7 +353,7 @@ async def test_without_a_commit_and_without_a_policy_there_is_no_position(cluste
     topic = fresh_topic(cluster)
     append(cluster, topic, 0, 2)
     async with member(cluster, topic, auto_offset_reset="none", enable_auto_commit=False) as alone:
-        with pytest.raises(BrokerError, match=f"no offset of {topic}/0 and auto.offset.reset is none"):
+        with pytest.raises(BrokerError, match=f"no committed offset of {topic}/0, and auto.offset.reset is none"):
             await alone.reader.poll(10_000)
         await alone.reader.consumer.commit({TopicPartition(topic, 0): 1})
         await alone.reader.until(lambda: [(topic, 0, 1)] == alone.reader.taken, "it did not begin at the commit")

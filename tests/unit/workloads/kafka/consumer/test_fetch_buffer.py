@@ -114,7 +114,7 @@ def test_a_corrupt_batch_is_reported_once_and_fetched_again() -> None:
     problem = buffer.problem()
     assert isinstance(problem, ProtocolError)
     assert "t/0 at offset 3" in str(problem)
-    assert "fetches it again" in str(problem)
+    assert "fetches the records again" in str(problem)
     assert (3, False, None) == (position(positions), A in buffer, buffer.problem())
 
 
@@ -122,7 +122,7 @@ def test_a_response_without_a_whole_batch_is_an_error() -> None:
     """Otherwise the client would fetch the same bytes for ever."""
     _, buffer = buffered(batch(0)[:40])
     assert [] == buffer.take(1)
-    assert "contain no complete batch" in str(buffer.problem())
+    assert "contain no complete record batch" in str(buffer.problem())
 
 
 def test_a_partition_that_was_served_goes_to_the_end() -> None:
