@@ -194,7 +194,7 @@ def test_a_half_launched_cluster_is_destroyed(
     half = upkeep.log()[-1].removeprefix("launch ")
     said: list[str] = []
     with pool_of().lease(ONE, "heir", said.append) as leased:
-        assert [f"destroying {half} to make room"] == said
+        assert [f"destroying the cluster {half} to make room in the pool"] == said
         assert [f"destroy {half}", f"launch {leased.cluster.run_id}"] == upkeep.log()[1:]
 
 

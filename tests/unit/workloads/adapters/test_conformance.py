@@ -110,7 +110,7 @@ def test_outage_checks_are_skipped_on_a_given_cluster(cluster: MockCluster, monk
     bench = Bench(EXAMPLE, standing, PATIENT_S)
     assert examine(bench, ["consume"], said.append) == 0
     (left_out,) = [line for line in said if line.startswith("-")]
-    assert "must not be broken" in left_out
+    assert "must not stop the brokers" in left_out
 
 
 def test_an_unreachable_cluster_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
