@@ -322,7 +322,7 @@ def plan_schema() -> dict[str, Any]:
 
 
 def _without(unwanted: dict[str, Any], schema: Any) -> Any:
-    """Return the JSON schema without one alternative of its ``anyOf``."""
+    """Return a copy of ``schema`` (JSON Schema) in which no ``anyOf`` contains the alternative ``unwanted``."""
     if isinstance(schema, dict):
         return {key: _without(unwanted, value) for key, value in schema.items()}
     if isinstance(schema, list):

@@ -190,7 +190,7 @@ def can_affect(fault: Fault, worker: Worker) -> bool:
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of runs for one coverage cell.
+    """Numbers of past runs by their result for one cell of the coverage matrix (a fault kind and what it met).
 
     ``exercised``: runs that exercised the cell; ``fresh``: exercising runs that are not stale (old); ``tried``: runs
     that are not stale and failed to exercise the cell; ``latest``: night of the last run that exercised the cell.

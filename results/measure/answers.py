@@ -180,7 +180,7 @@ def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) ->
 
 
 def perf(histograms: Mapping[Key, Histogram], stretches: Iterable[Any], scene: Scene) -> dict[str, Perf]:
-    """Return the figures of ``kafka-producer-perf-test`` per client, from the end of warm-up to the last success.
+    """Calculate what ``kafka-producer-perf-test`` would print for each client, from warm-up to the last success.
 
     The quantiles are those of acknowledged records; ``kafka-producer-perf-test`` counts ranks from 0 and truncates them
     to integers.

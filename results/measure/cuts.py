@@ -83,7 +83,7 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
     """Return the number of successes and the longest gap of each subject in each interval that has a success.
 
-    A subject (such as a partition) that had successes only outside the window gets a row with ``part`` null.
+    A subject (such as a partition) with successes only outside the window has one row, whose ``part`` column is null.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")

@@ -1,4 +1,4 @@
-"""Execution of KIP trials within a time budget: selection of the trials' parts, missing runs, and the record of runs.
+"""Execution of KIP trials within a time budget: choose the runs, execute those that are missing, record them.
 
 A part of a trial is one run of a plan. A trial part that the budget shortens has at least six blocks of the plan
 (repetitions of its faults), because a statistical test with fewer blocks can't decide. Trial parts that a claim about
