@@ -184,9 +184,9 @@ Word: TypeAlias = Literal["improved", "regressed", "equivalent", "inconclusive"]
 
 @dataclass(frozen=True)
 class Row:
-    """Result of comparing one metric. Ratios are the first arm divided by the second; values are
-    geometric means in ms, or None if a value is censored.
+    """Result of comparing one metric.
 
+    Ratios are the first arm divided by the second; values are geometric means in ms, or None if a value is censored.
     ``p`` and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not.
     """
 

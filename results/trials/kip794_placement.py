@@ -47,7 +47,7 @@ class Placed:
         return 100 * float(self.size_bytes[self.ok & (self.partition == partition)].sum()) / total if total else np.nan
 
     def turns(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return partition and record count of each series of records to one partition, except the first and the last."""
+        """Return partition and length of each series of records to one partition, without the first and the last."""
         partitions = self.partition[self.partition != NOWHERE]
         ends = np.flatnonzero(np.diff(partitions)) + 1
         return partitions[ends[:-1]], np.diff(ends)

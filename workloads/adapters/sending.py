@@ -135,7 +135,7 @@ class SendRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``stop`` order: the number of records without a status when their deadlines are over."""
+        """Return the answer to a ``stop`` order: the number of records without a status after their deadlines."""
         if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
         unreported = self.tally.sent - self.tally.done

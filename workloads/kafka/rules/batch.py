@@ -53,7 +53,7 @@ def _name_size(name: str) -> int:
 def record_size(fields: int, time_delta_ms: int, offset_delta: int) -> int:
     """Return the size of a record including its length field; ``fields`` is the result of ``fields_size``.
 
-    The result may be one byte too small for a record that is older than the batch's first record.
+    The result may be one byte too large for a record that is older than the batch's first record.
     """
     body = 1 + (time_delta_ms.bit_length() + 7) // 7 + (offset_delta.bit_length() + 7) // 7 + fields
     return body + (body.bit_length() + 7) // 7
