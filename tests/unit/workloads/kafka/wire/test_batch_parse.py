@@ -109,7 +109,7 @@ def test_a_batch_beyond_the_limit() -> None:
         ({"record_count": 4}, "follow the last of 4 records"),
         ({"record_count": 0}, "follow the last of 0 records"),
         ({"last_offset_delta": 3}, "offset delta 4 exceeds the batch's last offset delta, 3"),
-        ({"attributes": 5}, "codec 5 does not exist"),
+        ({"attributes": 5}, "codec 5, which does not exist"),
         ({"attributes": 1}, "invalid gzip data"),
     ],
 )
