@@ -4,7 +4,6 @@ A link that did not answer before the fault is not probed during the fault, beca
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -80,12 +79,6 @@ async def unanswered_reason(node: BrokerId, context: InjectionContext) -> str | 
     client_links = [link for link in context.world.links() if link.channel == "client" and link.broker == node]
     healthy = await _healthy(client_links, context)
     return None if not healthy or "answered" in await probe_all(healthy, context) else "the node does not answer"
-
-
-def count_answers(answers: Iterable[Answer]) -> dict[Answer, int]:
-    """Count the probes by outcome; outcomes that did not occur have the count 0."""
-    counts = Counter(answers)
-    return {"answered": counts["answered"], "closed": counts["closed"], "silent": counts["silent"]}
 
 
 async def _healthy(links: Sequence[Link], context: InjectionContext) -> list[Link]:
