@@ -1,19 +1,18 @@
 """Pool of warm clusters, leased across tests and processes by cluster specification.
 
 At the start and the end of each lease, the pool checks that the cluster is as it was after its launch; a cluster that
-can't be restored is destroyed. If a process dies during its lease, the kernel frees the lock of the cluster's slot
-(place in the pool), and the next lease of the slot heals or destroys the cluster.
+can't be restored is destroyed. A slot is the place of one cluster in the pool. If a process dies during its lease, the
+kernel frees the lock of the slot, and the slot's next lease heals or destroys the cluster.
 
-A process holds the pool's lock briefly to choose a slot (place for one cluster), and the lock of that slot while the
-process launches, uses or restores the cluster. The pool's owner (with pytest-xdist, the controller process) owns all
-clusters of the pool, including clusters that other processes launched.
+A process holds the pool's lock briefly to choose a slot, and the lock of that slot while the process launches, uses or
+restores the cluster. The pool's owner (with pytest-xdist, the controller process) owns all clusters of the pool,
+including clusters that other processes launched.
 
-``pool.json`` names the pool of clusters and the process that owns the pool. The folder of a slot (place for one
-cluster) holds ``lease.lock``, which the kernel releases when the process with the lease dies, ``lease.json``, which
-describes the cluster in the slot (missing if the slot is empty), and the cluster's folder. The state of the cluster in
-a slot (launching, used, clean) is written to disk before its launch, use or release begins. If no process holds the
-lock of a slot (place for one cluster), the state ``launching`` means a half-launched cluster, and ``used`` a cluster
-that is not restored.
+``pool.json`` names the pool and its owner. The folder of a slot holds ``lease.lock``, which the kernel releases when
+the process with the lease dies, ``lease.json``, which describes the cluster (missing if the slot is empty), and the
+cluster's folder. The cluster's state (launching, used, clean) is written to disk before its launch, use or release
+begins. If no process holds the lock of a slot, ``launching`` means a half-launched cluster, and ``used`` a cluster that
+is not restored.
 """
 
 import asyncio
@@ -59,7 +58,7 @@ class PoolDescriptor:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``lease.json``: the cluster in a slot of the pool (a slot is a place for one cluster).
+    """Content of ``lease.json``: the cluster in a slot of the pool.
 
     Attributes:
         cluster: the cluster's run id.
