@@ -20,8 +20,8 @@ class Planned:
     """Part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
     ``blocks`` overrides the plan's number of blocks (repetitions of the plan's faults); None for a plan without blocks,
-    which is never shortened. ``block_s`` is the duration of a block, and ``around_s`` the duration of the run from launch
-    to verdict without all blocks.
+    which is never shortened. ``block_s`` is the duration of a block, and ``around_s`` the duration of the run from
+    launch to verdict without all blocks.
     """
 
     name: str
