@@ -1,4 +1,4 @@
-"""Exceptions that Aftershock raises on purpose.
+"""Exceptions that Aftershock raises on purpose, and the type of the functions that show progress lines to users.
 
 ::
 
@@ -22,7 +22,10 @@
 A message says what happened, where, and what to do about it, in that order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+Log = Callable[[str], None]
+"""Function that receives each progress line for the user as text without a newline."""
 
 
 class AftershockError(Exception):

@@ -10,7 +10,7 @@ import json
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -19,7 +19,7 @@ from typing import Any
 
 import docker
 
-from aftershock.errors import FaultError
+from aftershock.errors import FaultError, Log
 from aftershock.faults.kinds.fault import Fault, Impact, InjectionContext
 from aftershock.faults.plan.command_line import parse_inject
 from aftershock.faults.plan.conflicts import conflict_in_force
@@ -45,8 +45,6 @@ from aftershock.results.evidence.files import read_json, read_lines
 
 WITNESSED, NOT_WITNESSED, INTERRUPTED = 0, 2, 130  # exit codes
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A kept cluster has a run directory, so that its faults have a journal and a clock, and can be converted into a plan.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, Log
 from aftershock.faults.plan import command_line
 from aftershock.faults.plan.document import load
 from aftershock.faults.plan.from_run import EVENT, WrittenPlan, plan_from_run
@@ -32,7 +32,6 @@ from aftershock.harness.safety.journal import Line, open_faults, read_journal
 from aftershock.harness.safety.lease import host_lease
 from aftershock.results.evidence.files import read_json, read_lines
 
-Log = Callable[[str], None]
 _IN_SYNC_S = 30.0
 
 

@@ -21,9 +21,9 @@ import requests
 from docker.context import ContextAPI
 from docker.errors import ContextException, DockerException
 
-from aftershock.errors import EngineError, ImageError
+from aftershock.errors import EngineError, ImageError, Log
 from aftershock.harness.cluster.images import build
-from aftershock.harness.cluster.images.build import Log, Recipe, has_image
+from aftershock.harness.cluster.images.build import Recipe, has_image
 
 SILENCE_S = 15.0
 """Seconds without progress after which the pull of an image is given up, also if the registry does not answer."""

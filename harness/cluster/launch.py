@@ -9,7 +9,7 @@ clusters that should stay.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ from docker.models.containers import Container as EngineContainer
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
 
-from aftershock.errors import ClusterError, EngineError, FaultError
+from aftershock.errors import ClusterError, EngineError, FaultError, Log
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
@@ -39,7 +39,6 @@ from aftershock.harness.safety import watchdog
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 
-Log = Callable[[str], None]
 _MEMORY = "1g"
 _READY_S = 90.0
 _TOXIPROXY_S = 10.0

@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeVar
 
 import docker
 
-from aftershock.errors import ClusterError, LeaseError
+from aftershock.errors import ClusterError, LeaseError, Log
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster, attach
@@ -43,7 +43,6 @@ from aftershock.harness.safety.journal import read_journal
 from aftershock.harness.safety.lease import Lock, hold, wait_for
 from aftershock.results.evidence.files import write_whole
 
-Log = Callable[[str], None]
 _DESCRIPTOR_FILE = "pool.json"
 
 

@@ -6,18 +6,16 @@ once; a state that repairs itself is polled until the deadline. Each broker is a
 broker that was frozen has old metadata.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from aftershock.errors import AdminError, ClusterError
+from aftershock.errors import AdminError, ClusterError, Log
 from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.cluster.node import KafkaNode
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import delete_group, groups
 from aftershock.harness.kafka.settings import change, quotas, settings
-
-Log = Callable[[str], None]
 
 
 def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:

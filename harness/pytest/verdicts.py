@@ -8,13 +8,13 @@ the repetition could hide a loss. A test with several runs has the outcome of it
 
 import shutil
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
 
-from aftershock.errors import AftershockError, EvidenceError
+from aftershock.errors import AftershockError, EvidenceError, Log
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import EXPECTATIONS, run_starter
 from aftershock.harness.pytest.reports import Outcome
@@ -26,8 +26,6 @@ from aftershock.results.judge import Judge
 from aftershock.results.report.page import write_report
 from aftershock.results.report.verdict_formats import summary
 from aftershock.results.text import sentence
-
-Log = Callable[[str], None]
 
 _HOST_CHECKS = ("harness/host", "harness/generator", "harness/generator-commit")
 _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host

@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn, Self, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aftershock.errors import AftershockError, FaultError, PlanError
+from aftershock.errors import AftershockError, FaultError, Log, PlanError
 from aftershock.faults.runtime import abort
 from aftershock.faults.runtime.executor import execute
 from aftershock.faults.runtime.record import Clock
@@ -40,8 +40,6 @@ from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load.fleet import Fleet
 from aftershock.workloads.load.logread import EndOffsets, Topic, read_log
 from aftershock.workloads.load.warmup import judge_warmup
-
-Log = Callable[[str], None]
 
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aftershock.errors import AftershockError, EvidenceError, PlanError
+from aftershock.errors import AftershockError, EvidenceError, Log, PlanError
 from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.check import CheckedPlan, load_plan
 from aftershock.faults.plan.cluster import Attach
@@ -22,7 +22,7 @@ from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.attached import AttachedCluster, AttachmentDescriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, collect_logs
-from aftershock.harness.cluster.launch import Log, images_for, launch, provenance
+from aftershock.harness.cluster.launch import images_for, launch, provenance
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.assignments import java_command

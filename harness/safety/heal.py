@@ -21,7 +21,7 @@ from typing import Any
 
 import docker
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, Log
 from aftershock.faults.runtime.record import Undo
 from aftershock.faults.runtime.undo import perform
 from aftershock.faults.runtime.verify_undo import verify_undo
@@ -34,8 +34,6 @@ from aftershock.harness.run import client_processes
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety.journal import Journal, Line, open_faults, read_journal
 from aftershock.harness.world.world import world_of
-
-Log = Callable[[str], None]
 
 
 def heal(
@@ -305,7 +303,7 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
 
 
 @contextmanager
-def defer_interrupts(log: Callable[[str], None]) -> Iterator[None]:
+def defer_interrupts(log: Log) -> Iterator[None]:
     """Ignore Ctrl-C and SIGTERM during the ``with`` block, and log a line for each signal."""
 
     def log_wait(*_: object) -> None:

@@ -19,11 +19,10 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Literal, TypeVar
 
-from aftershock.errors import LeaseError
+from aftershock.errors import LeaseError, Log
 from aftershock.results.slo import Count, parse
 
 Kind = Literal["latency", "integrity"]
-Log = Callable[[str], None]
 T = TypeVar("T")
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -25,11 +25,8 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from urllib3.exceptions import HTTPError
 
-from aftershock.errors import ImageError
+from aftershock.errors import ImageError, Log
 from aftershock.harness.safety.lease import Lock, hold
-
-Log = Callable[[str], None]
-"""Callback that receives progress lines for the user."""
 
 REPOSITORY = "aftershock"
 """Built images are ``aftershock/<image>:<version>-<hash>``."""

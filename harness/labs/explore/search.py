@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, PlanError, WorkloadError
+from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, Log, PlanError, WorkloadError
 from aftershock.faults.plan.model import Plan
 from aftershock.faults.search.coverage import (
     SCHEMA_VERSION,
@@ -201,7 +201,6 @@ def append(path: Path, lines: Iterable[CoverageLine]) -> None:
 
 
 ERRORS_MAX = 3
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from aftershock.errors import AftershockError, EvidenceError
+from aftershock.errors import AftershockError, EvidenceError, Log
 from aftershock.faults.plan.document import Location, load
 from aftershock.faults.search.candidates import (
     Candidate,
@@ -116,9 +116,6 @@ def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
     if undecided and Status.PASS not in worst:
         return "undecided", f"{undecided[0].id}: {undecided[0].why}"
     return "passes", sentence(verdict)
-
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -254,7 +251,7 @@ class Minimisation:
     cache: Cache
     perform: Performer
     now_s: Callable[[], float]
-    log: Callable[[str], None]
+    log: Log
     improved: Callable[[Minimised], None]
     before: Repeats = _NONE
     best: Candidate | None = None
