@@ -1,8 +1,7 @@
 """Output of KIP trials, from stored runs: terminal text, JSON, the HTML page, and tables for the docs.
 
-A stored run is ignored if its plan has changed since the run. ``python -m aftershock.harness.labs.kip.output OUT PAGE
-README`` writes the result tables of ``docs/KIPS.md`` and a digest of them in the README, between the two marks in each
-file.
+``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes the result tables into PAGE (``docs/KIPS.md``)
+and a shorter table into README, from the runs below the folder OUT.
 """
 
 import sys
@@ -28,7 +27,7 @@ from aftershock.results.trials.statement import Statement, Word
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Result of a KIP trial; ``shortened`` has a sentence for each run with fewer blocks of the plan than intended."""
+    """Result of a KIP trial; ``shortened``: a line for each run with fewer repetitions of its faults than intended."""
 
     kip: int
     title: str
@@ -40,25 +39,24 @@ class TrialResult:
 
     @property
     def about(self) -> tuple[str, ...]:
-        """Sentences about the hosts and versions of a trial's runs, without duplicates."""
+        """Host, Kafka version and Aftershock version of the trial's runs, as one line for each distinct combination."""
         return tuple(dict.fromkeys(_environment(part.run.run) for part in self.parts.values()))
 
 
 def read_result(trial: Trial, home: Path) -> TrialResult:
-    """Read a trial's judged runs below ``home``, and judge its claims; raise EvidenceError for a damaged run."""
+    """Read the judged runs of a trial below ``home``, and judge the trial's claims.
+
+    A run whose plan has changed since is ignored. Raises EvidenceError for a damaged run.
+    """
     record = runner.read(home, trial.kip)
     runs = {part: finished for part in trial.parts if (finished := record.finished(part, None, home))}
     parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
-    left_out = {
-        part.name: record.left_out.get(part.name)
-        or (
-            "the plan or seed of this part of the trial has changed since the part ran"
-            if record.stale(part)
-            else "not requested yet"
-        )
-        for part in trial.parts
-        if part not in runs
-    }
+    left_out = {}
+    for part in trial.parts:
+        if part not in runs:
+            stale = "the plan or seed of this part of the trial has changed since the part ran"
+            default = stale if record.stale(part) else "not requested yet"
+            left_out[part.name] = record.left_out.get(part.name) or default
     statements = state_claims(trial.claims, parts, left_out)
     shortened = tuple(
         f"{part.name}: {finished.blocks} of {part.blocks} blocks"
@@ -110,7 +108,6 @@ _INDENT = 14
 
 
 def text(result: TrialResult) -> str:
-    """Return a trial's text output: the verdict, statements with figures, omitted parts, and hosts and versions."""
     lines = _wrapped(f"KIP-{result.kip} {result.title}: {result.verdict.word.upper()}", "")
     lines += _wrapped(result.verdict.why, "  ")
     for claim in result.statements:
@@ -123,7 +120,9 @@ def text(result: TrialResult) -> str:
         lines += _text_row("why", claim.why)
     rows = {
         "not run": [f"{name}: {why}" for name, why in result.left_out.items()],
-        "shorter": [f"{content} were run, so the interval of the result is wider" for content in result.shortened],
+        "shorter": [
+            f"{content} were run, so the confidence interval is wider" for content in result.shortened
+        ],
         "measured on": result.about,
         "runs": [f"{name}: {part.run.run_id}" for name, part in result.parts.items()],
     }
@@ -135,7 +134,7 @@ def text(result: TrialResult) -> str:
 
 
 def document(results: Sequence[TrialResult]) -> dict[str, Any]:
-    """Return the content of ``kip --json``: the verdicts and all figures of all trials."""
+    """Return the JSON document that ``aftershock kip --json`` prints."""
     trials = [
         {
             "kip": result.kip,
@@ -168,7 +167,7 @@ _HEAD = "| | claim | published | measured | bound | result |\n| --- | --- | --- 
 
 
 def digest(trials: list[TrialResult]) -> str:
-    """Return a Markdown table with a row for each trial: its first claim, and the number of confirmed claims."""
+    """Return a Markdown table with one row per trial: its first claim, and its number of confirmed claims."""
     lines = ["| KIP | its first claim | published | measured | the trial |", "|" + " --- |" * 5]
     for result in trials:
         first = result.statements[0]
@@ -198,16 +197,18 @@ def table(trials: list[TrialResult]) -> str:
 
 
 def replace_results(page: str, results: str) -> str:
-    """Return a page of the docs with new trial results between its marks; raise AftershockError without marks."""
+    """Return the Markdown ``page`` with ``results`` between the comments BEGIN and END.
+
+    Raises AftershockError if ``page`` lacks these comments.
+    """
     before, begin, remainder = page.partition(BEGIN)
     _, end, after = remainder.partition(END)
     if not (begin and end):
-        raise AftershockError(f"the page lacks {BEGIN} and {END}: put both where the table belongs")
+        raise AftershockError(f"the page lacks the lines {BEGIN} and {END}; add both where the result table belongs")
     return f"{before}{BEGIN}\n\n{results}\n\n{END}{after}"
 
 
 def main(out: str, page: str, readme: str) -> None:
-    """Write the results of the trials below ``out`` into the pages ``page`` (tables) and ``readme`` (digest)."""
     trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
     for path, results in ((Path(page), table(trial_results)), (Path(readme), digest(trial_results))):
         write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))

@@ -1,11 +1,10 @@
-"""Execution of KIP trials within a time budget: choose the runs, execute those that are missing, record them.
+"""Execution of KIP trials within a time budget: choose the runs, execute the missing runs, and record them.
 
-A part of a trial is one run of a plan. A trial part that the budget shortens has at least six blocks of the plan
-(repetitions of its faults), because a statistical test with fewer blocks can't decide. Trial parts that a claim about
-the KIP needs are selected first, from each KIP in turn, and the same time budget always selects the same parts.
-``trial.json`` is written after the verdict of each run, so an interrupted trial can continue. A trial part is run again
-if its plan, seed or Kafka version has changed, if its run had fewer blocks of the plan, or if its run directory was
-removed. If the cluster, a fault or a client of a run fails, the trial continues without the run.
+A part of a trial is one run of a plan. A time budget shortens runs to at least six blocks (repetitions of the plan's
+faults), because a statistical test with fewer blocks can't decide. Trial parts that a claim about the KIP needs are
+selected first, from each KIP in turn; the same budget always selects the same parts. ``trial.json`` is written after
+each run, so an interrupted trial can continue. If the cluster, a fault or a client of a run fails, the trial continues
+without the run.
 """
 
 import hashlib
@@ -33,7 +32,10 @@ _STEPS = 200
 
 @dataclass(frozen=True)
 class Allotted:
-    """Number of blocks of the plan in each selected trial part; ``left_out`` has the reason for each omitted part."""
+    """Trial parts that fit a time budget, with their number of blocks (repetitions of the plan's faults).
+
+    ``left_out`` maps each omitted trial part to the reason for its omission.
+    """
 
     blocks: Mapping[Planned, int | None]
     left_out: Mapping[Planned, str]
@@ -52,8 +54,8 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
     if budget_s is not None and not blocks:
         least_s = min(_duration_s([part], 0.0) for part in [*decisive, *reported])
         raise AftershockError(
-            f"a budget of {_minutes(budget_s)} is too small for any part with {BLOCKS_MIN} blocks, the minimum: "
-            f"use --budget {math.ceil(least_s / 60)}m or more"
+            f"a budget of {_minutes(budget_s)} is too small for any run of a trial, even with the minimum of "
+            f"{BLOCKS_MIN} blocks (repetitions of the plan's faults); use --budget {math.ceil(least_s / 60)}m or more"
         )
     left_out = {part: f"budget {_minutes(budget_s or 0)}" for part in [*decisive, *reported] if part not in blocks}
     return Allotted(blocks, left_out, decisive_share.takes_s + reported_share.takes_s)
@@ -62,7 +64,7 @@ def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allot
 def _useful_parts(
     trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
 ) -> Allotted:
-    """Select trial parts as `allot` does, without parts of which each claim also needs a part that is not selected."""
+    """Select trial parts by `allot`, then drop each part whose claims all lack another part."""
     allotted = allot(parts, budget_s)
     selected = {*available, *allotted.blocks}
     useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
@@ -88,7 +90,7 @@ def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
 
 
 def _blocks(part: Planned, share: float) -> int | None:
-    """Return a trial part's number of blocks of the plan: from the minimum (``share`` 0) to the full number (1)."""
+    """Return a trial part's number of fault repetitions (blocks): ``share`` 0 gives the minimum, 1 the full number."""
     if part.blocks is None:
         return None
     blocks_min = min(part.blocks, BLOCKS_MIN)
@@ -117,7 +119,7 @@ class FinishedPart:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``trial.json``; ``seed`` and ``left_out`` (reasons for omitted runs) are of the latest execution."""
+    """Content of ``trial.json``; ``left_out`` maps the parts omitted by the latest execution to their reasons."""
 
     kip: int
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
@@ -125,14 +127,17 @@ class Record:
     seed: int = SEED
 
     def finished(self, part: Planned, blocks: int | None, home: Path) -> FinishedPart | None:
-        """Return a trial part's run if it is up to date, judged, and has at least ``blocks`` blocks of the plan."""
+        """Return the stored run of a trial part; None if the run must be repeated.
+
+        A run is repeated if the plan, seed or Kafka version of the part has changed, if the run had fewer than
+        ``blocks`` repetitions of its faults, or if the run directory has no verdict.
+        """
         part_run = self.parts.get(part.name)
         if part_run is None or self.stale(part) or not (home / part_run.run / "verdict.json").is_file():
             return None
         return part_run if (part_run.blocks or 0) >= (blocks or 0) else None
 
     def stale(self, part: Planned) -> bool:
-        """True if a trial part's plan, seed or Kafka version has changed since the run of the part."""
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
     def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
@@ -140,14 +145,13 @@ class Record:
 
 
 def digest(part: Planned, seed: int) -> str:
-    """Hash a trial part's plan (without the number of blocks of the plan), the seed, and the Kafka version."""
+    """Return a hash of a trial part's seed, Kafka version and plan without the plan's number of blocks."""
     plan = dump(load_plan(find(part.plan), part.changes).plan)
     document = {**plan, "blocks": None, "why": None, "seed": seed, "kafka": part.kafka}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read(home: Path, kip: int) -> Record:
-    """Read a trial's record ``trial.json``, which may be missing; raise EvidenceError for a damaged file."""
     path = home / NAME
     if not path.exists():
         return Record(kip)
@@ -167,7 +171,7 @@ def write(home: Path, record: Record) -> None:
 
 
 Perform: TypeAlias = Callable[[Request], Path]
-"""Runs and judges a plan; returns its run directory."""
+"""Function that runs a plan, judges the run, and returns the run directory."""
 
 
 def home_of(trial: Trial, out: Path) -> Path:
@@ -177,7 +181,7 @@ def home_of(trial: Trial, out: Path) -> Path:
 def run_missing(
     trial: Trial, allotted: Allotted, out: Path, seed: int, perform: Perform, log: Callable[[str], None]
 ) -> Record:
-    """Run the selected trial parts that have no run yet; return the content of ``trial.json`` after the last run."""
+    """Run the selected trial parts that have no stored run; return the new content of ``trial.json``."""
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
     left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}

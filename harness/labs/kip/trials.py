@@ -1,11 +1,10 @@
 """Trials of KIPs: the plans to run, the claims to judge, and the plots to show.
 
-Durations of plan runs are measured on two cores: about 65 s (75 s with JVM clients) from launch to verdict, plus the
-duration of the blocks of the plan (repetitions of its faults). To add a trial, define the trial in this module and add
-it to ``TRIALS``.
+The durations of runs were measured on a host with two cores. To add a trial, define the trial in this module and add it
+to ``TRIALS``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from aftershock.errors import AftershockError
@@ -19,17 +18,16 @@ from aftershock.results.trials.statement import Plot
 class Planned:
     """Part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
-    ``blocks`` overrides the plan's number of blocks (repetitions of the plan's faults); None for a plan without blocks,
-    which is never shortened. ``block_s`` is the duration of a block, and ``around_s`` the duration of the run from
-    launch to verdict without all blocks.
+    ``around_s``: the duration of the run from launch to verdict, without its blocks (repetitions of the plan's faults);
+    ``block_s``: the duration of a block; ``blocks``: the number of blocks, None for a plan without blocks.
     """
 
     name: str
     plan: str
-    blocks: int | None
-    block_s: float
     around_s: float
     changes: tuple[str, ...] = ()
+    blocks: int | None = None
+    block_s: float = 0.0
     kafka: str | None = None
 
     def settings(self, blocks: int | None) -> tuple[str, ...]:
@@ -38,7 +36,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP: its runs (``parts``), the most informative first because a small budget covers only the first."""
+    """Trial of a KIP; ``parts``: the trial's runs, most informative first, because a small budget covers only these."""
 
     kip: int
     title: str
@@ -47,11 +45,11 @@ class Trial:
     plots: Callable[[Parts], tuple[Plot, ...]]
 
     def decides_on(self, part: Planned) -> bool:
-        """True if a claim or control of the trial needs the part (a run of a plan); False if only its reports do."""
+        """True if a claim or control of the trial needs the run ``part``; False if only statements to report do."""
         return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
 
     def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:
-        """True if the runs ``selected`` suffice to judge at least one claim that needs the run ``part``."""
+        """True if a claim that needs the run ``part`` can be judged from the runs ``selected`` alone."""
         names = {candidate.name for candidate in selected if candidate in self.parts}
         return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
 
@@ -61,13 +59,17 @@ KILLS = 6
 _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
-"""Commit load of a trial. The rate is 50 to 70 % of the measured capacity of two shared cores, which varies."""
+"""Commit load of a trial, as a change of its plan; the rate is 50 to 70 % of the capacity measured on two cores."""
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
-def _brokers(lingers: Iterable[str], setting: str = LINGER) -> str:
-    settings = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
-    return f"cluster.brokers={{{settings}}}"
+def _one_linger_per_broker(
+    names: Iterable[str], plan: str, around_s: float, setting: str = LINGER
+) -> Iterator[Planned]:
+    """Yield three runs of a plan, so that each broker runs once with each value of the append linger ``setting``."""
+    for name, lingers in zip(names, _SQUARE, strict=True):
+        brokers = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
+        yield Planned(name, plan, around_s, (f"cluster.brokers={{{brokers}}}",))
 
 
 KIP_1224 = Trial(
@@ -75,33 +77,16 @@ KIP_1224 = Trial(
     title="adaptive append linger",
     claims=kip1224.CLAIMS,
     parts=(
-        *(
-            Planned(name, "kips/1224-idle", None, 0.0, _IDLE_S, (_brokers(lingers),))
-            for name, lingers in zip(kip1224.IDLE, _SQUARE, strict=True)
-        ),
-        *(
-            Planned(name, "kips/1224-busy", None, 0.0, _BUSY_S, (_brokers(lingers),))
-            for name, lingers in zip(kip1224.BUSY, _SQUARE, strict=True)
-        ),
-        Planned(kip1224.FAILOVER, "kips/1224-failover", KILLS, 13.0, 90.0),
-        Planned(kip1224.FULL, "kips/1224-full", None, 0.0, _FULL_S),
+        *_one_linger_per_broker(kip1224.IDLE, "kips/1224-idle", _IDLE_S),
+        *_one_linger_per_broker(kip1224.BUSY, "kips/1224-busy", _BUSY_S),
+        Planned(kip1224.FAILOVER, "kips/1224-failover", 90.0, blocks=KILLS, block_s=13.0),
+        Planned(kip1224.FULL, "kips/1224-full", _FULL_S),
+        Planned(kip1224.USER, "kips/1224-idle", _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
         Planned(
-            kip1224.USER, "kips/1224-idle", None, 0.0, _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)
+            kip1224.OLD, "kips/1224-idle", _IDLE_S, (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",), kafka=OLD_KAFKA
         ),
-        Planned(
-            kip1224.OLD,
-            "kips/1224-idle",
-            None,
-            0.0,
-            _IDLE_S,
-            (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",),
-            OLD_KAFKA,
-        ),
-        *(
-            Planned(name, "kips/1224-share", None, 0.0, _IDLE_S, (_brokers(lingers, SHARE_LINGER),))
-            for name, lingers in zip(kip1224.SHARE, _SQUARE, strict=True)
-        ),
-        Planned(kip1224.OPEN, "kips/1224-busy", None, 0.0, _BUSY_S, (_OPEN,)),
+        *_one_linger_per_broker(kip1224.SHARE, "kips/1224-share", _IDLE_S, SHARE_LINGER),
+        Planned(kip1224.OPEN, "kips/1224-busy", _BUSY_S, (_OPEN,)),
     ),
     plots=kip1224.plots,
 )
@@ -115,16 +100,14 @@ KIP_227 = Trial(
     title="incremental fetch requests",
     claims=kip227.CLAIMS,
     parts=(
-        Planned(kip227.BYTES, "kips/227-bytes", None, 0.0, 100.0),
-        Planned(kip227.CONTROL, "kips/227-control", None, 0.0, 90.0),
-        Planned(kip227.SESSIONS, "kips/227-sessions", LOSSES, 22.0, 45.0),
-        Planned(kip227.EVICTED, "kips/227-evicted", LOSSES, 13.0, 90.0),
-        Planned(kip227.CPU_SESSION, "kips/227-cpu", None, 0.0, 110.0),
-        Planned(
-            kip227.CPU_FULL, "kips/227-cpu", None, 0.0, 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)
-        ),
-        Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", None, 0.0, 110.0),
-        Planned(kip227.FOLLOWERS_FULL, "kips/227-followers", None, 0.0, 110.0, (_NO_SLOTS,)),
+        Planned(kip227.BYTES, "kips/227-bytes", 100.0),
+        Planned(kip227.CONTROL, "kips/227-control", 90.0),
+        Planned(kip227.SESSIONS, "kips/227-sessions", 45.0, blocks=LOSSES, block_s=22.0),
+        Planned(kip227.EVICTED, "kips/227-evicted", 90.0, blocks=LOSSES, block_s=13.0),
+        Planned(kip227.CPU_SESSION, "kips/227-cpu", 110.0),
+        Planned(kip227.CPU_FULL, "kips/227-cpu", 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)),
+        Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", 110.0),
+        Planned(kip227.FOLLOWERS_FULL, "kips/227-followers", 110.0, (_NO_SLOTS,)),
     ),
     plots=kip227.plots,
 )
@@ -135,14 +118,12 @@ KIP_392 = Trial(
     title="reads from the closest replica",
     claims=kip392.CLAIMS,
     parts=(
-        Planned("near", "kips/392-near", None, 0.0, 165.0),
-        Planned("lease", "kips/392-lease", None, 0.0, 240.0),
-        Planned("selector-off", "kips/392-near", None, 0.0, 165.0, ("cluster.config.replica.selector.class=''",)),
+        Planned("near", "kips/392-near", 165.0),
+        Planned("lease", "kips/392-lease", 240.0),
+        Planned("selector-off", "kips/392-near", 165.0, ("cluster.config.replica.selector.class=''",)),
         Planned(
             "selector-own",
             "kips/392-near",
-            None,
-            0.0,
             165.0,
             # without read_replica a consumer ignores the preferred replica and reads nothing
             (
@@ -152,7 +133,7 @@ KIP_392 = Trial(
                 "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
             ),
         ),
-        Planned("trickle", "kips/392-near", None, 0.0, 200.0, ("workloads.writes.produce.rate=1/s",)),
+        Planned("trickle", "kips/392-near", 200.0, ("workloads.writes.produce.rate=1/s",)),
     ),
     plots=kip392.plots,
 )
@@ -162,7 +143,7 @@ KIP_794 = Trial(
     kip=794,
     title="the built-in partitioner",
     claims=kip794.CLAIMS,
-    parts=(Planned("slow", "kips/794-slow", None, 0.0, 450.0), Planned("rack", "kips/794-rack", None, 0.0, 165.0)),
+    parts=(Planned("slow", "kips/794-slow", 450.0), Planned("rack", "kips/794-rack", 165.0)),
     plots=kip794.plots,
 )
 
@@ -178,20 +159,20 @@ KIP_951 = Trial(
     title="leader discovery",
     claims=(*kip951.CLAIMS, *kip951.BESIDE),
     parts=(
-        Planned("delay-300", "kips/951-move", MOVES, 6.0, AROUND_S),
-        Planned("delay-0", "kips/951-undelayed", UNDELAYED, 6.0, AROUND_S),
-        Planned("kill", "kips/951-kill", KIP_951_KILLS, 20.0, AROUND_S),
-        Planned("delay-100", "kips/951-move", MOVES, 6.0, AROUND_S, ("faults.0.delay=100ms",)),
-        Planned("acks-1", "kips/951-undelayed", OTHERS, 6.0, AROUND_S, _ACKS_1),
-        Planned("shared", "kips/951-shared", OTHERS, 6.0, AROUND_S),
-        Planned("consume", "kips/951-consume", OTHERS, 6.0, AROUND_S),
-        Planned("consume-1s", "kips/951-consume", OTHERS, 6.0, AROUND_S, ("faults.0.delay=1s",)),
-        Planned("leaves", "kips/951-leaves", OTHERS, 9.5, AROUND_S),
-        Planned("unknown", "kips/951-unknown", 8, 22.5, AROUND_S),
-        Planned("librdkafka", "kips/951-foreign", OTHERS, 8.5, AROUND_S),
-        Planned("java", "kips/951-foreign", OTHERS, 8.5, 75.0, _JAVA),
-        Planned("restart", "kips/951-restart", 8, 15.0, AROUND_S),
-        Planned("restart-many", "kips/951-restart", 8, 15.0, AROUND_S, ("topics.0.partitions=120",)),
+        Planned("delay-300", "kips/951-move", AROUND_S, blocks=MOVES, block_s=6.0),
+        Planned("delay-0", "kips/951-undelayed", AROUND_S, blocks=UNDELAYED, block_s=6.0),
+        Planned("kill", "kips/951-kill", AROUND_S, blocks=KIP_951_KILLS, block_s=20.0),
+        Planned("delay-100", "kips/951-move", AROUND_S, ("faults.0.delay=100ms",), blocks=MOVES, block_s=6.0),
+        Planned("acks-1", "kips/951-undelayed", AROUND_S, _ACKS_1, blocks=OTHERS, block_s=6.0),
+        Planned("shared", "kips/951-shared", AROUND_S, blocks=OTHERS, block_s=6.0),
+        Planned("consume", "kips/951-consume", AROUND_S, blocks=OTHERS, block_s=6.0),
+        Planned("consume-1s", "kips/951-consume", AROUND_S, ("faults.0.delay=1s",), blocks=OTHERS, block_s=6.0),
+        Planned("leaves", "kips/951-leaves", AROUND_S, blocks=OTHERS, block_s=9.5),
+        Planned("unknown", "kips/951-unknown", AROUND_S, blocks=8, block_s=22.5),
+        Planned("librdkafka", "kips/951-foreign", AROUND_S, blocks=OTHERS, block_s=8.5),
+        Planned("java", "kips/951-foreign", 75.0, _JAVA, blocks=OTHERS, block_s=8.5),
+        Planned("restart", "kips/951-restart", AROUND_S, blocks=8, block_s=15.0),
+        Planned("restart-many", "kips/951-restart", AROUND_S, ("topics.0.partitions=120",), blocks=8, block_s=15.0),
     ),
     plots=kip951.plots,
 )

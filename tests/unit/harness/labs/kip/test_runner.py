@@ -27,7 +27,7 @@ def claim(name: str) -> Claim:
 
 
 ONE, OTHER = (
-    Planned(name, "kips/951-move", 8, 6.0, 60.0, (f"timing.steady={s}s",)) for name, s in (("a", 5), ("b", 6))
+    Planned(name, "kips/951-move", 60.0, (f"timing.steady={s}s",), 8, 6.0) for name, s in (("a", 5), ("b", 6))
 )
 TRIAL = Trial(951, "made up", (claim("a"), claim("b")), (ONE, OTHER), lambda _: ())
 
@@ -101,7 +101,7 @@ def test_a_missing_engine_ends_the_trial(go: Callable[..., runner.Record]) -> No
 def test_a_run_with_other_settings_does_not_count(go: Callable[..., runner.Record], tmp_path: Path) -> None:
     """Neither does a run whose folder was removed."""
     go(Fake())
-    changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 8, 6.0, 60.0)), TRIAL.plots)
+    changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 60.0, (), 8, 6.0)), TRIAL.plots)
     told = read_result(changed, home_of(TRIAL, tmp_path))
     assert {"b": "the plan or seed of this part of the trial has changed since the part ran"} == told.left_out
     (home_of(TRIAL, tmp_path) / told.parts["a"].run.run_id / "verdict.json").unlink()
@@ -129,7 +129,7 @@ def test_a_larger_budget_runs_shortened_and_omitted_parts(go: Callable[..., runn
     assert {"b": "budget 1.67m"} == told.left_out
     said = output.text(told)
     assert "INCONCLUSIVE" in said
-    assert "a: 6 of 8 blocks were run, so the interval of the result is wider" in said
+    assert "a: 6 of 8 blocks were run, so the confidence interval is wider" in said
     later, less = Fake(), Fake()
     go(later)
     go(less, 200)

@@ -9,9 +9,9 @@ from aftershock.results.trials.claim import Claim, Parts
 from aftershock.results.trials.statement import Judged, Role
 
 LONG, SHORT, WHOLE = (
-    Planned("long", "demo", 40, 6.0, 60.0),
-    Planned("short", "demo", 10, 20.0, 60.0),
-    Planned("whole", "demo", None, 0.0, 300.0),
+    Planned("long", "demo", 60.0, (), 40, 6.0),
+    Planned("short", "demo", 60.0, (), 10, 20.0),
+    Planned("whole", "demo", 300.0),
 )
 PARTS = (LONG, SHORT, WHOLE)
 
@@ -38,7 +38,7 @@ def test_parts_are_shortened_by_the_same_share() -> None:
 
 def test_earlier_parts_take_precedence() -> None:
     """If not all parts fit, later parts are left out, but a still later part that fits is taken."""
-    cheap = Planned("cheap", "demo", 6, 1.0, 10.0)
+    cheap = Planned("cheap", "demo", 10.0, (), 6, 1.0)
     found = allot((LONG, WHOLE, cheap), 112)
     assert {LONG: 6, cheap: 6} == found.blocks
 
@@ -52,7 +52,7 @@ def trial(kip: int, *parts: Planned, deciding: int = 9) -> Trial:
 
 def test_a_part_without_its_counterpart_is_not_run() -> None:
     """A part that is compared with a part that doesn't fit leaves its time to other parts."""
-    half, other, alone = (Planned(name, "demo", None, 0.0, 100.0) for name in ("half", "other", "alone"))
+    half, other, alone = (Planned(name, "demo", 100.0) for name in ("half", "other", "alone"))
     pair = Claim("", "", "", ("half", "other"), _never, role="report")
     single = Claim("", "", "", ("alone",), _never, role="report")
     asked = Trial(951, "", (pair, single), (half, other, alone), lambda _: ())
@@ -67,7 +67,7 @@ def _never(parts: Parts) -> Judged:
 
 def test_a_budget_too_small_for_any_part_is_refused() -> None:
     """The error names a budget that would do."""
-    with pytest.raises(AftershockError, match=r"budget of 1m is too small for any part .* use --budget 2m or more"):
+    with pytest.raises(AftershockError, match=r"budget of 1m is too small for any run of a trial, .* use --budget 2m or more"):
         plan_within_budget([trial(1, *PARTS)], 60)
 
 
