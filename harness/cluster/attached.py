@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from aftershock.errors import AdminError, ClusterError, EvidenceError, FaultError, WorkloadError
 from aftershock.faults.plan.cluster import Attach
-from aftershock.faults.targets.values import BrokerId, Toxic
+from aftershock.faults.targets.values import BrokerId
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.cluster.cluster import out_of_sync
 from aftershock.harness.cluster.node import ContainerUsage
@@ -37,7 +37,6 @@ from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import Security
 from aftershock.workloads.load.logread import EndOffsets, Topic, end_offsets
 
-T = TypeVar("T")
 DESCRIPTOR_FILE = "attached.json"
 NO_RACK = "none"
 _IN_SYNC_S = 30.0
@@ -144,71 +143,41 @@ def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
     raise ClusterError(f"the attached cluster can't be reached: {'; '.join(failures)}")
 
 
-class NamedProxies:
-    """Toxiproxy proxies of the user that the plan names; ``user_names`` maps each link to the name of its proxy.
+class NamedProxies(Toxiproxy):
+    """Client of the user's Toxiproxy at ``url``, limited to the proxies that the plan names under ``attach``.
 
-    Raises FaultError for a proxy that the plan does not name.
+    ``user_names`` maps each link to the user's name of its proxy. Raises FaultError for a proxy without a link.
     """
 
-    def __init__(self, server: Toxiproxy, user_names: Mapping[str, str]) -> None:
-        self.server = server
-        self.url = server.url
+    def __init__(self, url: str, user_names: Mapping[str, str]) -> None:
+        host, _, port = url.removeprefix("http://").rstrip("/").rpartition(":")
+        super().__init__(host, int(port))
         self.user_names = dict(user_names)
-        self._link_names = {name: link for link, name in user_names.items()}
-
-    @classmethod
-    def of(cls, attach: Attach) -> "NamedProxies | None":
-        """Return the Toxiproxy proxies that the plan names under ``attach``; None if the plan names no Toxiproxy."""
-        if attach.toxiproxy is None:
-            return None
-        host, _, port = attach.toxiproxy.removeprefix("http://").rstrip("/").rpartition(":")
-        user_names = {link_name(attach, broker): name for name, broker in attach.proxies.items()}
-        return cls(Toxiproxy(host, int(port)), user_names)
 
     def check(self) -> None:
         """Raise ClusterError if a Toxiproxy proxy that the plan names is missing or disabled."""
         try:
-            existing, disabled = self.server.upstreams(), self.server.disabled()
+            existing = super()._proxies()
         except FaultError as error:
             raise ClusterError(f"your Toxiproxy does not answer: {error}") from error
-        for name in self._link_names:
+        for name in self.user_names.values():
             if name not in existing:
                 proxies = ", ".join(sorted(existing)) or "none"
-                raise ClusterError(f"your Toxiproxy at {self.server.url} has no proxy {name}; its proxies: {proxies}")
-            if name in disabled:
-                raise ClusterError(f"your proxy {name} is disabled: enable it, or remove it from `proxies`")
+                raise ClusterError(f"your Toxiproxy at {self.url} has no proxy {name}; its proxies: {proxies}")
+            if not existing[name]["enabled"]:
+                raise ClusterError(
+                    f"the proxy {name} of your Toxiproxy is disabled: enable the proxy, or remove it from "
+                    "`attach.proxies` in the plan"
+                )
 
-    def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        self.server.add_toxic(self._name(proxy), toxic)
-
-    def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        self.server.update_toxic(self._name(proxy), toxic)
-
-    def remove_toxic(self, proxy: str, name: str) -> None:
-        self.server.remove_toxic(self._name(proxy), name)
-
-    def enable(self, proxy: str, *, enabled: bool) -> None:
-        self.server.enable(self._name(proxy), enabled=enabled)
-
-    def redirect(self, proxy: str, upstream: str) -> None:
-        self.server.redirect(self._name(proxy), upstream)
-
-    def toxics(self) -> dict[str, tuple[Toxic, ...]]:
-        return self._by_link(self.server.toxics())
-
-    def disabled(self) -> frozenset[str]:
-        return frozenset(self._by_link(dict.fromkeys(self.server.disabled())))
-
-    def upstreams(self) -> dict[str, str]:
-        return self._by_link(self.server.upstreams())
-
-    def _by_link(self, values: Mapping[str, T]) -> dict[str, T]:
-        return {self._link_names[name]: value for name, value in values.items() if name in self._link_names}
-
-    def _name(self, proxy: str) -> str:
+    def _path(self, proxy: str) -> str:
         if proxy not in self.user_names:
-            raise FaultError(f"{proxy} is not among the proxies that the plan names under `attach`")
-        return self.user_names[proxy]
+            raise FaultError(f"the Toxiproxy proxy {proxy} is not among the proxies that the plan names under `attach`")
+        return super()._path(self.user_names[proxy])
+
+    def _proxies(self) -> dict[str, Any]:
+        proxies = super()._proxies()
+        return {link: proxies[name] for link, name in self.user_names.items() if name in proxies}
 
 
 def link_name(attach: Attach, broker: int) -> str:
@@ -231,7 +200,8 @@ class AttachedCluster:
         attach = descriptor.attach
         self.descriptor, self._home, self.run_id = descriptor, home, descriptor.run_id
         self.security = SecuritySettings.model_validate(attach.security.model_dump())
-        self.toxiproxy = NamedProxies.of(attach)
+        user_names = {link_name(attach, broker): name for name, broker in attach.proxies.items()}
+        self.toxiproxy = None if attach.toxiproxy is None else NamedProxies(attach.toxiproxy, user_names)
 
     @cached_property
     def secured(self) -> Security:
@@ -281,7 +251,7 @@ class AttachedCluster:
         self.admin.topics()
 
     def versions(self) -> Mapping[str, str]:
-        return {"toxiproxy": self.toxiproxy.server.version()} if self.toxiproxy else {}
+        return {"toxiproxy": self.toxiproxy.version()} if self.toxiproxy else {}
 
     def close(self) -> None:
         if "admin" in vars(self):

@@ -27,7 +27,7 @@ from aftershock.harness.cluster.node import (
     output,
 )
 from aftershock.harness.cluster.ownership import NODE, RUN
-from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
+from aftershock.harness.cluster.proxies import LaunchedToxiproxy, WireProxy
 from aftershock.harness.cluster.topology import (
     ADMIN_PROXY_PORT,
     QUORUM_PROXY_PORT,
@@ -192,7 +192,7 @@ class ProxyLayer:
         self.wire_proxy: WireProxy | None = None
         own = addresses(container)
         self.address_in = {rack: own[f"{prefix}-{rack}"] for rack in spec.topology.racks}
-        self.toxiproxy = Toxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])
+        self.toxiproxy = LaunchedToxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])
 
     def host_address(self, inside_port: int) -> Address:
         return Address(LOOPBACK, self._ports[inside_port])

@@ -1,7 +1,7 @@
 """Proxies in front of a Kafka cluster: clients for Toxiproxy's API and for the wire proxy process.
 
-Toxics never use ``toxicity`` or ``jitter``, because Toxiproxy's randomness can't be seeded; the plan compiler draws all
-random values. The wire proxy is a separate process that understands Kafka's protocol. The wire proxy may outlive the
+Faults never use the Toxiproxy options ``toxicity`` and ``jitter``, because Toxiproxy's randomness can't be seeded; the
+plan compiler draws all random values. The wire proxy is a process that understands Kafka's protocol; it may outlive the
 process that started the cluster, and ends when the cluster's Toxiproxy is gone.
 """
 
@@ -44,6 +44,69 @@ class Toxiproxy:
     def version(self) -> str:
         return str(self._request("get", "/version").json()["version"])
 
+    def toxics(self) -> dict[str, tuple[Toxic, ...]]:
+        return {
+            name: tuple(Toxic(t["name"], t["type"], t["stream"], dict(t["attributes"])) for t in proxy["toxics"])
+            for name, proxy in self._proxies().items()
+        }
+
+    def add_toxic(self, proxy: str, toxic: Toxic) -> None:
+        body = {
+            "name": toxic.name,
+            "type": toxic.type,
+            "stream": toxic.stream,
+            "toxicity": 1.0,
+            "attributes": dict(toxic.attributes),
+        }
+        self._request("post", f"{self._path(proxy)}/toxics", json=body)
+
+    def update_toxic(self, proxy: str, toxic: Toxic) -> None:
+        """Change a toxic's attributes; Toxiproxy then forwards early any data chunk that the toxic was delaying."""
+        self._request("post", f"{self._path(proxy)}/toxics/{toxic.name}", json={"attributes": dict(toxic.attributes)})
+
+    def remove_toxic(self, proxy: str, name: str) -> None:
+        """Remove a toxic; no error if the toxic is missing, so that healing can be repeated."""
+        self._request("delete", f"{self._path(proxy)}/toxics/{name}", missing_ok=True)
+
+    def enable(self, proxy: str, *, enabled: bool) -> None:
+        """Enable a Toxiproxy proxy or disable it; a disabled proxy has no connections, but keeps its toxics."""
+        self._request("post", self._path(proxy), json={"enabled": enabled})
+
+    def disabled(self) -> frozenset[str]:
+        return frozenset(name for name, proxy in self._proxies().items() if not proxy["enabled"])
+
+    def upstreams(self) -> dict[str, str]:
+        """Return each Toxiproxy proxy's upstream, the address ``host:port`` to which the proxy connects."""
+        return {name: proxy["upstream"] for name, proxy in self._proxies().items()}
+
+    def redirect(self, proxy: str, upstream: str) -> None:
+        """Set a Toxiproxy proxy's upstream and close its connections; no effect if the upstream is the same."""
+        self._request("post", self._path(proxy), json={"upstream": upstream})
+
+    def _path(self, proxy: str) -> str:
+        return f"/proxies/{proxy}"
+
+    def _proxies(self) -> dict[str, Any]:
+        proxies: dict[str, Any] = self._request("get", "/proxies").json()
+        return proxies
+
+    def _request(self, verb: str, path: str, *, missing_ok: bool = False, **body: Any) -> Response:
+        try:
+            response: Response = getattr(self._api, verb)(path, timeout=_DEADLINE_S, **body)
+        except NotFound as error:
+            if missing_ok:
+                return Response()
+            raise FaultError(f"Toxiproxy at {self.url} does not know {path}: {error}") from error
+        except (ProxyExists, InvalidToxic, RequestException) as error:
+            raise FaultError(f"Toxiproxy at {self.url} refused {verb} {path}: {error}") from error
+        if not response.ok:
+            raise FaultError(f"Toxiproxy at {self.url} answered {response.status_code} to {verb} {path}")
+        return response
+
+
+class LaunchedToxiproxy(Toxiproxy):
+    """Client of the Toxiproxy server of a launched cluster, on which all proxies belong to the cluster."""
+
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
         """Create all proxies in one request; ``address_in``: Toxiproxy's address on each rack's network."""
         wildcard = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
@@ -58,49 +121,8 @@ class Toxiproxy:
         if missing:
             raise ClusterError(f"Toxiproxy at {self.url} did not create the proxies {sorted(missing)}")
 
-    def toxics(self) -> dict[str, tuple[Toxic, ...]]:
-        proxies = self._request("get", "/proxies").json()
-        return {
-            name: tuple(Toxic(t["name"], t["type"], t["stream"], dict(t["attributes"])) for t in proxy["toxics"])
-            for name, proxy in proxies.items()
-        }
-
-    def add_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Add a toxic, whose name must be new on the proxy."""
-        body = {
-            "name": toxic.name,
-            "type": toxic.type,
-            "stream": toxic.stream,
-            "toxicity": 1.0,
-            "attributes": dict(toxic.attributes),
-        }
-        self._request("post", f"/proxies/{proxy}/toxics", json=body)
-
-    def update_toxic(self, proxy: str, toxic: Toxic) -> None:
-        """Change a toxic's attributes; Toxiproxy then forwards early any data chunk that the toxic was delaying."""
-        self._request("post", f"/proxies/{proxy}/toxics/{toxic.name}", json={"attributes": dict(toxic.attributes)})
-
-    def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic; no error if the toxic is missing, so that healing can be repeated."""
-        self._request("delete", f"/proxies/{proxy}/toxics/{name}", missing_ok=True)
-
-    def enable(self, proxy: str, *, enabled: bool) -> None:
-        """Enable a proxy, or disable it, which closes its connections and refuses new connections; toxics stay."""
-        self._request("post", f"/proxies/{proxy}", json={"enabled": enabled})
-
-    def disabled(self) -> frozenset[str]:
-        proxies = self._request("get", "/proxies").json()
-        return frozenset(name for name, proxy in proxies.items() if not proxy["enabled"])
-
-    def upstreams(self) -> dict[str, str]:
-        """Return each Toxiproxy proxy's upstream, the address ``host:port`` to which the proxy connects."""
-        return {name: proxy["upstream"] for name, proxy in self._request("get", "/proxies").json().items()}
-
-    def redirect(self, proxy: str, upstream: str) -> None:
-        """Set a proxy's upstream and close its connections; no effect if the upstream is the same; toxics stay."""
-        self._request("post", f"/proxies/{proxy}", json={"upstream": upstream})
-
     def reset(self) -> None:
+        """Enable all proxies and remove all toxics."""
         self._request("post", "/reset")
 
     def received_bytes(self) -> dict[tuple[str, str], int]:
@@ -110,19 +132,6 @@ class Toxiproxy:
             named = dict(_LABEL.findall(labels))
             counters[named["proxy"], named["direction"]] = int(float(value))
         return counters
-
-    def _request(self, verb: str, path: str, *, missing_ok: bool = False, **body: Any) -> Response:
-        try:
-            response: Response = getattr(self._api, verb)(path, timeout=_DEADLINE_S, **body)
-        except NotFound as error:
-            if missing_ok:
-                return Response()
-            raise FaultError(f"Toxiproxy at {self.url} does not know {path}: {error}") from error
-        except (ProxyExists, InvalidToxic, RequestException) as error:
-            raise FaultError(f"Toxiproxy at {self.url} refused {verb} {path}: {error}") from error
-        if not response.ok:
-            raise FaultError(f"Toxiproxy at {self.url} answered {response.status_code} to {verb} {path}")
-        return response
 
 
 DESCRIPTOR_FILE = "wire_proxy.json"
@@ -162,19 +171,20 @@ class WireProxy:
         try:
             ready = json.loads(first_line)
         except ValueError:
-            raise ClusterError(f"the wire proxy did not start; the reason is in {log}") from None
+            raise ClusterError(f"the cluster's wire proxy did not start; the reason is in {log}") from None
         descriptor = {"process": ownership.owner(pid), "control": ready["control"], "ports": ready["ports"]}
         write_whole(home / DESCRIPTOR_FILE, json.dumps(descriptor, indent=1) + "\n")
         return cls(**descriptor)
 
     @classmethod
     def open(cls, home: Path) -> Self:
-        """Return the wire proxy of the cluster; raise ClusterError if its descriptor can't be read."""
+        """Return the wire proxy of the cluster; raise ClusterError if ``wire_proxy.json`` can't be read."""
         try:
             return cls(**json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ClusterError(
-                f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); take the cluster down, its wire proxy is lost"
+                f"{home / DESCRIPTOR_FILE} can't be read ({error!r}), so the cluster's wire proxy can't be used; take "
+                f"the cluster down with: aftershock cluster down --run {home.name}"
             ) from error
 
     @property
@@ -183,8 +193,7 @@ class WireProxy:
 
     async def watch(self) -> NoReturn:
         """Wait until the wire proxy ends; then raise ClusterError, because no client can reach the cluster."""
-        ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
         try:
             pidfd = os.pidfd_open(int(self._process.partition(":")[0]))
         except ProcessLookupError:
@@ -199,7 +208,7 @@ class WireProxy:
             os.close(pidfd)
 
     def add_rule(self, rule: Mapping[str, Any]) -> None:
-        """Put a rule of the wire proxy in force; raise FaultError if the wire proxy refuses the rule or has ended."""
+        """Add a rule to the wire proxy; raise FaultError if the wire proxy refuses the rule or has ended."""
         self._request(do="add", rule=rule)
 
     def remove_rule(self, name: str) -> None:
@@ -208,7 +217,7 @@ class WireProxy:
             self._request(do="remove", name=name)
 
     def rules(self) -> dict[str, dict[str, int]]:
-        """Return the counters of each rule in force; raise FaultError if the wire proxy has ended."""
+        """Return the counters of each rule of the wire proxy; raise FaultError if the wire proxy has ended."""
         counters: dict[str, dict[str, int]] = self._request(do="rules")
         return counters
 
@@ -220,7 +229,7 @@ class WireProxy:
         except (OSError, ValueError) as error:
             raise FaultError(f"the wire proxy does not answer at {self._control}: {error}") from error
         if "error" in answer:
-            raise FaultError(f"the wire proxy refused to {order['do']}: {answer['error']}")
+            raise FaultError(f"the wire proxy refused the request `{order['do']}`: {answer['error']}")
         return answer["is"]
 
     def _ended_error(self) -> ClusterError:

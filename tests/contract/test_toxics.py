@@ -19,7 +19,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.targets.values import Stream, Toxic
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import labels_of, remove_run
-from aftershock.harness.cluster.proxies import Toxiproxy
+from aftershock.harness.cluster.proxies import LaunchedToxiproxy, Toxiproxy
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import still_lacking
 
@@ -139,7 +139,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
         container.reload()
         ports = {inside: int(outside[0]["HostPort"]) for inside, outside in container.ports.items()}
         bridge = container.attrs["NetworkSettings"]["Networks"]["bridge"]
-        api = Toxiproxy("127.0.0.1", ports["8474/tcp"])
+        api = LaunchedToxiproxy("127.0.0.1", ports["8474/tcp"])
         assert not still_lacking(lambda: _unanswered(api), 10)
         with Echo(bridge["Gateway"]) as echo:
             api.populate([Proxy(NAME, "client", "a", 1, None, LISTEN, echo.address)], {})

@@ -21,25 +21,22 @@ ONE, TWO = BrokerId(1), BrokerId(2)
 Act = Callable[[Any], Awaitable[Any]]
 
 
-class Server:
-    """A Toxiproxy with two proxies, of which the plan names one; ``asked`` lists the requests to it."""
+class Server(NamedProxies):
+    """A Toxiproxy with two proxies, of which the plan names one; ``asked`` lists the requests that change a proxy."""
 
-    url = "http://p:2"
-
-    def __init__(self) -> None:
+    def __init__(self, user_names: dict[str, str]) -> None:
+        super().__init__("http://p:2", user_names)
         self.asked: list[tuple[str, str]] = []
 
-    def toxics(self) -> dict[str, tuple[Toxic, ...]]:
-        return {"one": (), "other": (Toxic("theirs", "latency", "upstream"),)}
-
-    def disabled(self) -> frozenset[str]:
-        return frozenset({"other"})
-
-    def upstreams(self) -> dict[str, str]:
-        return {"one": "k:1", "other": "k:9"}
-
-    def __getattr__(self, verb: str) -> Callable[..., None]:
-        return lambda proxy, *_, **__: self.asked.append((verb, proxy))
+    def _request(self, verb: str, path: str, **_: Any) -> Any:
+        if verb != "get":
+            self.asked.append((verb, path))
+        theirs = {"name": "theirs", "type": "latency", "stream": "upstream", "attributes": {}}
+        proxies = {
+            "one": {"upstream": "k:1", "enabled": True, "toxics": []},
+            "other": {"upstream": "k:9", "enabled": False, "toxics": [theirs]},
+        }
+        return SimpleNamespace(json=lambda: proxies)
 
 
 class Kafka:
@@ -62,7 +59,7 @@ def cluster() -> Any:
         admin=Kafka(),
         racks={ONE: "a", TWO: "b"},
         client_addresses={ONE: Address("k", 1), TWO: Address("k", 2)},
-        toxiproxy=NamedProxies(Server(), {"client_a-k1": "one"}),  # type: ignore[arg-type]  # a stand-in
+        toxiproxy=Server({"client_a-k1": "one"}),
         secured=PLAINTEXT,
     )
 
@@ -84,7 +81,7 @@ async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, clus
     """Toxiproxy gets its own proxy names; toxics and disabled proxies that the plan doesn't name are invisible."""
     await world.add_toxic("client_a-k1", Toxic("slow", "latency", "upstream"))
     await world.disable("client_a-k1")
-    assert [("add_toxic", "one"), ("enable", "one")] == cluster.toxiproxy.server.asked
+    assert [("post", "/proxies/one/toxics"), ("post", "/proxies/one")] == cluster.toxiproxy.asked
     assert {"client_a-k1": ()} == await world.toxics()
     assert frozenset() == await world.disabled()
     assert {"client_a-k1": "k:1"} == await world.upstreams()
