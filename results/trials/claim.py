@@ -7,7 +7,7 @@ inconclusive unless the faults that are passed to ``on_part`` took effect.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from aftershock.results.checks.check import Status
@@ -57,16 +57,21 @@ def on_parts(names: Sequence[str], judge: Callable[..., Judged], *arguments: obj
     return Judge((*names,), lambda parts: judge([parts[name] for name in names], *arguments))
 
 
-def claim(claim_id: str, text: str, bound: str, judge: Judge, published: str = "-") -> Claim:
-    return Claim(claim_id, text, bound, *judge, published)
+def claim(claim_id: str, bound: str, judge: Judge, published: str = "-") -> Claim:
+    return Claim(claim_id, "", bound, *judge, published)
 
 
-def control(claim_id: str, text: str, bound: str, judge: Judge, published: str = "-") -> Claim:
-    return Claim(claim_id, text, bound, *judge, published, "control")
+def control(claim_id: str, bound: str, judge: Judge, published: str = "-") -> Claim:
+    return Claim(claim_id, "", bound, *judge, published, "control")
 
 
-def report_only(claim_id: str, text: str, judge: Judge, published: str = "-", bound: str = "") -> Claim:
-    return Claim(claim_id, text, bound, *judge, published, "report")
+def report_only(claim_id: str, judge: Judge, published: str = "-", bound: str = "") -> Claim:
+    return Claim(claim_id, "", bound, *judge, published, "report")
+
+
+def described(texts: Mapping[str, str], *claims: Claim) -> tuple[Claim, ...]:
+    """Return claims of a KIP with their sentences, which ``texts`` holds by claim id."""
+    return tuple(replace(claim, claim=texts[claim.id]) for claim in claims)
 
 
 def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:

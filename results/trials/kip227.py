@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Parts, claim, control, integrity, on_part, on_parts, report_only
+from aftershock.results.trials.claim import Parts, claim, control, described, integrity, on_part, on_parts, report_only
 from aftershock.results.trials.part import Floats, Part, Slice, mean, ratio, steady_slices
 from aftershock.results.trials.statement import Estimate, Judged, Plot, add_reason, below, fact, report, unknown, within
 
@@ -240,76 +240,44 @@ def _mean(values: list[float], unit: str, confidence: float) -> Estimate:
 
 
 _FOLLOWERS = (FOLLOWERS_SESSION, FOLLOWERS_FULL)
-_FOLLOWED = "300 partitions of which 3 are active: followers with sessions relative to followers without sessions"
-CLAIMS = (
-    claim(
-        "full-slope",
-        "without sessions the cost of a fetch grows with each partition",
-        "60 to 80 B per partition",
-        on_part(BYTES, full_slope),
-        "O(all)",
-    ),
-    claim(
-        "incremental-slope",
-        "with sessions, and 1 % of the partitions active, the cost of a fetch doesn't grow with each partition",
-        "below 1 B per partition",
-        on_part(BYTES, incremental_slope),
-        "O(changed)",
-    ),
-    claim("share", "fetch of 1000 partitions: incremental relative to full", "below 3 %", on_part(BYTES, share)),
-    claim(
-        "closed-by-stranger",
-        "session closed by another client: the next fetch is full and gets a response",
-        "all within 600 ms",
-        on_part(SESSIONS, regained, STRANGER),
-    ),
-    claim(
-        "restarted",
-        "broker restarted: one full fetch opens the next session",
-        "one session per restart, none lost",
-        on_part(SESSIONS, reopened, RESTART),
-    ),
-    claim(
-        "evicted",
-        "session evicted for a follower's session: the next fetch is full and gets a response",
-        "all within 600 ms",
-        on_part(EVICTED, regained, BACK),
-    ),
-    *(
-        claim(
-            f"nothing-lost-{name}",
-            f"{name}: no record is lost or read twice",
-            "none",
-            on_part(name, integrity, ("lost", "duplicate", "skipped")),
-        )
-        for name in (SESSIONS, EVICTED)
-    ),
-    *(
-        claim(
-            f"left-{name}",
-            f"{name}: brokers have no session of the clients after the clients have closed",
-            "none",
-            on_part(name, sessions_left),
-        )
-        for name in (SESSIONS, EVICTED)
-    ),
-    control("no-gain", "all partitions active: incremental relative to full", "0.8 to 1.25", on_part(CONTROL, no_gain)),
-    *(
-        report_only(f"bytes-{kind}", f"a fetch of 1000 partitions, {kind}", on_part(BYTES, largest, kind))
-        for kind in (FULL, INCREMENTAL)
-    ),
-    report_only(
-        "cpu",
-        "broker's CPU per fetch of 1000 partitions: incremental relative to full",
-        on_parts((CPU_SESSION, CPU_FULL), cpu),
-    ),
-    report_only(
-        "followers-bytes",
-        f"bytes sent by brokers, {_FOLLOWED}",
-        on_parts(_FOLLOWERS, followers_bytes),
-        bound="below 1",
-    ),
-    report_only("followers-cpu", f"CPU of brokers, {_FOLLOWED}", on_parts(_FOLLOWERS, followers_cpu)),
+_FOLLOWED = "followers with fetch sessions relative to followers without, 3 of 300 partitions active"
+TEXTS = {
+    "full-slope": "Without a fetch session, each partition adds its bytes to every fetch",
+    "incremental-slope": "With a fetch session and 1 % of the partitions active, a fetch grows by no idle partition",
+    "share": "Bytes of a fetch of 1000 partitions, without the records: incremental relative to full",
+    "closed-by-stranger": "After another client closed a fetch session, the next fetch is full and gets a response",
+    "restarted": "After a broker restart, one full fetch opens the next fetch session",
+    "evicted": "After a broker evicted a fetch session for a follower's, the next fetch is full and gets a response",
+    "nothing-lost-sessions": "No record is lost or read twice when fetch sessions are closed and brokers restart",
+    "nothing-lost-evicted": "No record is lost or read twice when brokers evict fetch sessions",
+    "left-sessions": "Brokers hold no fetch session of closed clients, also after restarts",
+    "left-evicted": "Brokers hold no fetch session of closed clients, also after evictions",
+    "no-gain": "Bytes of a fetch if all partitions have new records: incremental relative to full",
+    "bytes-full": "Bytes of a full fetch of 1000 partitions, without the records",
+    "bytes-incremental": "Bytes of an incremental fetch of 1000 partitions, without the records",
+    "cpu": "Brokers' CPU time per fetch of 1000 partitions: incremental relative to full",
+    "followers-bytes": f"Bytes sent by brokers: {_FOLLOWED}",
+    "followers-cpu": f"CPU use of brokers: {_FOLLOWED}",
+}
+_NOTHING_LOST = ("lost", "duplicate", "skipped")
+CLAIMS = described(
+    TEXTS,
+    claim("full-slope", "60 to 80 B per partition", on_part(BYTES, full_slope), "O(all)"),
+    claim("incremental-slope", "below 1 B per partition", on_part(BYTES, incremental_slope), "O(changed)"),
+    claim("share", "below 3 %", on_part(BYTES, share)),
+    claim("closed-by-stranger", "all within 600 ms", on_part(SESSIONS, regained, STRANGER)),
+    claim("restarted", "one session per restart, none lost", on_part(SESSIONS, reopened, RESTART)),
+    claim("evicted", "all within 600 ms", on_part(EVICTED, regained, BACK)),
+    claim("nothing-lost-sessions", "none", on_part(SESSIONS, integrity, _NOTHING_LOST)),
+    claim("nothing-lost-evicted", "none", on_part(EVICTED, integrity, _NOTHING_LOST)),
+    claim("left-sessions", "none", on_part(SESSIONS, sessions_left)),
+    claim("left-evicted", "none", on_part(EVICTED, sessions_left)),
+    control("no-gain", "0.8 to 1.25", on_part(CONTROL, no_gain)),
+    report_only("bytes-full", on_part(BYTES, largest, FULL)),
+    report_only("bytes-incremental", on_part(BYTES, largest, INCREMENTAL)),
+    report_only("cpu", on_parts((CPU_SESSION, CPU_FULL), cpu)),
+    report_only("followers-bytes", on_parts(_FOLLOWERS, followers_bytes), bound="below 1"),
+    report_only("followers-cpu", on_parts(_FOLLOWERS, followers_cpu)),
 )
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Parts, claim, control, integrity, on_part, on_parts, report_only
+from aftershock.results.trials.claim import Parts, claim, control, described, integrity, on_part, on_parts, report_only
 from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, slices
 from aftershock.results.trials.statement import (
     Estimate,
@@ -208,88 +208,54 @@ def _events(part: Part, event: str) -> list[dict[str, Any]]:
     return [line for line in part.events(event) if line.get("arm") == "closest"]
 
 
-_SET_UP = ("second", "third", "replicas")
-_NOT_SHIPPED = {
-    "hw-push": (
-        "the leader pushes a new high watermark to its followers at once",
-        "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch (claim staleness)",
-    ),
-    "replica-id": (
-        "consumers that may read from a follower send replica id -2",
-        "consumers send -1: the rack in the request, from version 11 on, permits a read from a follower",
-    ),
-    "reset-at-follower": (
-        "a reset to earliest is looked up at the follower",
-        "ListOffsets goes to the leader; docs/KIPS.md has the four cases of an offset out of range",
-    ),
-}
-
-
 def not_shipped(_: Sequence[Part], why: str) -> Judged:
     return report(unknown(), why)
 
 
+_SET_UP = ("second", "third", "replicas")
 _GAP_BOUND = "less than 2 s longer without a record than arm leader"
 _LEASE_FAULTS = (*_SET_UP, "lag", "preferred", "leader")
-CLAIMS: tuple[Claim, ...] = (
-    claim(
-        "cross-rack",
-        "share of fetched bytes that came from other racks",
-        "at most 0.1 %",
-        on_part("near", crossing, "closest", faults=_SET_UP),
-        "0",
-    ),
-    *(
-        control(name, f"control: {text}", "above 99 %", on_part(part, all_crossing, arm, faults=_SET_UP))
-        for name, part, arm, text in (
-            ("off", "near", "leader", "with the rule off all bytes cross racks"),
-            ("rackless", "near", "rackless", "a client without a rack reads from the leader"),
-            ("selector-off", "selector-off", "closest", "brokers without a selector name no replica"),
-        )
-    ),
-    report_only(
-        "own-selector",
-        "a custom selector that names the highest follower: share of bytes from there",
-        on_part("selector-own", selected, faults=_SET_UP),
-        "promised",
-        "above 99 %",
-    ),
-    *(
-        report_only(name, f"delay of a record at a follower, at {rate}/s", on_part(part, staleness, faults=_SET_UP))
-        for name, rate, part in (("staleness", 100, "near"), ("staleness-slow", 1, "trickle"))
-    ),
-    claim(
-        "kept",
-        "a replica that falls out of the ISR is kept until its lease ends",
-        "≤ 25 s",
-        on_part("lease", lease, faults=(*_SET_UP, "lag")),
-    ),
-    *(
-        claim(f"{fault}-dies", text, _GAP_BOUND, on_part("lease", survived, fault, faults=(*_SET_UP, fault)))
-        for fault, text in (
-            ("preferred", "when the preferred replica dies, the consumer returns to the leader"),
-            ("leader", "when the leader dies, the consumer continues"),
-        )
-    ),
-    claim(
-        "nothing-lost", "no record is lost", "0 records", on_part("lease", integrity, ["lost"], faults=_LEASE_FAULTS)
-    ),
-    claim(
-        "no-oscillation",
-        "the consumer does not oscillate",
-        "at most 2 in 10 s",
-        on_part("lease", oscillation, faults=_LEASE_FAULTS),
-    ),
-    report_only("grants", "number of grants of a replica, used or not", on_part("lease", grants, faults=_SET_UP)),
-    report_only(
-        "lag-felt",
-        "latency of the reader of a lagging replica",
-        on_part("lease", lag_latency, faults=(*_SET_UP, "lag")),
-    ),
-    *(
-        report_only(f"text-{name}", f"promised, not shipped: {text}", on_parts((), not_shipped, why), "promised")
-        for name, (text, why) in _NOT_SHIPPED.items()
-    ),
+_PUSHED = "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch (claim staleness)"
+_REPLICA_ID = "consumers send replica id -1: the rack in a Fetch request of version 11 on permits reads from a follower"
+_RESET = "clients send ListOffsets to the leader; docs/KIPS.md has the four cases of an offset out of range"
+TEXTS = {
+    "cross-rack": "A consumer that reads from the closest replica fetches no bytes from other racks",
+    "off": "A consumer that ignores preferred read replicas fetches all bytes from the leader, in another rack",
+    "rackless": "A consumer without client.rack fetches all bytes from the leader, in another rack",
+    "selector-off": "Without a replica selector at the brokers, a consumer fetches all bytes from the leader's rack",
+    "own-selector": "If a custom replica selector names the follower with the highest id, all bytes come from there",
+    "staleness": "Median delay of a record at a follower relative to the leader, at 100 records/s",
+    "staleness-slow": "Median delay of a record at a follower relative to the leader, at 1 record/s",
+    "kept": "A consumer keeps a replica that falls out of the ISR until the replica's lease ends, and no longer",
+    "preferred-dies": "When the preferred read replica dies, the consumer returns to the leader",
+    "leader-dies": "When the leader dies, a consumer that reads from a follower continues",
+    "nothing-lost": "No record is lost while a replica lags, the preferred read replica dies, and the leader dies",
+    "no-oscillation": "A consumer does not oscillate between brokers",
+    "grants": "Number of times that leaders named a preferred read replica, used or not",
+    "lag-felt": "Latency of the consumer that reads from a lagging replica, p99",
+    "text-hw-push": "Promised, not shipped: the leader pushes a new high watermark to its followers at once",
+    "text-replica-id": "Promised, not shipped: consumers that may read from a follower send replica id -2",
+    "text-reset-at-follower": "Promised, not shipped: the follower itself looks up the offset of a reset to earliest",
+}
+CLAIMS = described(
+    TEXTS,
+    claim("cross-rack", "at most 0.1 %", on_part("near", crossing, "closest", faults=_SET_UP), "0"),
+    control("off", "above 99 %", on_part("near", all_crossing, "leader", faults=_SET_UP)),
+    control("rackless", "above 99 %", on_part("near", all_crossing, "rackless", faults=_SET_UP)),
+    control("selector-off", "above 99 %", on_part("selector-off", all_crossing, "closest", faults=_SET_UP)),
+    report_only("own-selector", on_part("selector-own", selected, faults=_SET_UP), "promised", "above 99 %"),
+    report_only("staleness", on_part("near", staleness, faults=_SET_UP)),
+    report_only("staleness-slow", on_part("trickle", staleness, faults=_SET_UP)),
+    claim("kept", "≤ 25 s", on_part("lease", lease, faults=(*_SET_UP, "lag"))),
+    claim("preferred-dies", _GAP_BOUND, on_part("lease", survived, "preferred", faults=(*_SET_UP, "preferred"))),
+    claim("leader-dies", _GAP_BOUND, on_part("lease", survived, "leader", faults=(*_SET_UP, "leader"))),
+    claim("nothing-lost", "0 records", on_part("lease", integrity, ["lost"], faults=_LEASE_FAULTS)),
+    claim("no-oscillation", "at most 2 in 10 s", on_part("lease", oscillation, faults=_LEASE_FAULTS)),
+    report_only("grants", on_part("lease", grants, faults=_SET_UP)),
+    report_only("lag-felt", on_part("lease", lag_latency, faults=(*_SET_UP, "lag"))),
+    report_only("text-hw-push", on_parts((), not_shipped, _PUSHED), "promised"),
+    report_only("text-replica-id", on_parts((), not_shipped, _REPLICA_ID), "promised"),
+    report_only("text-reset-at-follower", on_parts((), not_shipped, _RESET), "promised"),
 )
 
 

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 from aftershock.results.compare.blocks import Block
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Parts, claim, control, on_part, report_only
+from aftershock.results.trials.claim import Claim, Parts, claim, control, described, on_part, report_only
 from aftershock.results.trials.part import Part, onsets, ratio_of_blocks, worst_latencies
 from aftershock.results.trials.statement import Estimate, Judged, Plot, add_reason, below, report, unknown, within
 
@@ -112,137 +112,78 @@ def restarted(part: Part, workload: str) -> Judged:
 PUBLISHED = "p99.9 215 ms with, 1675 ms without: 0.13 times"
 REJECTED = "p99.9 215 ms with the KIP, 1781, 1934 and 5352 ms with immediate retry and no hints: 0.07 times"
 
-LATE_300 = "Leaders move, Metadata responses are 300 ms late"
-_RELATIVE = "with the KIP relative to without"
-
-CLAIMS: tuple[Claim, ...] = (
-    claim(
-        "delay-300",
-        f"{LATE_300}: slowest record per move, {_RELATIVE}",
-        "below 0.5",
-        on_part("delay-300", is_below, BOTH, NEITHER, 0.5),
-        PUBLISHED,
-    ),
-    claim(
-        "rejected-300",
-        f"{LATE_300}: slowest record per move, with the KIP relative to an immediate retry without hints, which the "
-        "KIP rejected",
-        "below 1",
-        on_part("delay-300", is_below, BOTH, RETRY),
-        REJECTED,
-    ),
-    claim(
-        "delay-0",
-        f"Leaders move, nothing is late: slowest record per move, {_RELATIVE}",
-        "below 1",
-        on_part("delay-0", is_below, BOTH, NEITHER),
-        PUBLISHED,
-    ),
-    control(
-        "kill",
-        "A leader is killed, so there are no hints: slowest record per kill, hints relative to no hints",
-        "within 0.8 to 1.25, by TOST",
-        on_part("kill", hints_after_kill),
-        "",
-    ),
-    report_only(
-        "delay-100",
-        f"Leaders move, Metadata responses are 100 ms late: {_RELATIVE}",
-        on_part("delay-100", is_below, BOTH, NEITHER),
-        PUBLISHED,
-        "below 1",
-    ),
-    report_only(
-        "shared-300",
-        f"{LATE_300} and delay records on the same connection: {_RELATIVE}",
-        on_part("shared", is_below, BOTH, NEITHER),
-        PUBLISHED,
-        "below 1",
-    ),
-    report_only(
-        "rejected-0",
-        "Leaders move, nothing is late: with the KIP relative to an immediate retry without hints",
-        on_part("delay-0", reported, BOTH, RETRY),
-        REJECTED,
-    ),
-    report_only(
-        "hints-300", f"{LATE_300}: hints alone relative to neither", on_part("delay-300", reported, HINTS, NEITHER), ""
-    ),
-    report_only(
-        "classic-300",
-        "Metadata responses are 300 ms late: classic p99.9 of all records under the moves",
-        on_part("delay-300", classic),
-        PUBLISHED,
-    ),
-    report_only(
-        "kill-whole",
-        "A leader is killed: the whole KIP relative to none of it, including immediate retry on news from Metadata",
-        on_part("kill", reported, BOTH, NEITHER, WORST_KILL),
-        "",
-    ),
-)
-
-
-def _beside(name: str, part: str, text: str, ours: str, theirs: str, measure: str = WORST) -> Claim:
-    return report_only(name, text, on_part(part, is_below, ours, theirs, 1.0, measure), "", "below 1")
-
-
-CONSUMERS = {
-    "consume": "A consumer that accepts hints relative to a consumer that requests metadata: latest record per move",
-    "consume-1s": "The same consumers, Metadata a second late, longer than replication: latest record per move",
-}
 FOREIGN = {"librdkafka": "librdkafka", "java": "Kafka's Java producer"}
-"""Clients of other projects, each a part with its name."""
+"""Producers of other projects, by the part of the trial in which each producer runs."""
 ABLATIONS = {"stripped": "with the hints stripped from its responses", "capped": "at brokers without hints"}
 RESTARTS = {
     "restart": (12, {"all": "p99 374 ms with, 391 ms without", "one": "p99 2.95 ms with, 3.25 ms without"}),
     "restart-many": (120, {"all": "p99 152 ms with, 156 ms without", "one": "p99 83.3 ms with, 84.7 ms without"}),
 }
-"""Number of partitions, and by workload (named by its acks) the figures of the KIP's tables."""
+"""By part of the trial: the number of partitions, and the KIP's published p99 latencies for each setting of acks."""
+LATE_300 = "Leaders move, Metadata responses are 300 ms late"
+_RELATIVE = "slowest record per move, with KIP-951 relative to without"
+_REJECTED = "with KIP-951 relative to an immediate retry without hints, which the KIP rejected"
+TEXTS = {
+    "delay-300": f"{LATE_300}: {_RELATIVE}",
+    "rejected-300": f"{LATE_300}: slowest record per move, {_REJECTED}",
+    "delay-0": f"Leaders move, no response is late: {_RELATIVE}",
+    "kill": "A leader is killed, so there are no leader hints: slowest record per kill, hints on relative to hints off",
+    "delay-100": f"Leaders move, Metadata responses are 100 ms late: {_RELATIVE}",
+    "shared-300": f"{LATE_300} and delay records on the same connection: {_RELATIVE}",
+    "rejected-0": f"Leaders move, no response is late: slowest record per move, {_REJECTED}",
+    "hints-300": f"{LATE_300}: slowest record per move, leader hints alone relative to a client without the KIP",
+    "classic-300": f"{LATE_300}: p99.9 of all records during the moves, with KIP-951 relative to without",
+    "kill-whole": "A leader is killed: slowest record per kill, with all of KIP-951 relative to without",
+    "acks-1": f"Leaders move, no response is late, acks=1 (no wait for followers): {_RELATIVE}",
+    "consume": "Leaders move: latest delivery to a consumer per move, with leader hints relative to without",
+    "consume-1s": "Leaders move, Metadata is 1 s late: latest delivery per move, with leader hints relative to without",
+    "leaves": f"The old leader leaves the replica list, two replicas on three brokers: {_RELATIVE}",
+    "unknown": "A broker that clients have forgotten becomes leader: hints accepted relative to hints refused",
+    **{
+        f"{client}-{ablation}": f"{name} relative to the same client {without}: slowest record per move"
+        for client, name in FOREIGN.items()
+        for ablation, without in ABLATIONS.items()
+    },
+    **{
+        f"{part}-{acks}": f"Brokers shut down, {partitions} partitions, acks={acks}: with KIP-951 relative to without"
+        for part, (partitions, published) in RESTARTS.items()
+        for acks in published
+    },
+}
 
-BESIDE: tuple[Claim, ...] = (
-    _beside(
-        "acks-1",
-        "acks-1",
-        "Leaders move, nothing is late, acks=1: the remaining wait if no follower has to acknowledge",
-        BOTH,
-        NEITHER,
-        WORST_ALONE,
-    ),
-    *(_beside(part, part, text, "readers/told", "readers/asks", CONSUMED) for part, text in CONSUMERS.items()),
+
+def _beside(name: str, part: str, ours: str, theirs: str, measure: str = WORST) -> Claim:
+    return report_only(name, on_part(part, is_below, ours, theirs, 1.0, measure), "", "below 1")
+
+
+CLAIMS = described(
+    TEXTS,
+    claim("delay-300", "below 0.5", on_part("delay-300", is_below, BOTH, NEITHER, 0.5), PUBLISHED),
+    claim("rejected-300", "below 1", on_part("delay-300", is_below, BOTH, RETRY), REJECTED),
+    claim("delay-0", "below 1", on_part("delay-0", is_below, BOTH, NEITHER), PUBLISHED),
+    control("kill", "within 0.8 to 1.25, by TOST", on_part("kill", hints_after_kill), ""),
+    report_only("delay-100", on_part("delay-100", is_below, BOTH, NEITHER), PUBLISHED, "below 1"),
+    report_only("shared-300", on_part("shared", is_below, BOTH, NEITHER), PUBLISHED, "below 1"),
+    report_only("rejected-0", on_part("delay-0", reported, BOTH, RETRY), REJECTED),
+    report_only("hints-300", on_part("delay-300", reported, HINTS, NEITHER), ""),
+    report_only("classic-300", on_part("delay-300", classic), PUBLISHED),
+    report_only("kill-whole", on_part("kill", reported, BOTH, NEITHER, WORST_KILL), ""),
+)
+BESIDE = described(
+    TEXTS,
+    _beside("acks-1", "acks-1", BOTH, NEITHER, WORST_ALONE),
+    _beside("consume", "consume", "readers/told", "readers/asks", CONSUMED),
+    _beside("consume-1s", "consume-1s", "readers/told", "readers/asks", CONSUMED),
     *(
-        _beside(
-            f"{client}-{ablation}",
-            client,
-            f"{FOREIGN[client]} without changes, relative to the same client {ABLATIONS[ablation]}",
-            "moves/whole",
-            f"moves/{ablation}",
-        )
+        _beside(f"{client}-{ablation}", client, "moves/whole", f"moves/{ablation}")
         for client, ablation in product(FOREIGN, ABLATIONS)
     ),
-    _beside(
-        "leaves",
-        "leaves",
-        f"The old leader leaves the replica list, two replicas on three nodes: {_RELATIVE}",
-        BOTH,
-        NEITHER,
-    ),
-    report_only(
-        "unknown",
-        "A broker that clients have forgotten becomes leader: endpoints merged relative to ignored",
-        on_part("unknown", unknown_endpoints),
-        "",
-        "below 1",
-    ),
+    _beside("leaves", "leaves", BOTH, NEITHER),
+    report_only("unknown", on_part("unknown", unknown_endpoints), "", "below 1"),
     *(
-        report_only(
-            f"{part}-{workload}",
-            f"Brokers shut down, {partitions} partitions, acks={workload}: {_RELATIVE}",
-            on_part(part, restarted, workload),
-            published,
-        )
-        for part, (partitions, published_by_workload) in RESTARTS.items()
-        for workload, published in published_by_workload.items()
+        report_only(f"{part}-{acks}", on_part(part, restarted, acks), published)
+        for part, (_, published_by_acks) in RESTARTS.items()
+        for acks, published in published_by_acks.items()
     ),
 )
 
