@@ -67,7 +67,9 @@ def _never(parts: Parts) -> Judged:
 
 def test_a_budget_too_small_for_any_part_is_refused() -> None:
     """The error names a budget that would do."""
-    with pytest.raises(AftershockError, match=r"budget of 1m is too small for any run of a trial, .* use --budget 2m or more"):
+    with pytest.raises(
+        AftershockError, match=r"budget of 1m is too small for any run of a trial, .* use --budget 2m or more"
+    ):
         plan_within_budget([trial(1, *PARTS)], 60)
 
 

@@ -1,12 +1,15 @@
-"""Nightly work: a list of commands (steps), their time within a budget, and the closing reports.
+"""Nightly work: ``python -m aftershock.harness.labs.nightly [--budget 30m] [--seed N] [--out DIR]``.
 
-A nightly step whose shortest duration does not fit the budget is omitted; the remaining time extends the selected
-steps. ``nightly.json`` records finished steps, so an interrupted night (a date and a seed) continues. A failed step
-does not end the night; Ctrl-C ends the current step and the night. Because a trend needs weeks and any two nights
-differ, tonight is worse only if its runs are worse, in a comparison by blocks of the plan (repetitions of its faults),
-than the runs of each of the last three nights.
+The nightly is a list of commands (steps), followed by reports. A step whose shortest duration does not fit the time
+budget is omitted; the remaining time extends the selected steps. ``nightly.json`` records finished steps, so an
+interrupted night (a date and a seed) continues. A failed step does not end the night; Ctrl-C ends the current step and
+the night. The exit code is that of the worst step: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0 PASS; 130 means interrupted.
+
+Because any two nights differ, tonight counts as worse only if its run of a plan is worse than the runs of each of the
+last three nights, when their blocks (repetitions of the plan's faults) are compared.
 """
 
+import argparse
 import json
 import os
 import re
@@ -17,13 +20,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.units import parse_duration_ms
 from aftershock.faults.plans import find
 from aftershock.faults.search.coverage import summary
 from aftershock.faults.search.swarm import frame_of
@@ -40,7 +44,7 @@ CLOSING_S = 120.0  # report, trend and summary
 
 @dataclass(frozen=True)
 class Step:
-    """Step of the nightly: a command with placeholders ``{out}``, ``{seed}``, ``{seconds}``, and its time limits."""
+    """Step of the nightly: a command with placeholders ``{out}``, ``{seed}`` and ``{seconds}``, and its duration."""
 
     name: str
     command: tuple[str, ...]
@@ -55,10 +59,8 @@ AFTERSHOCK = ("-m", "aftershock.harness.cli")
 _JUNIT = ("--junitxml", "{out}/nightly-junit.xml")
 _SUITE = ("-m", "pytest", "-m", "engine or nightly", "tests", "--aftershock-out", "{out}", *_JUNIT)
 _SEED_AND_OUT = ("--seed", "{seed}", "--out", "{out}")
-
-
 CONTROLS = {"leader-rotation": "metadata"}
-"""Control arm of each plan that is compared with earlier nights block by block."""
+"""Plans whose runs are compared with earlier nights, and the control arm of each plan."""
 COMPARED = (*(f"{op}.latency {q} in fault" for op in ("produce", "consume") for q in ("p50", "p95")), "recovery")
 """Metrics that are compared with earlier nights, because they vary little from night to night."""
 
@@ -94,7 +96,7 @@ class Allotted:
 
 
 def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
-    """Distribute a time budget over the nightly's steps; raise AftershockError if not even one step fits the budget."""
+    """Distribute a time budget over the nightly's steps; raise AftershockError if no step fits the budget."""
     if budget_s is None:
         return Allotted({step: step.most_s for step in steps}, {})
     selected: list[Step] = []
@@ -106,7 +108,7 @@ def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
     if not selected:
         least_s = min(step.least_s for step in steps) + CLOSING_S
         problem = f"a budget of {format_duration(budget_s)} is too small for any step of a night"
-        raise AftershockError(f"{problem}: use --budget {int(least_s / 60) + 1}m or more")
+        raise AftershockError(f"{problem}; use --budget {int(least_s / 60) + 1}m or more")
     extra_s = sum(step.most_s - step.least_s for step in selected)
     share = min(1.0, left_s / extra_s) if extra_s else 0.0
     left_out = {step: f"a budget of {format_duration(budget_s)}" for step in steps if step not in selected}
@@ -114,7 +116,7 @@ def allot(steps: Sequence[Step], budget_s: float | None) -> Allotted:
 
 
 def worst(codes: Sequence[int]) -> int:
-    """Return the worst exit code of the steps: 3 (ERROR or unknown), before 1 (FAIL), 2 (INCONCLUSIVE) and 0 (PASS)."""
+    """Return the worst exit code, in the order 3 (ERROR or unknown code), 1 (FAIL), 2 (INCONCLUSIVE), 0 (PASS)."""
     order = (0, 2, 1, 3)
     return max((code if code in order else 3 for code in codes), key=order.index, default=0)
 
@@ -131,7 +133,7 @@ class Night:
 
 
 def read_finished(night: Night) -> dict[str, int]:
-    """Read the exit codes of tonight's finished steps; empty if ``nightly.json`` is missing or of another night."""
+    """Return the exit code of each finished step of this night, from ``nightly.json``."""
     try:
         document = json.loads((night.out / NAME).read_bytes())
         identity = document["schema_version"], document["night"], document["seed"]
@@ -140,11 +142,6 @@ def read_finished(night: Night) -> dict[str, int]:
         return {str(step): int(code) for step, code in document["done"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-
-
-def write_finished(night: Night, codes: Mapping[str, int]) -> None:
-    document = {"night": night.today.isoformat(), "seed": night.seed, "done": dict(codes)}
-    write_whole(night.out / NAME, json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=1) + "\n")
 
 
 REGRESSION_PATCH = "regression.patch"
@@ -179,7 +176,7 @@ def test_{name}(chaos: Chaos) -> None:
 
 
 def patch(entries: Iterable[Entry]) -> str:
-    """Return a patch that adds plan, timeline and test of each of the corpus ``entries``; "" without entries."""
+    """Return a Git patch that adds a regression test for each of the failing plans ``entries`` of the corpus."""
     result = ""
     for entry in entries:
         checked, origin = load_plan(entry.text), entry.origin
@@ -210,11 +207,10 @@ RunCommand = Callable[[Sequence[str]], int]
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Run a command with this Python, on the output streams of this process; return the command's exit code.
+    """Run a command with this Python interpreter; return the command's exit code.
 
-    The command runs in a process group of its own. After Ctrl-C or SIGTERM, this process passes the signal on to the
-    command, waits for its clean-up, and raises KeyboardInterrupt; exit code 130 of the command also raises
-    KeyboardInterrupt.
+    Ctrl-C or SIGTERM is passed on to the command, and after the command's clean-up raises KeyboardInterrupt. Exit code
+    130 of the command also raises KeyboardInterrupt.
     """
     process = subprocess.Popen([sys.executable, *words], process_group=0)
     received: list[int] = []
@@ -235,7 +231,7 @@ def run_command(words: Sequence[str]) -> int:
 
 
 def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callable[[str], None]) -> int:
-    """Run the steps of the nightly that have not finished, and the closing reports; return the nightly's exit code."""
+    """Run the unfinished steps of the nightly, then the reports; return the exit code of the nightly."""
     out = str(night.out)
     night.out.mkdir(parents=True, exist_ok=True)
     finished = read_finished(night)
@@ -246,12 +242,11 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
         if step.name in finished:
             log(f"{step.name}: finished earlier, exit {finished[step.name]}")
             continue
-        log(
-            f"the step {step.name} takes about {format_duration(seconds)} of the "
-            f"{format_duration(left_s)} that the night still takes"
-        )
+        remaining = f"the remaining night {format_duration(left_s)}"
+        log(f"the step {step.name} takes about {format_duration(seconds)}, {remaining}")
         finished[step.name] = execute(step.words(out, night.seed, seconds))
-        write_finished(night, finished)
+        document = {"schema_version": SCHEMA_VERSION, "night": night.today.isoformat(), "seed": night.seed}
+        write_whole(night.out / NAME, json.dumps({**document, "done": finished}, indent=1) + "\n")
         left_s -= seconds
 
     codes = [*finished.values()]
@@ -268,7 +263,12 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
     compared = {run.plan: _compare_with_nights(run, night, execute) for run in trend_runs if run.plan in CONTROLS}
     codes += [1 for word in compared.values() if word == WORSE]
     write_summary(_summary(night, allotted, finished, compared), night.out, os.environ)
-    write_regression_patch(night, log)
+    patch_path = night.out / REGRESSION_PATCH
+    patch_path.unlink(missing_ok=True)
+    known = corpus.read(night.out / corpus.NAME).entries
+    if new := [entry for entry in known if entry.origin.night == night.today.isoformat()]:
+        write_whole(patch_path, patch(new))
+        log(f"{len(new)} plans failed tonight; to add tests that repeat these plans: git apply {patch_path}")
     return worst(codes)
 
 
@@ -281,7 +281,7 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str:
-    """Compare a run of tonight with the last three nights; return one word for the summary."""
+    """Compare tonight's run of a plan with the runs of the last three nights; return the result for the summary."""
     nights = [run for run in runs_in(night.out) if run.plan == tonight.plan and _is_trend_run(run)]
     comparable = (run for run in nights if run.started_at < tonight.started_at and _blocks(run) == _blocks(tonight))
     earlier = list(islice(comparable, _NIGHTS_BEFORE))
@@ -295,12 +295,12 @@ def _compare_with_nights(tonight: Run, night: Night, execute: RunCommand) -> str
 
 
 def _blocks(run: Run) -> int:
-    """Return a run's number of blocks of the plan (repetitions of its faults), which must be equal in compared runs."""
+    """Return how often the plan's faults were repeated in a run; only runs with equal numbers are compared."""
     return len(read_json(run.path / "timeline.json")["blocks_ms"])
 
 
 def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], compared: Mapping[str, str]) -> str:
-    """Return the nightly's Markdown summary: steps with commands, comparison with earlier nights, coverage matrix."""
+    """Return the nightly's Markdown summary: exit codes, comparison with earlier nights, and coverage of faults."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     for step, seconds in allotted.seconds.items():
         words = step.words(str(night.out), night.seed, seconds)
@@ -310,9 +310,8 @@ def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], comp
     steps = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     cells = frame_of(load_plan(find("explore"))).cells
     lines = search.read(night.out / search.NAME).lines
-    nights = "".join(
-        f"* {plan} compared with each of the last three nights: {word}\n" for plan, word in compared.items()
-    )
+    sentence = "* {} compared with each of the last three nights: {}\n"
+    nights = "".join(sentence.format(plan, word) for plan, word in compared.items())
     # totals of all nights; the clients have no planted defects, so each FAIL needs attention
     count = Counter(run.status for run in runs_in(night.out))
     totals = ", ".join(f"{n} {status}" for status, n in sorted(count.items()))
@@ -322,18 +321,35 @@ def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], comp
 
 
 def write_summary(text: str, out: Path, environment: Mapping[str, str]) -> None:
-    """Write the nightly's summary to ``nightly.md``; in GitHub Actions, append the summary to that of the job step."""
+    """Write the nightly's summary to ``nightly.md``, and in GitHub Actions also to the job summary."""
     write_whole(out / SUMMARY, text)
     if environment.get("GITHUB_ACTIONS") == "true" and (page := environment.get("GITHUB_STEP_SUMMARY")):
         with Path(page).open("a", encoding="utf-8") as file:
             file.write(text)
 
 
-def write_regression_patch(night: Night, log: Callable[[str], None]) -> None:
-    """Write a patch for the plans that tonight added to the corpus, in place of an earlier patch."""
-    path, tonight = night.out / REGRESSION_PATCH, night.today.isoformat()
-    path.unlink(missing_ok=True)
-    new = [entry for entry in corpus.read(night.out / corpus.NAME).entries if entry.origin.night == tonight]
-    if new:
-        write_whole(path, patch(new))
-        log(f"{len(new)} plans failed tonight; to add tests of these plans: git apply {path}")
+def main() -> int:
+    today = datetime.now(UTC).date()
+    parser = argparse.ArgumentParser(prog="ci/nightly", description="Run tonight's steps.")
+    parser.add_argument("--budget", metavar="TIME", help="time budget, for example 30m; default: the longest night")
+    seed_help = "seed of the night's random choices (default: the date, for example 20261122)"
+    parser.add_argument("--seed", type=int, default=int(today.strftime("%Y%m%d")), help=seed_help)
+    parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the runs")
+    arguments = parser.parse_args()
+    try:
+        allotted = allot(STEPS, parse_duration_ms(arguments.budget) / 1000 if arguments.budget else None)
+        _log(f"the night takes about {format_duration(allotted.takes_s)} in total, less the time of finished steps")
+        return run_night(Night(arguments.out, today, arguments.seed), allotted, run_command, _log)
+    except (AftershockError, ValueError) as error:
+        _log(str(error))
+        return 3
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _log(line: str) -> None:
+    sys.stderr.write(f"nightly: {line}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,17 +20,18 @@ from aftershock.faults.search.swarm import draw_plan, frame_of
 from aftershock.harness.labs import corpus
 from aftershock.harness.labs.corpus import Origin, keep, read
 from aftershock.harness.labs.explore import search
-from aftershock.harness.labs.nightly import night as record
-from aftershock.harness.labs.nightly import night as regression
-from aftershock.harness.labs.nightly.night import (
+from aftershock.harness.labs.nightly import (
     CLOSING_S,
     COMPARED,
+    NAME,
+    REGRESSION_PATCH,
     STEPS,
     SUMMARY,
     Night,
     Step,
     allot,
     patch,
+    read_finished,
     run_night,
     worst,
     write_summary,
@@ -67,23 +68,23 @@ def test_a_failed_step_does_not_end_the_night(tmp_path: Path) -> None:
     assert 1 == run_night(night(tmp_path), ALL, run, said.append)
     steps = ["explore", "run", "run", "kip", "run", "run", "run", "run", "-m"]
     assert [*steps, "trend", "runs", "runs"] == run.seen
-    assert said[0].startswith("the step explore takes about 20 m 00 s of ")
+    assert said[0].startswith("the step explore takes about 20 m 00 s, the remaining night ")
 
 
 def test_an_interrupted_night_continues(tmp_path: Path) -> None:
     """Finished steps are not repeated, and their exit codes count; another seed starts anew."""
     with pytest.raises(KeyboardInterrupt):
         run_night(night(tmp_path), ALL, Commands({"explore": 1, "kip": 130}), print)
-    assert {"explore": 1, "leader-rotation": 0, "demo": 0} == record.read_finished(night(tmp_path))
+    assert {"explore": 1, "leader-rotation": 0, "demo": 0} == read_finished(night(tmp_path))
     rest = Commands({})
     assert 1 == run_night(night(tmp_path), ALL, rest, print)
     assert ["kip", "run"] == rest.seen[:2]
-    assert {} == record.read_finished(Night(tmp_path, TODAY, 8))
+    assert {} == read_finished(Night(tmp_path, TODAY, 8))
 
 
 NIGHT = """
 import sys
-from aftershock.harness.labs.nightly.night import run_command
+from aftershock.harness.labs.nightly import run_command
 try:
     run_command(["-c", sys.argv[1]])
 except KeyboardInterrupt:
@@ -111,8 +112,8 @@ def test_an_interrupted_step_may_clean_up() -> None:
 
 
 def test_a_broken_record_starts_the_night_anew(tmp_path: Path) -> None:
-    (tmp_path / record.NAME).write_text("[]")
-    assert {} == record.read_finished(night(tmp_path))
+    (tmp_path / NAME).write_text("[]")
+    assert {} == read_finished(night(tmp_path))
 
 
 def test_the_summary_is_a_matrix(tmp_path: Path) -> None:
@@ -188,15 +189,15 @@ def test_a_failed_night_offers_a_patch(tmp_path: Path) -> None:
     """The patch has tonight's failures only; a night without failure leaves no patch."""
     folder, said = tmp_path / corpus.NAME, list[str]()
     corpus.keep(folder, find("broker-loss").read_text(), Origin(1, "2026-11-01", ("integrity/lost",), "run"))
-    (tmp_path / regression.REGRESSION_PATCH).write_text("of another night")
+    (tmp_path / REGRESSION_PATCH).write_text("of another night")
     run_night(night(tmp_path), ALL, Commands({}), said.append)
-    assert not (tmp_path / regression.REGRESSION_PATCH).exists()
+    assert not (tmp_path / REGRESSION_PATCH).exists()
     corpus.keep(folder, find("demo").read_text(), Origin(1, TODAY.isoformat(), ("integrity/lost",), "run"))
     run_night(night(tmp_path), ALL, Commands({}), said.append)
-    patch = (tmp_path / regression.REGRESSION_PATCH).read_text()
+    patch = (tmp_path / REGRESSION_PATCH).read_text()
     assert "+name: demo" in patch
     assert "+name: broker-loss" not in patch
-    assert f"git apply {tmp_path / regression.REGRESSION_PATCH}" in said[-1]
+    assert f"git apply {tmp_path / REGRESSION_PATCH}" in said[-1]
 
 
 FOUND = Origin(7, "2026-11-22", ("integrity/lost", "obligation/produce"), "runs/x")
@@ -266,7 +267,7 @@ def test_half_an_hour_pays_for_search_trend_and_trials() -> None:
 def test_a_budget_too_small_is_refused() -> None:
     """The error names a budget that would do."""
     with pytest.raises(
-        AftershockError, match="a budget of 1 m 00 s is too small for any step of a night: use --budget 5m or more"
+        AftershockError, match="a budget of 1 m 00 s is too small for any step of a night; use --budget 5m or more"
     ):
         allot(STEPS, 60)
 
