@@ -48,7 +48,7 @@ def decode(entity_type: type[E], data: Data, position: int = 0) -> tuple[E, int]
     """Return kio's entity at ``position`` and the position after its end; raise ProtocolError if it is invalid."""
     try:
         entity, end = _struct_reader(entity_type)(data, position, [ITEMS_MAX])
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError, ProtocolError) as error:
         reason = "the message is too short" if isinstance(error, struct.error | IndexError) else error
         raise ProtocolError(f"{entity_type.__name__} v{entity_type.__version__} can't be decoded: {reason}") from error
     return entity, end

@@ -67,14 +67,17 @@ def uvarint(number: int) -> bytes:
 
 
 def read_uvarint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """Return the unsigned varint at ``position`` and its end; raise ValueError, or IndexError past the buffer's end."""
+    """Return the unsigned varint at ``position`` and the position after it.
+
+    Raises ProtocolError if the varint has more than five bytes, IndexError if the data ends within the varint.
+    """
     number = 0
     for index in range(_UVARINT_BYTES_MAX):
         byte = data[position + index]
         number |= (byte & 0x7F) << 7 * index
         if byte < _CONTINUATION:
             return number, position + index + 1
-    raise ValueError(f"varint is longer than {_UVARINT_BYTES_MAX} bytes")
+    raise ProtocolError(f"the unsigned varint at byte {position} is longer than {_UVARINT_BYTES_MAX} bytes")
 
 
 @lru_cache(maxsize=1 << 16)

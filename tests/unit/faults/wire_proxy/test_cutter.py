@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aftershock.errors import ProtocolError
+from aftershock.faults.wire_proxy.messages import read_head
 from aftershock.faults.wire_proxy.streams import FrameSplitter
 
 if TYPE_CHECKING:
@@ -85,3 +86,11 @@ def test_a_message_shorter_than_its_header() -> None:
     """Four bytes are a valid length but no complete header, so the connection ends."""
     with pytest.raises(ProtocolError, match="within its header"):
         Taken().cutter.feed(struct.pack(">i", 4) + b"abcd")
+
+
+def test_an_invalid_varint_in_a_produce_header() -> None:
+    """A number of tagged fields that never ends is a protocol error, which closes the connection."""
+    cutter = FrameSplitter(read_head, lambda _frame, _head: None, lambda _piece: None)
+    message = struct.pack(">hhih", 0, 9, 7, -1) + bytes([0xFF]) * 6
+    with pytest.raises(ProtocolError, match="unsigned varint"):
+        cutter.feed(struct.pack(">i", len(message)) + message)

@@ -174,7 +174,7 @@ def test_all_arrays_of_a_message_share_one_limit() -> None:
 
 def test_a_varint_has_five_bytes_at_most() -> None:
     """A run of high bits is refused where it stops making sense, not followed to its end."""
-    with pytest.raises(ProtocolError, match="varint is longer than 5 bytes"):
+    with pytest.raises(ProtocolError, match="varint at byte 0 is longer than 5 bytes"):
         decode(ProduceResponse, b"\xff" * 1000)
 
 

@@ -85,6 +85,12 @@ def test_varint_vectors(number: int, encoded: bytes) -> None:
     assert (number, 1 + len(encoded)) == read_uvarint(b"\xff" + encoded + b"\xff", 1)
 
 
+def test_a_varint_of_more_than_five_bytes_is_a_protocol_error() -> None:
+    """The wire proxy reads request headers outside the decoder, and closes the connection on ProtocolError only."""
+    with pytest.raises(ProtocolError, match="the unsigned varint at byte 1 is longer than 5 bytes"):
+        read_uvarint(bytes([0, 255, 255, 255, 255, 255, 1]), 1)
+
+
 @given(st.integers(0, 2**31 - 1))
 def test_varints_come_back(number: int) -> None:
     """Every length that a message can have is read as it was written, from bytes and from views."""
