@@ -19,7 +19,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.targets.values import Stream, Toxic
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import labels_of, remove_run
-from aftershock.harness.cluster.proxies import LaunchedToxiproxy, Toxiproxy
+from aftershock.harness.cluster.proxies import LaunchedToxiproxy
 from aftershock.harness.cluster.topology import Proxy
 from aftershock.harness.kafka.admin import still_lacking
 
@@ -63,7 +63,7 @@ class Echo:
 class Line:
     """Toxiproxy between client and echo server: ``dial`` over a published port, or ``direct`` to the container."""
 
-    def __init__(self, api: Toxiproxy, port: int, container: str, bridge: str) -> None:
+    def __init__(self, api: LaunchedToxiproxy, port: int, container: str, bridge: str) -> None:
         self.api = api
         self.bridge = bridge
         self._published = ("127.0.0.1", port)
@@ -149,7 +149,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
         client.close()
 
 
-def _unanswered(api: Toxiproxy) -> str:
+def _unanswered(api: LaunchedToxiproxy) -> str:
     try:
         return "" if api.version() else "no version"
     except FaultError as error:
