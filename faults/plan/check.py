@@ -47,11 +47,7 @@ from aftershock.faults.targets import links, roles
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """A valid plan.
-
-    ``source``: name of the plan file; ``text``: the plan as it will run, in YAML; ``source_map``: the position of each
-    part of the plan; ``draft``: the parsed parts, for the compiler.
-    """
+    """Valid plan; ``source``: name of the plan file; ``text``: YAML of the plan, with all ``--set`` changes."""
 
     plan: Plan
     source: str
@@ -82,28 +78,19 @@ def load_plan(source: Path | str, changes: Sequence[str] = ()) -> CheckedPlan:
     if changes:
         text = f"# {document.name}, changed by: {' '.join(map(repr, changes))}\n{dump_yaml(document.data)}"
     slo_positions = tuple(document.position(("slo", index)) for index in range(len(plan.slo)))
-    warnings = tuple(format_problems(_warnings(draft), document))
-    return CheckedPlan(plan, document.name, text, slo_positions, warnings, document, draft)
+    warnings = format_problems([*grey_failures(draft), *fault_warnings(draft), *unfailable(draft)], document)
+    return CheckedPlan(plan, document.name, text, slo_positions, tuple(warnings), document, draft)
 
 
-def check(plan: Plan, source_map: SourceMap | None = None) -> None:
+def check(plan: Plan) -> None:
     """Check a plan object; raise PlanError with all problems of the plan."""
     problems = _problems(draft_of(plan))
     if problems:
-        raise PlanError(format_problems(problems, source_map or PythonSourceMap()))
-
-
-def warnings(plan: Plan, source_map: SourceMap | None = None) -> list[str]:
-    """Return warnings about a plan object, such as faults too short to be noticed and SLOs that can't fail."""
-    return format_problems(_warnings(draft_of(plan)), source_map or PythonSourceMap())
+        raise PlanError(format_problems(problems, PythonSourceMap()))
 
 
 def _problems(draft: Draft) -> list[Problem]:
     return [*reference_problems(draft), *attachment_problems(draft), *conflicts(draft), *slo_problems(draft)]
-
-
-def _warnings(draft: Draft) -> list[Problem]:
-    return [*grey_failures(draft), *fault_warnings(draft), *unfailable(draft)]
 
 
 def apply_changes(document: Document, changes: Iterable[str]) -> None:

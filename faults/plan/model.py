@@ -1,49 +1,16 @@
 """The plan as an object: the content of a YAML plan, validated.
 
-The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py``; ``model.py``
-exports them too. An entry of ``slo`` is an SLO as text, or an SLO with ``gate: report``, which the report shows and the
-verdict ignores.
+The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py``.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, StrictInt
 
-from aftershock.faults.plan.cluster import Cluster, Disks, Part
+from aftershock.faults.plan.cluster import Cluster, Part
 from aftershock.faults.plan.composition import AnyElement
-from aftershock.faults.plan.workloads import (
-    Arm,
-    Commit,
-    Consume,
-    LeaderDiscovery,
-    Produce,
-    RecordSize,
-    Timing,
-    Topic,
-    Warmup,
-    Workload,
-    WorkloadName,
-)
+from aftershock.faults.plan.workloads import Timing, Topic, Workload, WorkloadName
 from aftershock.faults.runtime.abort import ConditionText
-
-__all__ = [
-    "BLOCKS_MAX",
-    "Arm",
-    "Cluster",
-    "Commit",
-    "Consume",
-    "Disks",
-    "LeaderDiscovery",
-    "Plan",
-    "Produce",
-    "RecordSize",
-    "SloEntry",
-    "Timing",
-    "Topic",
-    "Warmup",
-    "Workload",
-    "dump",
-]
 
 BLOCKS_MAX = 100
 Gate = Literal["verdict", "report"]

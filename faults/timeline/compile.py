@@ -37,13 +37,10 @@ def compile_plan(
     *,
     draft: Draft | None = None,
 ) -> Timeline:
-    """Compile a plan that has passed all checks into a timeline.
+    """Compile a plan that has passed all checks; raise PlanError if the seed's draws make the plan invalid.
 
-    ``source``: name of the plan file; ``slo_positions``: the position of each SLO in the file; ``source_map``:
-    positions for error messages, by default those of a plan built in Python; ``draft``: the plan's parsed parts, if
-    available.
-
-    Raises PlanError if the draws of this seed make the plan invalid.
+    ``source``: name of the plan file; ``slo_positions``: the position of each SLO in the plan file; ``source_map``:
+    positions for error messages, by default those of a plan built in Python.
     """
     draft = draft or draft_of(plan)
     expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)

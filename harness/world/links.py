@@ -123,7 +123,7 @@ class LinkProbe:
 
 
 class LinksWorld:
-    """Operations of faults on links: implements the protocols Linked and Redirected of `faults.runtime.world`."""
+    """Operations of faults on links: implements the protocol Linked of `faults.runtime.world`."""
 
     _cluster: Cluster
     _security: Security = PLAINTEXT

@@ -41,7 +41,7 @@ def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], C
 
 
 class NodesWorld:
-    """Faults on node processes: implements the protocols Killable, Pausable, Observed of `faults.runtime.world`."""
+    """Faults on node processes: implements the protocol NodeControl of `faults.runtime.world`."""
 
     _cluster: Cluster
 
@@ -57,7 +57,7 @@ class NodesWorld:
 
 
 class MachineWorld:
-    """Faults on nodes' resources and disks: implements the protocols Limited and Stored of `faults.runtime.world`."""
+    """Faults on nodes' resources and disks: implements the protocol MachineControl of `faults.runtime.world`."""
 
     _cluster: Cluster
 
