@@ -1,11 +1,10 @@
 """Search for failures within a time budget: the plans of the corpus first, then random plans for rarely tested faults.
 
 A run starts only if it would end within the budget even with its longest warm-up; the plans of the corpus (known
-failures) get half of the budget. After its verdict, a run adds a line to ``coverage.jsonl`` for each coverage cell
-(fault kind, role, phase, workload). A coverage cell is exercised if the fault's witness passed, traffic was exposed to
-the fault, and records of the workload were due in the fault's window. For a coverage cell that was not exercised, the
-line has the reason, so that the search does not retry the cell for ever. Results of a run and a failing plan are on
-disk before the search draws the next plan.
+failures) get half of the budget. Each run adds a line to ``coverage.jsonl`` for each coverage cell (fault kind, role,
+phase, workload). A coverage cell is exercised if the fault's witness passed, traffic was exposed to the fault, and
+records of the workload were due during the fault; otherwise the line has the reason, so that the search does not retry
+the cell for ever.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,7 +44,7 @@ _MARGIN = 1.25
 
 
 def load_s(timeline: Timeline) -> float:
-    """Return the longest possible duration of a plan's load, up to the last delivery deadline, in seconds."""
+    """Return the longest possible duration of a run's load, up to the last delivery deadline, in seconds."""
     parts = [part for workload in timeline.workloads for part in (workload["produce"], workload.get("commit")) if part]
     deadline_ms = max((part["deadline_ms"] for part in parts), default=0)
     timing = timeline.timing
@@ -54,9 +53,9 @@ def load_s(timeline: Timeline) -> float:
 
 @dataclass
 class Budget:
-    """Time budget of a search: ``total_s`` seconds from now on, including ``CLOSING_S`` to remove the cluster.
+    """Time budget of a search, which starts with the object, and includes ``CLOSING_S`` to remove the cluster.
 
-    ``durations_s`` has the duration of every run, ``overheads_s`` that of every judged run without its load.
+    ``durations_s``: the durations of all runs; ``overheads_s``: the durations of judged runs without load.
     """
 
     total_s: float
@@ -72,11 +71,8 @@ class Budget:
         return self.total_s - CLOSING_S - (self.clock() - self._began_s)
 
     def needs_s(self, timeline: Timeline) -> float:
-        """Return the longest possible duration of a run of the plan, including the verdict, in seconds.
-
-        The time for a run in addition to its load is that of the slowest earlier run plus a margin, without the first
-        run, which starts Spark.
-        """
+        """Return the longest possible duration of a run with this timeline, including the verdict, in seconds."""
+        # the first run is not representative, because it starts Spark
         overhead_s = max(self.overheads_s[1:]) * _MARGIN if self.overheads_s[1:] else OVERHEAD_S
         return load_s(timeline) + overhead_s + (0 if self.durations_s else LAUNCH_S)
 
@@ -84,13 +80,13 @@ class Budget:
         return self.needs_s(timeline) <= self.left_s
 
     def record(self, took_s: float, loaded_s: float | None) -> None:
-        """Record the duration of a finished run, and of its load (``loaded_s``, None for a run without a verdict)."""
+        """Record the duration of a finished run, and of its load (``loaded_s``; None for a run without a verdict)."""
         self.durations_s.append(took_s)
         if loaded_s is not None:
             self.overheads_s.append(took_s - loaded_s)
 
     def more(self) -> int:
-        """Estimate from the average duration of a run how many more runs fit the budget."""
+        """Estimate from the mean duration of the runs so far how many more runs fit the budget."""
         if not self.durations_s:
             return 0
         return max(0, int(self.left_s * len(self.durations_s) / sum(self.durations_s)))
@@ -110,7 +106,7 @@ def lines_of(
     """Return a line of ``coverage.jsonl`` for each coverage cell of a run; ``phases`` is read from ``phases.json``.
 
     The ``verdict`` of a coverage cell is FAIL if a gating check of the cell's clients or of the topic's contents
-    failed; ``recovered_s`` is the slowest client's recovery time, or None if a client did not recover.
+    failed; ``recovered_s`` is the recovery time of the cell's slowest client, or None if a client did not recover.
     """
     windows = {row["fault"]: (row["start_us"] / 1e3, row["end_us"] / 1e3) for row in phases if row["fault"]}
     night, unproven = date.fromisoformat(str(stored.run["started_at"])[:10]), stored.unproven()
@@ -147,7 +143,10 @@ def lines_without_verdict(
 
 
 def _cells_of(step: Step, plan: Plan, timeline: Timeline, windows: Windows) -> Iterator[tuple[Cell, list[Worker]]]:
-    """Yield the coverage cells of a fault, each with its clients; a fault that never started has its planned phase."""
+    """Yield each coverage cell of the fault in ``step`` with the clients in that cell.
+
+    The phase of the coverage cell is the measured phase of the fault, or the planned phase if the fault never started.
+    """
     fault = step.fault()
     if step.id in windows:
         phase = phase_at(windows[step.id][0], [window for fault_id, window in windows.items() if fault_id != step.id])
@@ -185,18 +184,16 @@ class Ledger:
     broken: tuple[str, ...] = ()
 
     def drawn(self, seed: int) -> int:
-        """Return the number of runs so far whose plan was drawn with ``seed``, which is also the next run's number."""
+        """Return how many runs in ``coverage.jsonl`` have a plan drawn with ``seed``."""
         return len({line.run_id for line in self.lines if line.seed == seed and line.number is not None})
 
 
 def read(path: Path) -> Ledger:
-    """Read ``coverage.jsonl``, which may be missing; raise EvidenceError if the file can't be read."""
     lines, broken = files.read_ledger_lines(path, parse_line, SCHEMA_VERSION, "the coverage ledger", _OPTION)
     return Ledger(tuple(lines), tuple(broken))
 
 
 def append(path: Path, lines: Iterable[CoverageLine]) -> None:
-    """Append the coverage lines of a run to ``coverage.jsonl`` in one write; raise EvidenceError if the write fails."""
     files.append_ledger_lines(path, (line.to_json() for line in lines), _OPTION)
 
 
@@ -205,7 +202,7 @@ ERRORS_MAX = 3
 
 @dataclass(frozen=True)
 class ExploredRun:
-    """Run of a search; ``plan`` is the plan's file in the corpus, ``why`` the reason for a missing verdict."""
+    """Run of a search; ``plan``: the plan's file in the corpus, if any; ``why``: the reason for a missing verdict."""
 
     name: str
     seed: int
@@ -218,7 +215,7 @@ class ExploredRun:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Parameters of a search for failures; ``today`` is the date from which the age of evidence is counted."""
+    """Parameters of a search for failures; ``today``: the date by which earlier coverage counts as outdated."""
 
     frame: Frame
     seed: int
@@ -229,10 +226,7 @@ class SearchRequest:
 
 @dataclass
 class Search:
-    """Search for failures within a time budget, with its output in ``request.out`` and its runs so far in ``runs``.
-
-    ``run_plan`` runs and judges a plan, and returns the run directory and the verdict.
-    """
+    """Search for failures; ``run_plan`` runs and judges a plan, and returns the run directory and the verdict."""
 
     request: SearchRequest
     budget: Budget
@@ -241,7 +235,7 @@ class Search:
     runs: list[ExploredRun] = field(default_factory=list)
 
     def go(self, coverage: Ledger, known_failures: Corpus) -> Ledger:
-        """Search until the budget is used up or three runs in a row have no verdict; return the coverage so far."""
+        """Search until the budget is used up, or three runs in a row have no verdict; return the new coverage."""
         half_s = self.budget.left_s / 2
         for entry in known_failures.entries:
             try:
@@ -250,33 +244,30 @@ class Search:
                 self.log(f"{entry.path}: skipped: {error.problems[0]}")
                 continue
             if self.budget.left_s - self.budget.needs_s(job.timeline) < (half_s if self.runs else 0):
-                self.log(
-                    f"the corpus has used half of the budget; {entry.path.name} and older plans of "
-                    "the corpus do not run"
-                )
+                skipped = f"{entry.path.name} and older plans of the corpus are skipped"
+                self.log(f"the plans of the corpus have used half of the time budget; {skipped}")
                 break
             self.log(f"corpus: {entry.path.name}, which failed {', '.join(entry.origin.failed)}")
             coverage = self._run(entry.text, job, None, coverage, entry)
         # stop after several runs without a verdict in a row, because the likely cause is the host
         while len(self.runs) < ERRORS_MAX or any(run.status is not Status.ERROR for run in self.runs[-ERRORS_MAX:]):
-            drawn = next_plan(self.request, coverage)
+            drawn = _next_plan(self.request, coverage)
             job = self._job(drawn.text, self.request.seed)
             time_left = format_duration(self.budget.left_s)
             needed = format_duration(self.budget.needs_s(job.timeline))
             if not self.budget.fits(job.timeline):
-                self.log(f"{time_left} of the budget are left, and the next run may take {needed}: the search ends")
+                self.log(f"the search ends: {time_left} of the budget are left, but the next run may take {needed}")
                 break
             room = f", enough for about {more} more runs" if (more := self.budget.more()) else ""
             goal = f"{drawn.goal.fault} on {drawn.goal.role}, {drawn.goal.phase}, for {drawn.goal.workload}"
-            self.log(
-                f"{job.timeline.name}: {goal}; the run takes at most {needed}, and {time_left} of the "
-                f"budget are left{room}"
-            )
+            left = f"{time_left} of the budget are left{room}"
+            self.log(f"{job.timeline.name}: {goal}; the run takes at most {needed}, and {left}")
             coverage = self._run(drawn.text, job, drawn.number, coverage)
         return coverage
 
     def _job(self, text: str, seed: int) -> Job:
-        return prepare(text, (), seed, _discard_log, allow_exec=self.request.allow_exec)
+        # without the warnings about a drawn plan, because random plans often cause them
+        return prepare(text, (), seed, lambda _: None, allow_exec=self.request.allow_exec)
 
     def _run(self, text: str, job: Job, number: int | None, coverage: Ledger, entry: Entry | None = None) -> Ledger:
         began_s, loaded_s = self.budget.clock(), None
@@ -303,21 +294,17 @@ class Search:
         return replace(coverage, lines=(*coverage.lines, *lines))
 
 
-def next_plan(request: SearchRequest, coverage: Ledger) -> DrawnPlan:
+def _next_plan(request: SearchRequest, coverage: Ledger) -> DrawnPlan:
     tallies = tally_cells(coverage.lines, request.today)
     return draw_plan(request.frame, tallies, request.seed, coverage.drawn(request.seed))
 
 
 def require_budget_for_first_run(request: SearchRequest, coverage: Ledger, budget: Budget) -> None:
     """Raise AftershockError if the time budget of a search is too small for its first run."""
-    job = prepare(next_plan(request, coverage).text, (), request.seed, _discard_log, allow_exec=request.allow_exec)
+    job = prepare(_next_plan(request, coverage).text, (), request.seed, lambda _: None, allow_exec=request.allow_exec)
     if not budget.fits(job.timeline):
         needs_s = budget.needs_s(job.timeline)
         raise AftershockError(
             f"a budget of {format_duration(budget.total_s)} is too small for the first run, which may take "
             f"{format_duration(needs_s)}: use --budget {int((needs_s + CLOSING_S) // 60) + 1}m or more"
         )
-
-
-def _discard_log(_: str) -> None:
-    """Drop the warnings of a drawn plan, for example about grey failures, because random plans often cause them."""

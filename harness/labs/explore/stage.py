@@ -1,4 +1,4 @@
-"""Execution and output of an exploration: a warm cluster with a Spark session, and the final report of a search."""
+"""Execution and output of ``aftershock explore``: the runs on a warm cluster, and the report of the search."""
 
 import os
 import secrets
@@ -35,7 +35,7 @@ from aftershock.results.report.page import write_report
 def stage(
     out: Path, spark: str | None, progress: Progress, console: Console
 ) -> Iterator[Callable[[Job], tuple[Path, Verdict]]]:
-    """Yield a function that runs a compiled plan and judges the run; it returns the run directory and the verdict.
+    """Yield a function that runs a compiled plan, judges the run, and returns the run directory and the verdict.
 
     All runs use one cluster, which is restored after each run. The cluster and the Spark session end with the ``with``
     block. The yielded function raises the errors of ``leased_run.drive`` and ``Judge``.
@@ -67,11 +67,14 @@ def stage(
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return a search's exit code: 1 after a FAIL; 3 if all or the last runs are errors; 0 after a PASS; else 2."""
+    """Return the exit code of a search.
+
+    1: a run failed; 3: all runs, or the last three, are errors; 0: a run passed; 2: otherwise.
+    """
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:
         return 1
-    if Status.ERROR in statuses and (set(statuses) == {Status.ERROR} or set(statuses[-ERRORS_MAX:]) == {Status.ERROR}):
+    if set(statuses[-ERRORS_MAX:]) == {Status.ERROR}:
         return 3
     return 0 if Status.PASS in statuses else 2
 
@@ -96,14 +99,13 @@ def text(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) 
         if run.status is Status.ERROR:
             lines.append(f"{run.name} has no verdict: {run.why}")
         if run.plan and run.status is Status.PASS:
-            lines.append(
-                f"the plan {run.plan}, which failed earlier, passed this time; remove the file when the cause is fixed"
-            )
+            advice = "remove the file when the cause is fixed"
+            lines.append(f"the plan {run.plan}, which failed earlier, passed this time; {advice}")
     return "\n".join(lines)
 
 
 def document(request: SearchRequest, coverage: Ledger, runs: Sequence[ExploredRun]) -> dict[str, Any]:
-    """Return the output of ``explore --json``, with uncovered (``never``) and outdated (``stale``) coverage cells."""
+    """Return the JSON document that ``aftershock explore --json`` prints."""
     cells = request.frame.cells
     uncovered = uncovered_cells(cells, tally_cells(coverage.lines, request.today), request.today)
     return {
