@@ -1,9 +1,9 @@
-"""Claims about a KIP, their statements (claims with measured results), and the verdict of the trial.
+"""Claims about a KIP, their statements (claims with measured results), and the verdict of the KIP's trial.
 
-A claim names the parts (judged runs of plans) of the trial that the claim needs. A part that was not run, did not
-finish, or has failed harness checks makes each claim that needs the part inconclusive, so the ``judge`` function of a
-claim only gets trustworthy parts. A claim on a run without blocks (repetitions of the plan's faults) is also
-inconclusive unless the faults that are passed to ``on_part`` took effect.
+A trial measures a KIP in several runs, its parts, and a claim names the parts that the claim needs. A part that was not
+run, did not finish, or has failed harness checks makes each claim that needs the part inconclusive, so the ``judge``
+function of a claim only gets trustworthy parts. A claim on a run without blocks (repetitions of the plan's faults) is
+also inconclusive unless the faults that are passed to ``on_part`` took effect.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -19,7 +19,7 @@ Parts: TypeAlias = Mapping[str, Part]
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim before it is judged; ``needs`` names the parts of the trial that ``judge`` reads."""
+    """Claim about a KIP; ``judge`` measures and judges the claim by the runs of the trial that ``needs`` names."""
 
     id: str
     claim: str
@@ -38,7 +38,7 @@ class Judge(NamedTuple):
 
 
 def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults: Sequence[str] = ()) -> Judge:
-    """Return a function that judges one run of a trial: inconclusive unless each of ``faults`` took effect."""
+    """Return a function that judges a claim by one run: inconclusive unless ``faults`` took effect in the run."""
 
     def judge_if_proven(parts: Parts) -> Judged:
         unproven = parts[name].run.unproven() if faults else {}
@@ -53,7 +53,7 @@ def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults:
 
 
 def on_parts(names: Sequence[str], judge: Callable[..., Judged], *arguments: object) -> Judge:
-    """Return a function that judges several runs of a trial, passed to ``judge`` as a list in order of ``names``."""
+    """Return a function that judges a claim by several runs, which ``judge`` gets as a list in order of ``names``."""
     return Judge((*names,), lambda parts: judge([parts[name] for name in names], *arguments))
 
 
@@ -75,14 +75,13 @@ def described(texts: Mapping[str, str], *claims: Claim) -> tuple[Claim, ...]:
 
 
 def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Return one statement per claim; ``left_out`` maps each part of the trial that was not run to the reason."""
+    """Judge the claims; ``left_out`` maps each part (planned run) of the trial that was not run to the reason."""
     statements = []
     for claim in claims:
         missing = [name for name in claim.needs if name not in parts]
         if missing:
-            doubt: str | None = (
-                f"not run: {left_out.get(missing[0], 'the part of the trial that the claim is about is missing')}"
-            )
+            reason = left_out.get(missing[0], f"the trial has no run of its part {missing[0]}")
+            doubt: str | None = f"not run: {reason}"
         else:
             doubt = next((doubt for name in claim.needs if (doubt := parts[name].doubt())), None)
         result = claim.judge(parts) if doubt is None else Judged(unknown(), "inconclusive", doubt)
@@ -110,9 +109,9 @@ class Verdict:
 def verdict(statements: Sequence[Statement]) -> Verdict:
     """Return the verdict of a trial, with a reason that names the deciding statement.
 
-    The verdict is contradicted if a claim is contradicted; else inconclusive if a control is not confirmed (the measure
-    then shows an effect where none exists), a claim is inconclusive, or there are no claims; else not seen if a claim
-    is not seen; else confirmed.
+    The verdict of a trial is contradicted if a claim is contradicted; else inconclusive if a control is not confirmed
+    (the measure then shows an effect where none exists), a claim is inconclusive, or there are no claims; else not seen
+    if a claim is not seen; else confirmed.
 
     Statements of role ``report`` have no effect on the verdict.
     """

@@ -4,17 +4,17 @@ Published in KIP-1224: since Kafka 4.0 a group coordinator waits 5 ms for more c
 those 5 ms; with the adaptive linger a lone commit takes less than 1 ms, and a commit under load no longer than before.
 
 Each broker has each linger setting in one of three runs (a Latin square), so the mean over the runs is free of
-differences between brokers. In *idle* claims commits are lone, and n is the number of slices of time. In *busy* claims
-a closed loop commits for many groups, at the coordinators of one linger setting after the other, and n is the number of
-rounds; if coordinators write only two or fewer commits per batch, the linger has no effect, and busy claims are
-inconclusive. KIP-1224 claims that latency gets *no worse*, so each claim has only an upper bound.
+differences between brokers. In *idle* claims each commit is alone in its batch, and n is the number of slices of time.
+In *busy* claims a closed loop commits for many groups, at the coordinators of one linger setting after the other, and n
+is the number of rounds; if coordinators write only two or fewer commits per batch, the linger has no effect, and busy
+claims are inconclusive. KIP-1224 claims that latency gets *no worse*, so each claim has only an upper bound.
 
 **Full batches.** A batch of commits is full when the metadata of one more commit would not fit. A coordinator gives up
 a write that was not flushed within ``offsets.commit.timeout.ms`` (5 s), so a commit answered within half of that time
 was flushed.
 
 **Killed coordinators.** The run's integrity checks compare the commits that a killed coordinator acknowledged with the
-commits that its successor knows. n is the number of kills that took effect and met traffic.
+commits that its successor knows. In claims on kills, n is the number of kills that took effect and met traffic.
 """
 
 import math
@@ -37,10 +37,10 @@ FAULT = "coordinator"
 PLAIN, TRANSACTIONAL, ACKNOWLEDGING = "commits/plain", "transactions/transactional", "shares/acknowledging"
 SAVED_MS, SAME_MS = 4.0, 1.0
 NO_LINGER_MS = 2.0
-"""Wider than ``SAME_MS``, because a transaction takes several requests; a linger would add 5 ms."""
+"""Margin for equal latencies of transactional commits, wide because a transaction takes several requests."""
 WORSE, TAIL_WORSE = 1.1, 1.25
 LATE_MS = 2_500
-_ONE_RUN = "one run: differences between brokers are included"
+_ONE_RUN = "measured in one run, so the figure includes differences between brokers"
 
 
 def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.9) -> Estimate:
@@ -64,18 +64,18 @@ def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged])
     fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))
     if fewest > 2:  # noqa: PLR2004 - up to two commits per flush nothing counts as batched
         return judged
-    why = f"no batching observed: {fewest:.2f} commits per flush, and 2 are too few"
+    why = f"the coordinators batched no commits: {fewest:.2f} commits per flush, and more than 2 are needed"
     return Judged(judged.ours, "inconclusive", why)
 
 
 def without_linger(runs: Sequence[Part]) -> Judged:
-    """Report the commit throughput without linger, relative to the throughput with the fixed linger."""
-    return report(by_fixed(runs, "per_s", NONE), "commits without linger relative to the fixed linger, at equal load")
+    """Report the commits per second without linger, relative to those with the fixed linger."""
+    return report(by_fixed(runs, "per_s", NONE), "commits/s without linger relative to the fixed linger, at equal load")
 
 
 def capacity(runs: Sequence[Part]) -> Judged:
     figure = mean(list(_of_rounds(runs, "per_s", ADAPTIVE)), "commits/s")
-    return report(figure, "with the adaptive linger; clients, proxies and three brokers share this host's cores")
+    return report(figure, "clients, proxies and three brokers share the cores of one host, which limits the throughput")
 
 
 def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
@@ -84,7 +84,7 @@ def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
     estimate = by_fixed([open_loop], figure)
     rounds = [_of_rounds(group, "per_s", FIXED) for group in ([open_loop], closed_loop)]
     if not all(map(len, rounds)):
-        return report(estimate, "the share of the closed loop's throughput is unknown")
+        return report(estimate, "the throughput of the closed loop, to which the open loop relates, is unknown")
     rate, capacity = (float(np.mean(values)) for values in rounds)
     share = f"open loop at {rate:.0f}/s, {rate / capacity:.0%} of the closed loop's throughput at the fixed linger"
     return report(estimate, f"{share}; {_ONE_RUN}")
@@ -122,10 +122,8 @@ def survived(part: Part, rule: str) -> Judged:
     sent, done = (rows[name].fill_null(0).to_numpy() for name in ("sent_us", "done_us"))
     kills_us = [kill["start_us"] for kill in part.phases(FAULT)]
     in_flight = sum(int(((sent < at_us) & (done >= at_us)).sum()) for at_us in kills_us)
-    why = (
-        f"counted over {sum(check.n for check in checks)} commits; {in_flight} were in flight when the "
-        "coordinator was killed"
-    )
+    examined = sum(check.n for check in checks)
+    why = f"{examined} commits were checked, of which {in_flight} were in flight when the coordinator was killed"
     blocks, _ = part.run.trials()
     ours = Estimate(violations, None, None, len(blocks or ()), "commits")
     return fact(None if violations is None else not violations, ours, why)
@@ -165,10 +163,8 @@ def idle_ms(runs: Sequence[Part]) -> Judged:
     """Report the latency of a lone commit, including client, network and coordinator."""
     by_run = [kip1224_commits.medians_ms(run, PLAIN, steady_slices(run))[ADAPTIVE] for run in runs]
     figure = mean([math.fsum(of_slice) / len(runs) for of_slice in zip(*by_run, strict=False)], "ms")
-    return report(
-        figure,
-        "commits are timed from the intended time, through a Python client and a proxy: the broker's part is smaller",
-    )
+    why = "latency counts from the intended time and includes a Python client and a proxy, not only the broker"
+    return report(figure, why)
 
 
 def _up_to(bound: float) -> Callable[[Estimate], Judged]:
@@ -230,7 +226,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
         return ()
     plain_ms, transactional_ms = (_pooled(runs, client) for client in (PLAIN, TRANSACTIONAL))
     medians = [f"{_LABELS[name]} {quantile(took, 0.5):.2f} ms" for name, took in plain_ms.items() if len(took)]
-    sentence = f"p50 of plain commits: {', '.join(medians)}. On the right are commits that never linger."
+    sentence = f"Median latency of plain commits: {', '.join(medians)}. Transactional commits (right) never linger."
     title = "Commit latency by the coordinator's linger"
     panels = {"commits": plain_ms, "transactional commits (control)": transactional_ms}
     with drawing(8.5, 3.2) as figure:

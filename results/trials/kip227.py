@@ -38,9 +38,9 @@ INCREMENTAL_SLOPE = 1.0
 SHARE = 0.03
 GAIN = 1.25
 ANSWERED_MS = 600.0
-"""``fetch.max.wait.ms`` (500 by default) and a round trip."""
+"""Limit for the response to a full fetch: ``fetch.max.wait.ms`` (500 by default) and a round trip."""
 _ARMS = {FULL: "full", INCREMENTAL: "session"}
-_UNKNOWN_USAGE = "the brokers' usage was not recorded"
+_UNKNOWN_USAGE = "the CPU and network use of the brokers was not recorded"
 
 
 def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
@@ -89,7 +89,7 @@ def cpu(parts: Sequence[Part]) -> Judged:
     ours, theirs = figures
     if not ours or not theirs:
         return report(unknown("times"), _UNKNOWN_USAGE)
-    why = f"{ours:,.0f} us of CPU per fetch with sessions, {theirs:,.0f} us without; one run each, all work included"
+    why = f"{ours:,.0f} us of CPU per fetch with sessions, {theirs:,.0f} us without; all work of the brokers counts"
     return report(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
@@ -158,7 +158,7 @@ def reopened(part: Part, fault: str) -> Judged:
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
         granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
         most = max(most, abs(granted - 1) + lost)
-    ours = Estimate(most, None, None, len(windows), "sessions too many or lost, at most")
+    ours = Estimate(most, None, None, len(windows), "sessions too many or lost per restart, at most")
     why = f"{len(windows)} restarts; a restart should open one session and lose none"
     return fact(not most if windows else None, ours, why)
 
@@ -167,11 +167,8 @@ def sessions_left(part: Part) -> Judged:
     """Judge that brokers hold no fetch session of a client after the client has closed."""
     event = next(iter(part.events("fetch_sessions_left")), None)
     if event is None or event["left"] is None:
-        return fact(
-            None,
-            Estimate(None, None, None, 0),
-            "the brokers' sessions are unknown: the brokers were not queried, or didn't respond",
-        )
+        why = "the brokers' fetch sessions are unknown: the brokers were not queried, or didn't respond"
+        return fact(None, Estimate(None, None, None, 0), why)
     remaining = len(event["left"])
     why = f"{remaining} of {event['told']} sessions still exist at their brokers after the clients have closed"
     return fact(not remaining, Estimate(remaining, None, None, event["told"], "sessions"), why)
@@ -218,7 +215,7 @@ def share(part: Part) -> Judged:
 
 
 def no_gain(part: Part) -> Judged:
-    """Judge the control, in which every partition has new records, so that a fetch session saves nothing."""
+    """Judge the control run, in which every partition has new records, so that a fetch session saves nothing."""
     spans = steady_slices(part)
     ours, theirs = (bytes_per_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
     return within(_ratio(ours, theirs, 0.9), 1 / GAIN, GAIN)
@@ -226,7 +223,7 @@ def no_gain(part: Part) -> Judged:
 
 def largest(part: Part, kind: str) -> Judged:
     count = sum(growth(part, f"fetches_{kind}", f"p{SIZES[-1]}/{_ARMS[kind]}", steady_slices(part)))
-    return report(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"{count:.0f} fetches, without records")
+    return report(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"mean of {count:.0f} fetches, without their records")
 
 
 def _ratio(ours: list[float], theirs: list[float], confidence: float) -> Estimate:
@@ -284,7 +281,7 @@ CLAIMS = described(
 def plots(parts: Parts) -> tuple[Plot, ...]:
     if BYTES not in parts:
         return ()
-    title = "Bytes per fetch, without records"
+    title = "Bytes per fetch (request and response without records)"
     labels = {
         FULL: "no session: each fetch names all partitions",
         INCREMENTAL: "session: each fetch names changed partitions",

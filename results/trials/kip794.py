@@ -55,7 +55,7 @@ SERIES1, SERIES2, EQUAL = "series1", "series2", "equal"
 ARMS = ("sticky", "uniform", "adaptive", "availability")
 EVEN_POINTS = 1.5
 MARGIN_POINTS = 10.0
-"""Tolerance for a share of equal brokers."""
+"""Tolerance, in percentage points around a third, for each equal broker's share of the bytes."""
 HALF = 50
 P99 = 0.99
 P99_RATIO_MAX = 0.2
@@ -91,9 +91,7 @@ def after_heal(part: Part) -> Judged:
     after = Slice(window["end_us"], window["end_us"] + SLICE_US)
     share = records.done_within(after).share(SLOW)
     sent = records.within(after).share(SLOW)
-    why = (
-        f"the slow broker's share of acknowledged bytes, backlog included; of the bytes sent in that time {sent:.1f} %"
-    )
+    why = f"share of the bytes acknowledged in 10 s, backlog included; of the bytes sent in these 10 s {sent:.1f} %"
     return fact(share > HALF, Estimate(share, None, None, 1, "%"), why)
 
 
@@ -118,15 +116,15 @@ def turns(records: Placed) -> str:
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():
-        return f"{len(where)} turns"
-    own = f"{100 * slow.mean():.1f} % of {len(where)} turns, of {lengths[slow].mean():.1f} records each"
-    return f"the slow broker had {own}; turns of other brokers had {lengths[~slow].mean():.1f} records"
+        return f"a broker was chosen {len(where)} times"
+    own = f"{100 * slow.mean():.1f} % of {len(where)} times, for {lengths[slow].mean():.1f} records each time"
+    return f"the slow broker was chosen {own}; other brokers for {lengths[~slow].mean():.1f} records each time"
 
 
 def ordered(part: Part, fault: str) -> Judged:
     """Judge the slow broker's share of bytes minus the mean share of the other brokers, for arm ``adaptive``.
 
-    The same difference of shares in arm ``uniform``, which does not avoid slow brokers, stands for no effect.
+    The line of no effect is the same difference of shares in arm ``uniform``, which does not avoid slow brokers.
     """
     adaptive, uniform = (
         mean([share - (100 - share) / 2 for share in _slow_shares(part, arm, fault)], "points")
@@ -134,7 +132,7 @@ def ordered(part: Part, fault: str) -> Judged:
     )
     judged = below(adaptive, 0, no_effect=max(0.0, uniform.value or 0.0))
     lengths = turns(of(part, "adaptive").within(whole(settled(part, fault))))
-    return add_reason(judged, f"{lengths}; with uniform {uniform.value or 0:+.1f} points")
+    return add_reason(judged, f"{lengths}; the difference with uniform is {uniform.value or 0:+.1f} points")
 
 
 def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
@@ -152,8 +150,8 @@ def p99_ratio(part: Part, ours: str) -> Judged:
 
     groups = [_latencies(part, arm, SERIES1) for arm in (ours, "sticky")]
     judged = below(bootstrap(groups, figure, "times", part.run.run_id), P99_RATIO_MAX)
-    values = " / ".join(f"{quantile(np.concatenate(group), P99) / 1e3:.0f}" for group in groups)
-    return Judged(judged.ours, judged.word, f"{values} ms; {judged.why}")
+    our_ms, sticky_ms = (quantile(np.concatenate(group), P99) / 1e3 for group in groups)
+    return add_reason(judged, f"p99 is {our_ms:.0f} ms with {ours} and {sticky_ms:.0f} ms with sticky")
 
 
 def p99(part: Part, fault: str, arm: str) -> Judged:
@@ -166,7 +164,7 @@ def p99(part: Part, fault: str, arm: str) -> Judged:
     estimate = bootstrap([_latencies(part, arm, fault)], figure_ms, "ms", part.run.run_id)
     records, slices = of(part, arm), settled(part, fault)
     split = " / ".join(f"{mean(shares(records, slices, partition), '%').value or 0:.1f}" for partition in PARTITIONS)
-    return report(estimate, f"{split} % of the bytes went to each broker, the slow broker first")
+    return report(estimate, f"the three brokers got {split} % of the bytes; the slow broker is named first")
 
 
 def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
@@ -191,19 +189,19 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
 
 
 def equal_bytes(part: Part, arm: str) -> Judged:
-    """Judge the share of bytes of the broker that deviates most from a third."""
+    """Judge that each of three equal brokers gets a third of an arm's bytes, by the share farthest from a third."""
     share = farthest(of(part, arm), settled(part, EQUAL), 0.9)
     return within(share, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
 
 
 def unstable_bytes(part: Part) -> Judged:
     """Report the share of bytes farthest from a third for the old partitioner, which may overload any broker."""
-    why = "the share farthest from a third; sticky draws brokers evenly, but batches for a slow broker are larger"
+    why = "the share farthest from a third; sticky chooses brokers equally often, but fills larger batches if slow"
     return report(farthest(of(part, "sticky"), settled(part, EQUAL), 0.9), why)
 
 
 def draws(part: Part, arm: str, fault: str) -> Judged:
-    """Judge whether the partitioner of an arm chooses all partitions equally often."""
+    """Judge that the partitioner of an arm chooses all partitions equally often."""
     return fair(of(part, arm), settled(part, fault))
 
 
@@ -217,8 +215,7 @@ def batches(part: Part) -> Judged:
         per_record.append(np.sum(list(sent.values()), axis=0) / counts)
     uniform, sticky = per_record
     judged = below(ratio(uniform, sticky), 1)
-    why = f"{uniform.mean():.0f} / {sticky.mean():.0f} bytes per record; {judged.why}"
-    return Judged(judged.ours, judged.word, why)
+    return add_reason(judged, f"{uniform.mean():.0f} bytes per record with uniform, {sticky.mean():.0f} with sticky")
 
 
 def keyed(part: Part) -> Judged:
@@ -248,7 +245,7 @@ def near(part: Part) -> Judged:
     records = [of(part, "near").within(span) for span in led]
     outside = sum(int((of_span.partition[of_span.ok] != home).sum()) for of_span in records)
     total = sum(int(of_span.ok.sum()) for of_span in records)
-    ours = Estimate(100 * outside / total if total else None, None, None, len(led), "% outside")
+    ours = Estimate(100 * outside / total if total else None, None, None, len(led), "% of records outside the rack")
     # The producer without the setting proves that records could leave the rack.
     anywhere = [100 - of(part, "anywhere").within(span).share(home) for span in led]
     without = f"without the setting {min(anywhere):.0f} to {max(anywhere):.0f} % of the bytes left the rack"
@@ -264,7 +261,8 @@ def away(part: Part) -> Judged:
     records = of(part, "near").within(Slice(gone["start_us"] + 5_000_000, healing_us))
     failed = int((~records.ok).sum())
     elsewhere = len(set(records.partition[records.ok].tolist()))
-    ours = Estimate(100 * float(records.ok.mean()) if len(records.ok) else None, None, None, 1, "% ok")
+    acknowledged = 100 * float(records.ok.mean()) if len(records.ok) else None
+    ours = Estimate(acknowledged, None, None, 1, "% of records acknowledged")
     why = f"{failed} of {len(records.ok)} records failed; the acknowledged records went to {elsewhere} partitions"
     return fact(failed == 0 and elsewhere > 1 if len(records.ok) else None, ours, why)
 

@@ -21,7 +21,7 @@ from aftershock.results.trials.part import Floats, Part, Slice, mean, slices
 from aftershock.results.trials.statement import Estimate, Judged, fact
 
 NOWHERE = -1
-"""Partition of a record that was never placed."""
+"""Partition number of a record for which no partition was chosen."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ SLOW, PARTITIONS = 0, range(3)
 THIRD = 100 / len(PARTITIONS)
 CHANCE = 0.01
 DRAWS_MIN = 200
-"""With so many draws a share that is off by ten points is detected in nine of ten runs."""
+"""With 200 choices of a partition, a share that is off by ten points is detected in nine of ten runs."""
 
 
 def spans(part: Part, fault: str) -> tuple[Slice, ...]:
@@ -99,7 +99,7 @@ def whole(within: Sequence[Slice]) -> Slice:
 
 
 def fair(records: Placed, within: Sequence[Slice]) -> Judged:
-    """Judge that after a turn on one partition both others are chosen equally often (chi-square test)."""
+    """Judge that after records to one partition both others are chosen equally often (chi-square test)."""
     where, _ = records.within(whole(within)).turns()
     counts = Counter(pairwise(where.tolist()))
     squared, freedom = 0.0, 0
@@ -113,6 +113,6 @@ def fair(records: Placed, within: Sequence[Slice]) -> Judged:
     p = float(chdtrc(freedom, squared)) if freedom else None
     ours = Estimate(p, None, None, total, "p", p=p)
     if total < DRAWS_MIN or p is None:
-        return fact(None, ours, f"the partitioner drew too few partitions: {total} of {DRAWS_MIN} draws")
+        return fact(None, ours, f"the partitioner chose a partition {total} times; at least {DRAWS_MIN} are needed")
     shown = " / ".join(f"{100 * float((where == partition).mean()):.1f}" for partition in PARTITIONS)
-    return fact(p >= CHANCE, ours, f"{total} draws, {shown} % to each broker: chi-square {squared:.1f}, p = {p:.2g}")
+    return fact(p >= CHANCE, ours, f"{total} choices, {shown} % for each broker: chi-square {squared:.1f}, p = {p:.2g}")

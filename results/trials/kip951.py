@@ -8,8 +8,8 @@ bound, because the KIP's tables of restarts are from 70 minutes on fifteen machi
 
 **Arms.** ``both`` is the client of KIP-951 (leader hints, and an immediate retry), ``neither`` the client before the
 KIP, ``retry`` the alternative that the KIP rejected (immediate retry only), ``hints`` a client with leader hints only.
-Published micro-benchmark of KIP-951: p99.9 of produce 1675 ms without and 215 ms with leader hints; 1781, 1934 and 5352
-ms for an immediate retry without hints.
+Published micro-benchmark of KIP-951: p99.9 of produce is 1675 ms without and 215 ms with leader hints, and 1781, 1934
+and 5352 ms for an immediate retry without hints.
 
 **Late metadata.** In runs with delayed Metadata responses, the clients of all arms use a separate connection for
 Metadata. On the shared connection that Kafka's clients use, a late Metadata response delays the records behind it, so
@@ -41,13 +41,13 @@ P999_RECORDS_MIN = 10_000
 MARGIN = 1.25
 TOST = 0.90  # confidence of the interval that corresponds to two one-sided tests at 0.05
 DELAYS_MS: Mapping[str, int] = {"delay-0": 0, "delay-100": 100, "delay-300": 300}
-"""Parts with moves, and the delay of Metadata responses in each."""
+"""Delay of Metadata responses, by the name of the run of the trial in which leaders move."""
 
 Blocks: TypeAlias = Mapping[int, Block]
 
 
 def worst(name: str) -> str:
-    """Return the worst produce latency of each leader move, the statistic of the KIP-951 trial."""
+    """Return the measure by which the run ``name`` of the trial is judged: the worst latency of each leader move."""
     return WORST_ALONE if DELAYS_MS.get(name) == 0 else WORST
 
 
@@ -85,11 +85,11 @@ def classic(part: Part) -> Judged:
     sides = [part.quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
     if fewest < P999_RECORDS_MIN:
-        return report(unknown("times"), f"p99.9 needs {P999_RECORDS_MIN} records per arm; an arm has only {fewest}")
+        return report(unknown("times"), f"a p99.9 needs {P999_RECORDS_MIN} records per arm; an arm has only {fewest}")
     ours_us, theirs_us = (value for value, _ in sides)
     if ours_us is None or not theirs_us:
         return report(unknown("times"), "no ratio: p99.9 is a failed record, which counts as slower than any latency")
-    why = f"{ours_us / 1e3:.0f} ms and {theirs_us / 1e3:.0f} ms, from {fewest} records per arm"
+    why = f"{ours_us / 1e3:.0f} ms with the KIP, {theirs_us / 1e3:.0f} ms without, from {fewest} records or more each"
     return report(Estimate(ours_us / theirs_us, None, None, 1, "times"), why)
 
 
@@ -102,7 +102,7 @@ def unknown_endpoints(part: Part) -> Judged:
 
 
 def restarted(part: Part, workload: str) -> Judged:
-    """Report the worst latency of records that were due while a broker shut down: arm ``both`` / arm ``neither``."""
+    """Report the worst latency of records due while a broker shut down: ratio of arm ``both`` to ``neither``."""
     spans = onsets(part, "ended")
     both, neither = (worst_latencies(part, f"{workload}/{arm}", spans) for arm in ("both", "neither"))
     result = ratio_of_blocks(both, neither, 0.95, part.run.run_id)
@@ -199,7 +199,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
     moved = {name: parts[name] for name in DELAYS_MS if name in parts}
     if not moved:
         return ()
-    title = "The slowest record after each move, by the delay of Metadata"
+    title = "The slowest record of each leader move, by the delay of Metadata responses"
     texts = []
     with drawing(10.0, 3.6) as figure:
         axes = figure.subplots(1, len(moved), sharey=True, squeeze=False)[0]
@@ -223,8 +223,8 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
         legend(figure, axes[0], len(ARMS))
         svg = rendered(figure, "moves", title, "; ".join(texts))
     reading = (
-        "Each point is one move: the slowest record that was due between the request of the move and a second after "
-        "it. A line is a median. If the KIP's claim holds, the two clouds on the left stay in place as Metadata gets "
-        "later, and the others rise with it."
+        "Each point is the slowest record of one leader move, from the request of the move to one second after the "
+        "move. A line is the median of an arm. If the KIP's claim holds, the two clouds of points on the left (with "
+        "leader hints) stay at the same height when Metadata responses get later, and the other clouds rise."
     )
     return (Plot(title, svg, reading),)

@@ -1,7 +1,7 @@
-"""Part of a trial: one judged run of one of the KIP's plans, and the figures that claims are judged by.
+"""Part of a KIP's trial: one judged run, and the figures by which claims about the KIP are judged.
 
-Figures come from stored evidence only, so judging the run again gives the same figures. A block (repetition of the
-plan's faults) whose fault was not witnessed or met no traffic is left out for both compared clients.
+All figures are computed from stored evidence, so judging the run again gives the same figures. A block (repetition of
+the plan's faults) whose fault was not witnessed or met no traffic is left out for both compared clients.
 
 A run without blocks is cut into slices of time of equal length, and each slice gives one value of a figure. Confidence
 intervals of means are Student's, over slices of time. Neighbouring slices are correlated where a queue grows, so a mean
@@ -89,9 +89,10 @@ def bootstrap(
     seed: str,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Return a figure of several clients' records, with an interval from resampling whole slices of time.
+    """Return a figure of several clients' latencies, with an interval from resampling whole slices of time.
 
-    ``groups`` has, for each client, the records by slice of time; ``figure`` is computed from the records per client.
+    ``groups`` holds the latencies of each client by slice of time; ``figure`` maps each client's latencies to the
+    figure.
     """
     count = min(map(len, groups), default=0)
     value = figure([np.concatenate(group) for group in groups]) if count else None
@@ -117,7 +118,7 @@ def quantile(values: Floats, q: float) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """Judged run, whose clients are named ``workload/arm`` and measures as in ``aftershock compare --metric``."""
+    """Judged run of a trial; clients are named ``workload/arm``, and measures as in ``aftershock compare --metric``."""
 
     name: str
     run: JudgedRun
@@ -134,7 +135,7 @@ class Part:
         return proven_blocks(self.run, parse(measure), client)
 
     def ratio(self, ours: str, theirs: str, measure: str, confidence: float = 0.95) -> Estimate:
-        """Return the geometric mean of ours / theirs over blocks of the plan, with an interval and a p-value."""
+        """Return the ratio of two clients by a measure (a geometric mean over blocks of the plan) with its interval."""
         return ratio_of_blocks(self.blocks(ours, measure), self.blocks(theirs, measure), confidence, self.run.run_id)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
@@ -213,14 +214,14 @@ def steady_slices(part: Part) -> tuple[Slice, ...]:
 
 
 Spans = Mapping[int, tuple[int, int]]
-"""Microseconds of the run, by block."""
+"""Start and end in microseconds of the run, by block of the plan."""
 
 
 def onsets(part: Part, entry: str) -> Spans:
-    """Return, by block of the plan, the time from 50 ms before injection began until the fault was in force.
+    """Return, by block of the plan, the span from 50 ms before the injection of a fault to the fault's taking effect.
 
-    For the fault ``stop`` the measured span is the time from SIGTERM to the broker's exit. Only blocks in which all
-    faults took effect are included.
+    For the fault ``stop`` the span is the time from SIGTERM to the broker's exit. Blocks of the plan in which a fault
+    did not take effect are left out.
     """
     times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
     trials, _ = part.run.trials()

@@ -1,14 +1,14 @@
-"""Statements of a trial: rows of the result table, each with a figure, its interval, and a result word.
+"""Statements of a trial: rows of the result table, each with a figure, its confidence interval, and a result word.
 
-The word is confirmed, not seen, contradicted or inconclusive, depending on where the whole interval lies::
+The result word is confirmed, not seen, contradicted or inconclusive, by where the whole interval lies::
 
     below(bound)             no effect at 1                       within(low, high)
     ──────────┬───────────────────┬──────────▶            ──────┬────────────┬──────▶
     confirmed │     not seen      │ contradicted    contradicted│  confirmed │contradicted
 
-A result is inconclusive if its interval straddles a bound, or comes from fewer than ``least`` observations (six blocks,
-because five signs can't be more significant than 1 in 16). *Not seen* is an effect that is too small for the bound but
-not contrary to it; such an interval may include the line of no effect.
+A result is inconclusive if its interval straddles a bound, or comes from fewer than ``least`` observations (by default
+six, because a sign test of five blocks of the plan can't be more significant than 1 in 16). The result *not seen* means
+an effect that is too small for the bound but not contrary to the claim; the interval may include the line of no effect.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ Role: TypeAlias = Literal["claim", "control", "report"]
 class Estimate:
     """A measured figure with its confidence interval.
 
-    ``n`` is the number of blocks of the plan, leader moves or nodes, never of records; None if unknown. ``confidence``
-    is the confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided tests (TOST) at
-    0.05. ``p`` is the p-value of an exact sign-flip test of those blocks, None without such a test.
+    ``n`` is the number of observations (such as blocks of the plan, slices of time or brokers), never of records.
+    ``confidence`` is the confidence level of the interval; 0.9 for equivalence, which corresponds to two one-sided
+    tests (TOST) at 0.05. ``p`` is the p-value of a sign-flip test of the blocks, None without such a test.
     """
 
     value: float | None
@@ -92,7 +92,9 @@ def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLO
         return Judged(ours, "contradicted", f"the whole confidence interval is above {no_effect:g}")
     if low >= bound and bound != no_effect:
         return Judged(ours, "not seen", f"no part of the confidence interval is below {bound:g}")
-    return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
+    return Judged(
+        ours, "inconclusive", f"the confidence interval includes {bound:g}: repeat the trial with more blocks"
+    )
 
 
 def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLOCKS_MIN) -> Judged:
@@ -106,7 +108,9 @@ def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLO
         return Judged(ours, "contradicted", f"the whole confidence interval is below {no_effect:g}")
     if high <= bound and bound != no_effect:
         return Judged(ours, "not seen", f"no part of the confidence interval is above {bound:g}")
-    return Judged(ours, "inconclusive", f"the interval includes {bound:g}: more blocks are needed")
+    return Judged(
+        ours, "inconclusive", f"the confidence interval includes {bound:g}: repeat the trial with more blocks"
+    )
 
 
 def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> Judged:
@@ -118,9 +122,8 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
         return Judged(ours, "confirmed", f"the whole confidence interval is within {low:g} to {high:g}")
     if ours_high < low or ours_low > high:
         return Judged(ours, "contradicted", f"the whole confidence interval is outside {low:g} to {high:g}")
-    return Judged(
-        ours, "inconclusive", f"the confidence interval extends beyond {low:g} to {high:g}: more blocks are needed"
-    )
+    why = f"part of the confidence interval is outside {low:g} to {high:g}: repeat the trial with more blocks"
+    return Judged(ours, "inconclusive", why)
 
 
 def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
@@ -131,7 +134,7 @@ def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 
 
 
 def report(ours: Estimate, why: str) -> Judged:
-    """Return a statement of a figure without a bound, which has no effect on the verdict."""
+    """Return the result of a claim that is only reported: a figure that is not judged."""
     return Judged(ours, "inconclusive", why)
 
 
@@ -142,15 +145,16 @@ def add_reason(judged: Judged, text: str) -> Judged:
 
 def _undecided(ours: Estimate, least: int) -> Judged | None:
     if ours.n < least:
-        return Judged(ours, "inconclusive", f"too few observations: {ours.n} of {least}")
+        return Judged(ours, "inconclusive", f"{ours.n} observations are too few; at least {least} are needed")
     if ours.interval is None:
-        why = "no figure: some blocks have no value, which counts as slower than any value"
-        return Judged(ours, "inconclusive", why)
+        return Judged(
+            ours, "inconclusive", "no confidence interval: an observation has no value, because records failed"
+        )
     return None
 
 
 def figure(ours: Estimate) -> str:
-    """Return an estimate as text: ``0.21 times, 0.17 .. 0.26 (95 %), n = 40, p = 0.0005``."""
+    """Format an estimate: ``0.21 times, 0.17 .. 0.26 (95 %), n = 40, p = 0.0005``."""
     if ours.value is None:
         return f"no figure, n = {ours.n}"
     unit = f" {ours.unit}" if ours.unit else ""
@@ -174,7 +178,7 @@ def word(statement: Statement) -> str:
 
 @dataclass(frozen=True)
 class Plot:
-    """Chart on a trial's page; ``name``, with which ``svg`` was rendered, is unique on the page."""
+    """Chart on the page of a trial; ``reading`` is a sentence that explains the chart."""
 
     title: str
     svg: Markup

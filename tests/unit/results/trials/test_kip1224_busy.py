@@ -118,9 +118,9 @@ def test_no_batching(tmp_path: Path) -> None:
     """Two commits per flush prove no linger, so the statement is inconclusive; so it is without the log."""
     parts = square(tmp_path / "two", a_flush=2)
     result = [judge_claim(claim, parts) for claim in BUSY_CLAIMS]
-    assert [("inconclusive", "no batching observed: 2.00 commits per flush, and 2 are too few")] * 3 == [
-        (each.word, each.why) for each in result
-    ]
+    assert [
+        ("inconclusive", "the coordinators batched no commits: 2.00 commits per flush, and more than 2 are needed")
+    ] * 3 == [(each.word, each.why) for each in result]
     assert "5: 2.00" in judge_claim("busy-batched", parts).why
     unread = square(tmp_path / "gone")
     (unread[BUSY[0]].home / "offsets" / "part-0.parquet").unlink()

@@ -54,7 +54,7 @@ def test_longer_turns_are_reported(tmp_path: Path) -> None:
     result = kip794.even(one_series(tmp_path, made)["slow"])
     assert ("not seen", pytest.approx(50 / 3, abs=1)) == (result.word, result.ours.value)
     assert "33.3 % of" in result.why
-    assert "of 2.0 records each; turns of other brokers had 1.0 records" in result.why
+    assert "for 2.0 records each time; other brokers for 1.0 records each time" in result.why
 
 
 @pytest.mark.parametrize(("favoured", "word"), [(0.5, "confirmed"), (0.75, "contradicted")])
@@ -113,7 +113,7 @@ def test_after_the_heal(tmp_path: Path) -> None:
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
     result = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
-    assert ("confirmed", "in that time 0.0 %") == (result.word, result.why[-18:])
+    assert ("confirmed", "in these 10 s 0.0 %") == (result.word, result.why[-19:])
 
 
 def test_an_unwitnessed_delay_leaves_its_claims_inconclusive(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_equal_brokers(tmp_path: Path) -> None:
     assert "contradicted" == kip794.equal_bytes(parts["slow"], "sticky").word
     result = kip794.batches(parts["slow"])
     assert ("confirmed", pytest.approx(2 / 3)) == (result.word, result.ours.value)
-    assert "600 / 900 bytes per record" in result.why
+    assert "600 bytes per record with uniform, 900 with sticky" in result.why
 
 
 @pytest.mark.parametrize(("elsewhere", "word"), [((), "confirmed"), ((5,), "contradicted")])

@@ -63,7 +63,10 @@ def test_within(low: float, high: float, word: str) -> None:
 def test_too_few() -> None:
     """Five blocks decide nothing; figures of other units name their own minimum."""
     few = estimate(0.1, 0.2, n=5)
-    assert ("inconclusive", "too few observations: 5 of 6") == (below(few, 0.5).word, below(few, 0.5).why)
+    assert ("inconclusive", "5 observations are too few; at least 6 are needed") == (
+        below(few, 0.5).word,
+        below(few, 0.5).why,
+    )
     assert "confirmed" == below(few, 0.5, least=4).word
     assert {"inconclusive"} == {within(few, 0.1, 2).word, above(few, 0.05).word}
 
