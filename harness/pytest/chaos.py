@@ -107,7 +107,7 @@ class Chaos:
         begin = run_starter(self._suite, self._test.nodeid, job, f"--aftershock-seed={run_seed}")
         # plain lines instead of a live panel: pytest captures them and shows them if the test fails
         console = Console(stderr=True, highlight=False, force_terminal=False)
-        home = leased_run.drive(leased_run.LeasedJob(job, kind, self._suite, self._test.nodeid, begin, console))
+        home = leased_run.drive(job, kind, self._suite, self._test.nodeid, begin, console)
         self._on_finish(home.run_id)
         return ChaosRun(home, job.checked.plan, kind, self._test.rootdir)
 

@@ -123,7 +123,7 @@ def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
     job = prepare(home / "plan.yaml", (), facts["seed"], _discard_progress, rehearse=facts["rehearse"], allow_exec=True)
     begin = run_starter(suite, entry.test, job, f"--aftershock-seed={facts['seed']}", repeats=entry.run_id)
     quiet = Console(quiet=True)  # the test has ended, so pytest does not capture the progress
-    repetition = leased_run.drive(leased_run.LeasedJob(job, "latency", suite, entry.test, begin, quiet))
+    repetition = leased_run.drive(job, "latency", suite, entry.test, begin, quiet)
     repetition.update(plan_file=facts.get("plan_file"))
     if (home / EXPECTATIONS).exists():
         shutil.copy(home / EXPECTATIONS, repetition.path)

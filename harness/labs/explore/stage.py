@@ -19,7 +19,7 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.labs.explore.search import ERRORS_MAX, ExploredRun, Ledger, SearchRequest
-from aftershock.harness.pytest.leased_run import LeasedJob, drive
+from aftershock.harness.pytest.leased_run import drive
 from aftershock.harness.pytest.session import Suite
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import Job
@@ -51,7 +51,7 @@ def stage(
         kind = lease_kind(slos) if slos else "integrity"  # a shared host is enough for record counts
         name = job.timeline.name
         begin = partial(RunDir.create, suite.out, name, job.timeline.seed, command)
-        home = drive(LeasedJob(job, kind, suite, f"explore {name}", begin, console), pool).path
+        home = drive(job, kind, suite, f"explore {name}", begin, console, pool).path
         verdict = judge(home)
         if verdict.status is Status.FAIL:
             write_report(home)

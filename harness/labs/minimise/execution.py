@@ -1,8 +1,4 @@
-"""Execution and output of a minimisation: runs of the candidate plans, the reduced plan, and the log of the search.
-
-All candidate plans share warm clusters and a Spark session, which end with the search. The reduced plan is written
-atomically after every reduction, so the smallest failing plan so far is always on disk.
-"""
+"""Execution and output of ``aftershock minimise``: runs of candidate plans, the reduced plan, and the list of runs."""
 
 import json
 import os
@@ -23,7 +19,6 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.labs import corpus
 from aftershock.harness.labs.minimise.search import CandidateRun, Minimised, Performer, Source, same_failure
 from aftershock.harness.pytest import leased_run
-from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Suite
 from aftershock.harness.run.run import prepare
 from aftershock.harness.run.rundir import RunDir
@@ -39,8 +34,8 @@ def warm_clusters(
 ) -> Iterator[Performer]:
     """Yield a function that runs and judges candidate plans; clusters and Spark end with the ``with`` block.
 
-    ``command`` is the command line that each ``run.json`` records. The function returns ``broke`` for a run that breaks
-    down, and raises EngineError, LeaseError or EvidenceError for errors that would affect every candidate plan.
+    The yielded function returns the result ``broke`` if the cluster, a fault or a client of the run failed, and raises
+    EngineError, LeaseError or EvidenceError for errors that would affect every candidate plan.
     """
     suite = Suite(folder, os.getpid(), keep_failed=False)
     swept = False
@@ -63,7 +58,7 @@ def warm_clusters(
             return home
 
         try:
-            home = leased_run.drive(LeasedJob(job, kind, suite, command, begin, console))
+            home = leased_run.drive(job, kind, suite, command, begin, console)
         except (ClusterError, FaultError, WorkloadError) as error:
             return CandidateRun("broke", str(error).split("\n")[0], run_id)
         try:
@@ -88,7 +83,7 @@ _NAME_MAX = 34  # plus "-small"; a plan's name has at most 40 characters
 _ENDINGS = {
     "minimal": "nothing more can be removed from the plan",
     "smaller": "the budget ended before all reductions of the plan were tried; the same command continues the search",
-    "unsteady": "the reduced plan does not fail reliably; repeat the reduced plan before you rely on its failure",
+    "unsteady": "the reduced plan does not fail in every run; repeat the reduced plan before you rely on its failure",
     "flake": "a flake: the plan does not fail reliably, so a smaller plan would prove nothing",
     "undecided": "the repetitions of the plan could not be judged; fix the causes in tried.md, and repeat the command",
     "unchanged": "the budget ended before a smaller plan failed; the same command continues the search",
@@ -96,7 +91,7 @@ _ENDINGS = {
 
 
 def write(result: Minimised, folder: Path) -> None:
-    """Write the result of a minimisation: ``plan.yaml`` (if a reduced plan fails), ``tried.md`` and ``result.json``."""
+    """Write ``tried.md``, ``result.json`` and, if a reduced plan fails, ``plan.yaml``."""
     if result.is_smaller:
         write_whole(folder / "plan.yaml", plan_text(result))
     checks = ", ".join(result.source.checks)
@@ -104,16 +99,15 @@ def write(result: Minimised, folder: Path) -> None:
     rows = ["| # | tried | outcome | took | run | why |", "|---|---|---|---|---|---|"]
     for number, outcome in enumerate(result.tried, 1):
         why = outcome.why.replace("|", "/").replace("\n", " ")
-        rows.append(
-            f"| {number} | {outcome.change} | {outcome.word} | {outcome.took_s:.0f} s | {outcome.run} | {why} |"
-        )
+        cells = (number, outcome.change, outcome.word, f"{outcome.took_s:.0f} s", outcome.run, why)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     ending = _ENDINGS[result.ending].capitalize()
     write_whole(folder / "tried.md", f"{head}\n{ending}.\n\n" + "\n".join(rows) + "\n")
     write_whole(folder / "result.json", json.dumps(to_json(result, folder), indent=1) + "\n")
 
 
 def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> Path | None:
-    """Add a reliably failing reduced plan to the corpus, except after a rehearsal; return the path of the plan."""
+    """Add the reduced plan to the corpus if it fails reliably, with faults injected; return the path of the plan."""
     steady = result.is_smaller and result.after.word == "steady" and result.ending in ("minimal", "smaller")
     if not steady or result.source.rehearse:
         return None
@@ -123,10 +117,10 @@ def keep(result: Minimised, folder: Path, corpus_folder: Path, night: date) -> P
 
 
 def plan_text(result: Minimised) -> str:
-    """Return the reduced plan as YAML, with a command to run the plan in line 1 and the origin in the key ``why``."""
+    """Return the reduced plan as YAML; line 1 has a command to run the plan, the key ``why`` the plan's origin."""
     source, document = result.source, result.document
     before, after = result.faults
-    again = f" It failed again in {result.after}." if result.after.n else ""
+    again = f" The reduced plan failed again in {result.after}." if result.after.n else ""
     why = (
         f"{document.get('why') or ''} Made by `aftershock minimise` from {source.run_id}, with {after} of {before} "
         f"{'fault' if before == 1 else 'faults'}: FAILs {', '.join(source.checks)}.{again} "

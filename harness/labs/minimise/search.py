@@ -1,10 +1,9 @@
 """Minimisation of a failed run: the run's plan is reduced to the smallest plan that fails the same checks.
 
-A minimisation first repeats the failed run's plan, to detect a flake, then tries smaller candidate plans, and in the
-end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to repeat the smallest
-failing plan twice. A candidate plan whose first run is undecided gets a second run. The outcomes of all runs are
-cached, so that a killed search continues: instead of a run, the next cached outcome of the same plan is used, unless
-that run broke down.
+A minimisation first repeats the failed run's plan, to detect an intermittent failure, then tries smaller candidate
+plans, and in the end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to
+repeat the smallest failing plan twice. The outcomes of all runs are cached in ``cache.jsonl``, so that a killed
+minimisation continues where it ended.
 """
 
 import json
@@ -37,7 +36,7 @@ from aftershock.results.text import sentence
 
 @dataclass(frozen=True)
 class Source:
-    """Failed run to minimise; ``checks`` are the ids that must all FAIL again; ``rehearse``: no fault was injected."""
+    """Failed run to minimise; ``checks``: ids of the checks that must all FAIL again in a smaller plan."""
 
     run_id: str
     document: Document
@@ -47,9 +46,9 @@ class Source:
 
 
 def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
-    """Read the failed run in ``home``; ``chosen`` are the failed checks to reproduce, by default all failed checks.
+    """Read the failed run in ``home``; ``chosen``: ids of the failed checks to reproduce, by default all failed checks.
 
-    Raises AftershockError, with advice, for a run that can't be minimised.
+    Raises AftershockError for a run that can't be minimised.
     """
     facts = read_object(home / "run.json")
     if not (home / "verdict.json").exists():
@@ -64,7 +63,7 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
     if verdict.status is not Status.FAIL:
         raise AftershockError(f"{home.name} {_REFUSALS[verdict.status]}: {sentence(verdict)}")
 
-    # the plan as it ran, with the expectations of a test and the Kafka version
+    # the plan as it ran: with the SLOs that a test added, and with the Kafka version
     plan = load(home / "plan.yaml").data
     expectations = read_lines(home / "expectations.jsonl")
     slos = [{"slo": line["text"], "gate": line.get("gate", "verdict")} for line in expectations]
@@ -76,24 +75,23 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
 
     failed = tuple(dict.fromkeys(check.id for check in verdict.gating if check.status is Status.FAIL))
     if missing := [name for name in chosen if name not in failed]:
-        raise AftershockError(
-            f"--check {missing[0]}: this check did not FAIL in the run; failed checks: {', '.join(failed)}"
-        )
+        hint = f"failed checks: {', '.join(failed)}"
+        raise AftershockError(f"--check {missing[0]}: this check did not FAIL in the run; {hint}")
     if value_at(document, ("cluster", "attach")):
-        raise AftershockError(f"{home.name} ran on an attached cluster; remove `attach` from the plan first")
-    if problem := refusal_of(document, facts["seed"]):
         raise AftershockError(
-            f"{home.name} can't be run again by this version: {problem}; "
-            f"correct a copy of {home / 'plan.yaml'} and run it"
+            f"{home.name} ran on an existing cluster; remove `cluster: attach` from the plan, and run it"
         )
+    if problem := refusal_of(document, facts["seed"]):
+        advice = f"correct a copy of {home / 'plan.yaml'} and run it"
+        raise AftershockError(f"{home.name} can't be run again by this version: {problem}; {advice}")
     checks = tuple(name for name in failed if not chosen or name in chosen)
     return Source(home.name, document, facts["seed"], facts["rehearse"], checks)
 
 
 _REFUSALS = {
     Status.PASS: "passed, so there is nothing to minimise; name a failed run",
-    Status.INCONCLUSIVE: "was INCONCLUSIVE, not FAIL; fix the causes in its checks, and run it again first",
-    Status.ERROR: "could not be judged; fix the causes in its checks, and run it again first",
+    Status.INCONCLUSIVE: "was INCONCLUSIVE, not FAIL; fix the causes that its checks name, and run its plan again",
+    Status.ERROR: "could not be judged; fix the causes that its checks name, and run its plan again",
 }
 
 
@@ -101,9 +99,10 @@ Word = Literal["fails", "passes", "undecided", "broke"]
 
 
 def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
-    """Compare the verdict of a candidate plan with the failed checks; return the result as a word, and its reason.
+    """Compare the verdict of a candidate plan with the ids of the failed ``checks``; return a word and the reason.
 
-    ``fails``: each of the checks fails in at least one arm; ``undecided``: a check is INCONCLUSIVE, and none passes.
+    The word is ``fails`` if each check fails in at least one arm, and ``undecided`` if a check is INCONCLUSIVE and no
+    check passes.
     """
     by_name = {name: [check for check in verdict.gating if check.id == name] for name in checks}
     worst = [
@@ -120,7 +119,7 @@ def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a run of a candidate plan: the plan's hash, the reduction (``change``), the result and the run id."""
+    """Outcome of a run of a candidate plan; ``digest``: hash of the plan; ``change``: how the plan was reduced."""
 
     digest: str
     change: str
@@ -131,10 +130,11 @@ class Outcome:
 
 
 _CACHE_KEYS = {field.name: "said" if field.name == "change" else field.name for field in fields(Outcome)}
+"""Keys of the lines in ``cache.jsonl``, by the field of `Outcome`; caches of earlier versions use the same keys."""
 
 
 class Cache:
-    """File with the outcomes of runs of candidate plans; the field ``change`` is stored under the key ``said``."""
+    """File with the outcomes of all runs of candidate plans, so that a killed minimisation can continue."""
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
@@ -145,7 +145,7 @@ class Cache:
                 values = json.loads(line)
                 outcome = Outcome(**{name: values[key] for name, key in _CACHE_KEYS.items()})
             if outcome is None or not isinstance(outcome.took_s, float | int) or outcome.word not in get_args(Word):
-                log(f"{path}:{number}: the line is unreadable and is skipped; the reduced plan of that line runs again")
+                log(f"{path}:{number}: this outcome is unreadable and is skipped; the reduced plan runs again")
             elif outcome.word != "broke":
                 self._unused[outcome.digest].append(outcome)
 
@@ -153,7 +153,7 @@ class Cache:
         return self._unused[digest].popleft() if self._unused[digest] else None
 
     def add(self, outcome: Outcome) -> None:
-        """Append a candidate plan's outcome in one write, on a new line even if the previous write was cut off."""
+        """Append an outcome in one write, on a new line even if a kill has cut off the previous line."""
         text = self._path.read_bytes() if self._path.exists() else b""
         torn = bool(text) and not text.endswith(b"\n")
         values = {key: getattr(outcome, name) for name, key in _CACHE_KEYS.items()}
@@ -168,7 +168,7 @@ _UNDECIDED_MAX = 3  # undecided repetitions after which the repetition stops
 
 
 class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
-    """The next run of a minimisation, which takes ``needed_s``, would exceed the time budget."""
+    """The next run takes ``needed_s`` seconds, which would exceed the time budget of the minimisation."""
 
     def __init__(self, needed_s: float) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """Judged run of a candidate plan: result (``word``), reason for the result, and run id ("" without a run)."""
+    """Judged run of a candidate plan; ``why``: the reason for the result ``word``; ``run``: the run id, "" if none."""
 
     word: Word
     why: str
@@ -185,7 +185,7 @@ class CandidateRun:
 
 
 Performer = Callable[[Document], CandidateRun]
-"""Runs and judges a plan. Raises AftershockError if no plan can be run at all."""
+"""Function that runs and judges a plan; it raises AftershockError for errors that every plan would have."""
 
 
 def planned_s(document: Document, seed: int) -> float:
@@ -199,12 +199,11 @@ _NONE = Repeats()
 
 @dataclass(frozen=True)
 class Minimised:
-    """Result of a minimisation; ``before`` and ``after`` count the outcomes of the original and of the reduced plan.
+    """Result of a minimisation; ``before``: outcomes of the original plan; ``after``: outcomes of the reduced plan.
 
     ``ending`` is ``minimal`` if no reduction is left to try; ``smaller`` if the budget ended first; ``unsteady`` if the
     reduced plan fails too rarely; ``flake`` if the run's own plan fails too rarely; ``undecided`` if repetitions of the
-    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction. ``tried`` has the outcomes
-    of all runs of the minimisation.
+    run's plan could not be judged; ``unchanged`` if the budget ended before any reduction.
     """
 
     source: Source
@@ -216,7 +215,6 @@ class Minimised:
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 if the minimisation ended with a smaller or minimal plan, otherwise 2."""
         return 0 if self.ending in ("minimal", "smaller") else 2
 
     @property
@@ -226,12 +224,11 @@ class Minimised:
 
     @property
     def took_s(self) -> float:
-        """Total duration of a minimisation's runs, including runs of earlier searches, in seconds."""
         return sum(outcome.took_s for outcome in self.tried)
 
     @property
     def faults(self) -> tuple[int, int]:
-        """Numbers of faults in the failed run's plan and in the reduced plan."""
+        """Number of faults in the plan of the failed run, and in the reduced plan."""
         return len(fault_units(self.source.document)), len(fault_units(self.document))
 
     @property
@@ -242,10 +239,7 @@ class Minimised:
 
 @dataclass
 class Minimisation:
-    """Procedure of a minimisation; ``outcomes`` has all outcomes of candidate plans, in order.
-
-    ``improved`` is called after each reduction, to store the plan; ``best`` is the last candidate plan that failed.
-    """
+    """Minimisation in progress; ``improved`` is called after each reduction; ``best`` is the smallest failing plan."""
 
     source: Source
     cache: Cache
@@ -260,16 +254,14 @@ class Minimisation:
     overheads_s: list[float] = field(default_factory=list)
 
     def play(self, budget_s: float) -> Minimised:
-        """Minimise the failed run's plan; raise AftershockError if the time budget is too small for one run."""
+        """Minimise the plan of the failed run; raise AftershockError if the time budget is too small for one run."""
         self.ends_s = self.now_s() + budget_s
         start = focus_slos(self.source.document, self.source.checks)
         self.log(f"does {self.source.run_id} fail again? {', '.join(self.source.checks)}")
         self.before, needed_s = self._repeat(start)
         if needed_s and not self.outcomes:
-            raise AftershockError(
-                f"a budget of {budget_s:.0f} s is too small: one run of this plan takes {needed_s:.0f} s; "
-                "use a larger --budget"
-            )
+            needs = f"one run of this plan takes {needed_s:.0f} s"
+            raise AftershockError(f"a budget of {budget_s:.0f} s is too small: {needs}; use a larger --budget")
         if self.before.word != "steady":
             return self._result(self.before.word or ("unchanged" if needed_s else "undecided"))
 
@@ -287,12 +279,12 @@ class Minimisation:
         if self.best is None:
             return self._result(ending, self.before)
 
-        self.log("repeating the reduced plan, to see whether it fails again")
+        self.log("repeating the reduced plan, to see whether the plan fails reliably")
         after, _ = self._repeat(self.best.document)
         return self._result("unsteady" if after.word == "flake" else ending, after)
 
     def _repeat(self, document: Document) -> tuple[Repeats, float]:
-        """Repeat a plan; return the counts of outcomes, and the duration of a next run that would exceed the budget."""
+        """Repeat a plan; return the counts of outcomes, and, if the time budget ended, the duration of one more run."""
         counts, undecided_count = Repeats(), 0
         while counts.word is None and undecided_count < _UNDECIDED_MAX:
             try:
@@ -306,7 +298,7 @@ class Minimisation:
         return counts, 0.0
 
     def _fails_again(self, candidate: Candidate) -> bool:
-        """True if the candidate plan fails; a plan that passes is repeated if the original failure is intermittent."""
+        """Run a candidate plan, more than once if the failure is intermittent; return True if the plan fails."""
         words: list[Word] = []
         while words.count("passes") + words.count("broke") < self.before.tries and words.count("undecided") <= 1:
             words.append(self._outcome_of_run(candidate, _REPEATS).word)
@@ -317,7 +309,10 @@ class Minimisation:
         return False
 
     def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
-        """Return the candidate plan's cached outcome, or run the plan and leave time for ``repeats`` later runs."""
+        """Return the cached outcome of a candidate plan, or run the plan; raise OutOfBudget if time is short.
+
+        ``repeats``: the number of later runs of the smallest failing plan that must still fit the time budget.
+        """
         key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
         cached = outcome = self.cache.take(key)
         if outcome is None:
@@ -338,10 +333,7 @@ class Minimisation:
         return outcome
 
     def _duration_s(self, load_s: float) -> float:
-        """Estimate a run's duration: its load plus the longest time that an earlier run needed besides its load.
-
-        The first run is not counted, because that run launched the cluster and started Spark.
-        """
+        # the first run is not representative: it launched the cluster and started Spark
         return load_s + max(self.overheads_s[1:] or self.overheads_s or [_OVERHEAD_S])
 
     def _result(self, ending: Ending, after: Repeats = _NONE) -> Minimised:

@@ -41,9 +41,9 @@ from aftershock.results.evidence.files import read_json
 MADE = Path(__file__).parent / "made"
 OURS = ("run_id", "plan", "seed", "test", "command", "repeats")
 
-def drive(errand):
-    home = errand.begin()
-    name = errand.job.timeline.name
+def drive(job, kind, suite, test, begin, console):
+    home = begin()
+    name = job.timeline.name
     if name == "dying":
         os._exit(9)
     if name == "refused":
@@ -51,7 +51,7 @@ def drive(errand):
         raise ClusterError("k2 did not come back")
     ours = {key: home.facts[key] for key in OURS if key in home.facts}
     shutil.copytree(MADE / (f"{name}-again" if "repeats" in ours else name), home.path, dirs_exist_ok=True)
-    (home.path / "plan.yaml").write_text(errand.job.checked.text)
+    (home.path / "plan.yaml").write_text(job.checked.text)
     home.update(**{**read_json(home.path / "run.json"), **ours})
     home.seal()
     return home

@@ -1,17 +1,20 @@
 """The ``chaos`` fixture: which plan it runs, which lease a run needs, and which expectations it accepts."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from rich.console import Console
 
 from aftershock.errors import PlanError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import Plan
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import Chaos, Origin
-from aftershock.harness.pytest.leased_run import LeasedJob
 from aftershock.harness.pytest.session import Entry, Suite
+from aftershock.harness.run.run import Job
 from aftershock.harness.run.rundir import RunDir
 
 PLAN = """
@@ -29,14 +32,19 @@ COUNTS = PLAN + 'slo: ["lost == 0"]\n'
 LATENCY = PLAN + 'slo: ["produce.latency p50 < 50ms in steady"]\n'
 
 
-@pytest.fixture
-def errands(monkeypatch: pytest.MonkeyPatch) -> list[LeasedJob]:
-    """Return the list of runs that would have been driven; only the run directory is created."""
-    asked: list[LeasedJob] = []
+class Errand(NamedTuple):
+    job: Job
+    kind: str
 
-    def drive(errand: LeasedJob) -> RunDir:
-        asked.append(errand)
-        return errand.begin()
+
+@pytest.fixture
+def errands(monkeypatch: pytest.MonkeyPatch) -> list[Errand]:
+    """Return the list of runs that would have been driven; only the run directory is created."""
+    asked: list[Errand] = []
+
+    def drive(job: Job, kind: str, _suite: Suite, _test: str, begin: Callable[[], RunDir], _console: Console) -> RunDir:
+        asked.append(Errand(job, kind))
+        return begin()
 
     monkeypatch.setattr(leased_run, "drive", drive)
     return asked
@@ -59,11 +67,11 @@ class Asking:
 
 
 @pytest.fixture
-def asking(tmp_path: Path, errands: list[LeasedJob]) -> Asking:  # noqa: ARG001 - nothing here may be driven
+def asking(tmp_path: Path, errands: list[Errand]) -> Asking:  # noqa: ARG001 - nothing here may be driven
     return Asking(tmp_path)
 
 
-def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[LeasedJob]) -> None:
+def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Errand]) -> None:
     """Then in pytest's rootdir, then among the shipped plans."""
     (asking.root / "plan.yaml").write_text(COUNTS.replace("leader\n", "at-root\n", 1))
     asking.chaos().run("plan.yaml")
@@ -73,14 +81,14 @@ def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Lea
     assert ["at-root", "leader", "broker-loss"] == [errand.job.timeline.name for errand in errands]
 
 
-def test_a_missing_plan_is_a_clear_error(asking: Asking, errands: list[LeasedJob]) -> None:
+def test_a_missing_plan_is_a_clear_error(asking: Asking, errands: list[Errand]) -> None:
     """The error names the searched places and the existing plans, and no run starts."""
     with pytest.raises(PlanError, match=r"demmo: no such file beside test_a\.py or in .* did you mean `demo`"):
         asking.chaos().run("demmo")
     assert [] == errands
 
 
-def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[LeasedJob]) -> None:
+def test_a_plan_may_be_text_or_an_object(asking: Asking, errands: list[Errand]) -> None:
     """An object becomes the YAML that the evidence keeps, and reads back as an equal plan."""
     plan = load_plan(LATENCY).plan
     asking.chaos().run(LATENCY)
@@ -96,7 +104,7 @@ def test_a_bad_object_names_its_part(asking: Asking) -> None:
         asking.chaos().run(plan)
 
 
-def test_the_nearest_seed_wins(asking: Asking, errands: list[LeasedJob]) -> None:
+def test_the_nearest_seed_wins(asking: Asking, errands: list[Errand]) -> None:
     """The call's seed comes first, then the mark's, then the session's."""
     asking.chaos().run(COUNTS)
     asking.chaos(session_seed=5).run(COUNTS)
@@ -117,7 +125,7 @@ def test_the_nearest_seed_wins(asking: Asking, errands: list[LeasedJob]) -> None
     ids=["counts", "time", "no SLO", "counts, marked", "no SLO, marked"],
 )
 def test_only_plans_without_time_slos_share_the_host(
-    asking: Asking, errands: list[LeasedJob], plan: str, judged: str | None, kind: str
+    asking: Asking, errands: list[Errand], plan: str, judged: str | None, kind: str
 ) -> None:
     """By the plan's SLOs, unless the mark asks for an exclusive lease, or for a shared lease where no SLO forbids
     it.
@@ -148,7 +156,7 @@ def test_an_invalid_mark_is_a_clear_error(asking: Asking, mark: pytest.MarkDecor
         asking.chaos(mark=mark)
 
 
-async def test_an_async_test_is_refused(asking: Asking, errands: list[LeasedJob]) -> None:
+async def test_an_async_test_is_refused(asking: Asking, errands: list[Errand]) -> None:
     """Before a cluster is launched, with a clearer error than asyncio's own."""
     with pytest.raises(PlanError, match="make the test a plain function"):
         asking.chaos().run(COUNTS)
@@ -158,8 +166,8 @@ async def test_an_async_test_is_refused(asking: Asking, errands: list[LeasedJob]
 def test_a_run_is_in_the_ledger_from_its_beginning(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that dies is listed under its test; only a complete run counts as finished."""
 
-    def dies(errand: LeasedJob) -> RunDir:
-        errand.begin()
+    def dies(*arguments: Any) -> RunDir:
+        arguments[4]()
         raise OSError("a broken pipe")
 
     monkeypatch.setattr(leased_run, "drive", dies)

@@ -1,11 +1,13 @@
 """Runs and results of minimisation: the performer with fakes for `leased_run` and the judge, and the written files."""
 
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.faults.plan.check import load_plan
@@ -14,7 +16,8 @@ from aftershock.harness.cluster import engine
 from aftershock.harness.labs.minimise import execution
 from aftershock.harness.labs.minimise.execution import text, to_json, warm_clusters, write
 from aftershock.harness.labs.minimise.search import CandidateRun, Performer
-from aftershock.harness.pytest.leased_run import LeasedJob
+from aftershock.harness.pytest.session import Suite
+from aftershock.harness.run.run import Job
 from aftershock.harness.run.rundir import RunDir
 from aftershock.results import judge as judge_module
 from aftershock.results.checks.check import Check, Status, Verdict
@@ -32,9 +35,11 @@ class Stage:
         self.kinds: list[str] = []
         self.swept = 0
 
-    def drive(self, errand: LeasedJob) -> RunDir:
-        home = errand.begin()
-        self.kinds.append(errand.kind)
+    def drive(
+        self, _job: Job, kind: str, _suite: Suite, _test: str, begin: Callable[[], RunDir], _console: Console
+    ) -> RunDir:
+        home = begin()
+        self.kinds.append(kind)
         if self.broken:
             raise self.broken
         return home

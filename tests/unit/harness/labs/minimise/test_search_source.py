@@ -65,8 +65,11 @@ def test_expectations_and_the_kafka_version_belong_to_the_source(home: Path) -> 
     ("status", "says"),
     [
         (Status.PASS, "run-0 passed, so there is nothing to minimise; name a failed run"),
-        (Status.INCONCLUSIVE, "run-0 was INCONCLUSIVE, not FAIL; fix the causes in its checks, and run it again first"),
-        (Status.ERROR, "run-0 could not be judged; fix the causes in its checks"),
+        (
+            Status.INCONCLUSIVE,
+            "run-0 was INCONCLUSIVE, not FAIL; fix the causes that its checks name, and run its plan again",
+        ),
+        (Status.ERROR, "run-0 could not be judged; fix the causes that its checks name"),
     ],
 )
 def test_a_run_that_did_not_fail_is_refused(status: Status, says: str, home: Path) -> None:
@@ -86,7 +89,7 @@ def test_unusable_runs_are_refused(home: Path) -> None:
     with pytest.raises(AftershockError, match=r"can't be run again by this version: .*fautls"):
         source_of(home)
     (home / "plan.yaml").write_text(dump_yaml({**PLAN, "cluster": {"attach": {"bootstrap": "localhost:9092"}}}))
-    with pytest.raises(AftershockError, match="ran on an attached cluster"):
+    with pytest.raises(AftershockError, match="ran on an existing cluster"):
         source_of(home)
     (home / "verdict.json").write_text('{"status": "FAIL"}')
     with pytest.raises(AftershockError, match="not a verdict of this version"):
