@@ -49,11 +49,11 @@ _DOUBTABLE: tuple[CheckFamily, ...] = (slo_checks, integrity_checks, obligation_
 
 
 class Judge:
-    """Judge of runs in one Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
+    """Judge of runs that shares a Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
     The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
-    gets a new Spark session. ``master`` is Spark's URL (None: local). If ``exhaustive``, every record is examined
-    individually.
+    gets a new Spark session. ``master`` is Spark's URL (None: local). If ``exhaustive`` is True, every record is
+    examined individually.
     """
 
     def __init__(self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> None:
@@ -144,9 +144,9 @@ def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = Fal
 def judge_at(
     uri: str, run_id: str | None, out: Path, master: str | None, log: Log, *, exhaustive: bool = False
 ) -> tuple[Path, Verdict]:
-    """Judge evidence on another filesystem (``spark/remote.py``); return the results' folder below ``out`` and verdict.
+    """Judge evidence on another filesystem (``spark/remote.py``); return the folder of the results and the verdict.
 
-    Raises EvidenceError if the evidence is invalid or not that of run ``run_id``.
+    Raises EvidenceError if the evidence is invalid or is that of another run than ``run_id``.
     """
     with Judge(out / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
         evidence = read_at(run_judge.spark, uri, out, columns(), run_id)
@@ -175,7 +175,7 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
 
 
 def evaluate(evidence: Evidence, facts: Facts) -> Verdict:
-    """Return the verdict on one run's measurements, without I/O.
+    """Return the verdict on the measurements of one run.
 
     A fault without witness or exposure makes the SLO checks of its windows INCONCLUSIVE; a harness that can't be
     trusted makes failed checks of latency and progress INCONCLUSIVE.

@@ -6,9 +6,10 @@
     produce.gap                         also consume, commit: the longest time without a success in the whole block
     recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
 
-Values are in microseconds; None (no value) is slower than any value. A quantile q needs 10/(1-q) records in *every*
-block, the same minimum as in all checks. A recovery within Kafka's first back-off (``retry.backoff.ms``, 100 ms) counts
-as 100 ms: the client did not notice the fault, and ratios of shorter times are noise.
+Values of a measure are in microseconds; None (no value) counts as slower than any value. A quantile q needs 10/(1-q)
+records in *every* block, the same minimum as in all checks. A recovery within Kafka's first back-off
+(``retry.backoff.ms``, 100 ms) counts as 100 ms: the client did not notice the fault, and ratios of shorter times are
+noise.
 """
 
 import math
@@ -34,9 +35,9 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a comparison: latency quantile, gap or recovery.
+    """Measure by which clients are compared: latency quantile, gap or recovery.
 
-    A gap or a recovery has one value per block of the plan and no ``q``; ``after`` restricts recoveries to one fault.
+    ``q`` is the quantile of a latency, None for a gap or a recovery; ``after`` restricts recoveries to one fault.
     """
 
     metric: str
@@ -58,7 +59,7 @@ class Measure:
 
     @property
     def needs(self) -> int:
-        """Minimum number of records per block of the plan for this measure; 0 for a gap or a recovery."""
+        """Number of records that this measure needs in each block of the plan; 0 for a gap or a recovery."""
         if self.q is None or self.q == MAX:
             return 0 if self.q is None else 1
         return math.ceil(10 / (1 - Fraction(repr(self.q))))
@@ -66,7 +67,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Block:
-    """The value of a measure in one block of the plan in us, from ``n`` records; None is slower than any value."""
+    """Value of a measure in one block of the plan in us, from ``n`` records; None counts as slower than any value."""
 
     value_us: float | None
     n: int
@@ -76,7 +77,7 @@ Blocks: TypeAlias = Mapping[int, Block]
 
 
 def parse(text: str) -> Measure:
-    """Parse a measure such as ``produce.latency p95``. Raises AftershockError if ``text`` is no measure."""
+    """Parse a measure such as ``produce.latency p95``. Raises AftershockError for any other text."""
     stripped = text.strip()
     if match := _LATENCY.fullmatch(stripped):
         metric, q, window = match.groups()
@@ -99,7 +100,7 @@ def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
 
 
 def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
-    """Return the measurements to take in every block of the plan, so that arms can be compared later without Spark."""
+    """Return the measurements that Spark takes in every block of the plan for later comparisons of arms."""
     if not any(phase.block for phase in evidence.phases):
         return ()
     sides = dict.fromkeys(side for client in evidence.clients for side in client.topics)
@@ -110,7 +111,7 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
-    """Return the value of each block of the plan: a quantile of its latencies, or its longest gap if ``q`` is None."""
+    """Map each block of the plan to a quantile of its latencies, or to its longest gap if ``q`` is None."""
     blocks = {}
     for part in slices:
         if number := _number(part.subject):
@@ -120,7 +121,7 @@ def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
 
 
 def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str) -> Blocks:
-    """Return a client's value in each block of the plan from ``analysis.json``; empty if the run has no such values.
+    """Map each block of the plan to a client's value of a measure in ``analysis.json``; empty if it has no such values.
 
     A run whose plan has no blocks counts as one block.
     """
@@ -149,21 +150,21 @@ def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], meas
 
 
 def proven_blocks(run: JudgedRun, measure: Measure, client: str) -> dict[int, Block]:
-    """Return a client's stored values by block of the plan, without blocks in which a fault did not take effect."""
+    """Map each block of the plan in which every fault took effect to a client's stored value of a measure."""
     trials, _ = run.trials()
     blocks = stored(run.analysis, run.timeline["steps"], measure, client)
     return {number: block for number, block in blocks.items() if trials is None or number in trials}
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Return the longest gap of a block of the plan, without a value if nothing succeeded in the block."""
+    """Return the longest gap in a block of the plan; its value is None if no operation succeeded in the block."""
     return Block(longest_us if successes else None, successes)
 
 
 def _recoveries(
     analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str, default_block: int
 ) -> dict[int, Block]:
-    """Return the slowest recovery of each block of the plan by the default criterion, ignoring the criteria of SLOs."""
+    """Map each block of the plan to its slowest recovery by the default criterion, ignoring the criteria of SLOs."""
     block_of = {
         step["id"]: int(step.get("block") or default_block)
         for step in steps
@@ -182,7 +183,7 @@ def _recoveries(
 
 
 def slowest_recovery(rows: Sequence[Mapping[str, Any]]) -> Block:
-    """Return the slowest of several recoveries, at least Kafka's back-off; no value if a client did not recover."""
+    """Return the slowest of several recoveries, at least Kafka's back-off; None if a client did not recover."""
     times_us = [row["recovered_us"] for row in rows]
     return Block(None if None in times_us else max(BACK_OFF_US, *times_us), min(row["n"] for row in rows))
 

@@ -1,18 +1,18 @@
-"""Statistics of comparisons of two clients by blocks: improved, regressed, equivalent or inconclusive. Pure.
+"""Statistics of comparisons of two clients by blocks of the plan: improved, regressed, equivalent or inconclusive.
 
-A test has as input one number per block (a quantile, a gap, a time to recover); lower is better. The unit is the block
-of the plan, never the record: the records of one stall are one event, and tests that count records raise false alarms
-in a third of all comparisons of a client with itself. Tests use log(ours / theirs).
+The input of a test is one number per block of the plan (a quantile, a gap, a time to recover); lower is better. Tests
+count blocks, never records: the records of one stall are one event, and tests that count records raise false alarms in
+a third of all comparisons of a client with itself. Tests use the logarithm of the ratio of the two clients' numbers.
 
 Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test, and
 with the exact sign-flip test, which assumes only symmetry. Unpaired groups of blocks are tested with Welch's t-test. A
 block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and only
 the signs of the differences are tested. A pair of blocks with equal values counts as evidence against both directions.
-"Equivalent" is shown by two one-sided tests (TOST) within a margin, even if a difference is certain. Fewer than six
-pairs are inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16. Holm's correction covers
-all metrics of a pair of arms, including metrics that could not be tested.
+The verdict *equivalent* is decided by two one-sided tests (TOST) within a margin, even if a small difference is
+certain. Fewer than six pairs are inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16.
+Holm's correction of p-values counts all metrics of a pair of arms, including metrics that could not be tested.
 
-Importing ``scipy.stats`` takes a second in every judgement, so only ``scipy.special`` is used.
+Only ``scipy.special`` is imported, because the import of ``scipy.stats`` takes a second.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ Values: TypeAlias = Sequence[float | None]
 
 @dataclass(frozen=True)
 class Interval:
-    """The ratio of two clients (a geometric mean) and its confidence interval."""
+    """Ratio of two clients' values (a geometric mean) and its confidence interval."""
 
     ratio: float
     low: float
@@ -48,8 +48,9 @@ class Interval:
 class Tested:
     """P-values of the tests for a difference (``p``, ``p_flip``) and for equivalence.
 
-    ``flips`` is the number of sign assignments from which ``p_flip`` was computed. If ``interval`` is None no ratio can
-    be estimated, and ``p`` comes from the sign test. ``direction`` is -1 if the first client's values are lower.
+    ``flips`` is the number of sign assignments from which ``p_flip`` was computed. If ``interval`` is None, no ratio
+    could be estimated, and ``p`` is the p-value of a sign test. ``direction`` is -1 if the first client's values are
+    lower.
     """
 
     p: float
@@ -124,7 +125,7 @@ def sign_test(signs: Sequence[int]) -> float:
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Return p-values with Holm's correction; a None (no test) stays None, but counts in the number of tests."""
+    """Return p-values with Holm's correction; a metric without a test (None) counts in the number of tests."""
     order = sorted((p, index) for index, p in enumerate(ps) if p is not None)
     adjusted: list[float | None] = [None] * len(ps)
     least = 0.0
@@ -173,7 +174,7 @@ def _log(value: float | None) -> float | None:
 
 
 BLOCKS_MIN = 6
-_SEE_FAILURES = "find out why records failed in the censored blocks"
+_SEE_FAILURES = "find out why records failed in the blocks without a value"
 BLOCKS_ADVISED = 8
 BLOCKS_MAX = 100
 MARGIN = 1.25
@@ -184,10 +185,10 @@ Word: TypeAlias = Literal["improved", "regressed", "equivalent", "inconclusive"]
 
 @dataclass(frozen=True)
 class Row:
-    """Result of comparing one metric.
+    """Result of comparing two arms by one metric.
 
-    Ratios are the first arm divided by the second; values are geometric means in ms, or None if a value is censored.
-    ``p`` and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not.
+    Ratios are the first arm divided by the second; times are geometric means, or None if a block has no value. ``p``
+    and ``p_equivalent`` are corrected for the number of metrics, ``p_flip`` and the interval are not.
     """
 
     metric: str
@@ -221,7 +222,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Confident:
-    """Result of testing the ratio of two clients against a limit; ``censored`` is the number of missing values."""
+    """Result of testing a ratio of two clients against a limit; ``censored`` counts blocks in which records failed."""
 
     status: Status
     blocks: int
@@ -257,7 +258,7 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
 
 
 def worst(answers: Sequence[Row]) -> Word:
-    """Return the worst verdict of the rows (first regressed, then inconclusive); inconclusive without rows."""
+    """Return the worst verdict of a comparison's rows: regressed, then inconclusive; inconclusive without rows."""
     order: tuple[Word, ...] = ("regressed", "inconclusive", "equivalent", "improved")
     verdicts = {row.verdict for row in answers} or {"inconclusive"}
     return next(word for word in order if word in verdicts)
@@ -266,7 +267,7 @@ def worst(answers: Sequence[Row]) -> Word:
 def confident(
     facts: Facts, cut: Cut, pair: tuple[str, str], q: float | None, op: str, factor: float, confidence: float = 0.95
 ) -> Confident:
-    """Test if the ratio of two clients' latency quantiles meets a limit (such as ``<= 1.2``), by block of the plan.
+    """Test by blocks of the plan if the ratio of two clients' latency quantiles meets a limit (such as ``<= 1.2``).
 
     If ``q`` is None, maximum latencies are compared.
     """
@@ -284,8 +285,8 @@ def confident(
         sure = tested.p <= 1 - confidence
         decided = Status.PASS if holds(tested.direction, op, 0) else Status.FAIL
         status = decided if sure else Status.INCONCLUSIVE
-        missing = f"{answer.censored} of {2 * answer.blocks} values are censored"
-        why = f"{missing}: the sign test of the blocks decides, with p = {tested.p:.2g}"
+        missing = f"{answer.censored} of {2 * answer.blocks} values are censored (a record failed)"
+        why = f"{missing}: a sign test of the blocks decides, with p = {tested.p:.2g}"
         return replace(answer, status=status, why=why, next=None if sure else _SEE_FAILURES)
     ratio, low, high = (bound * factor for bound in (tested.interval.ratio, tested.interval.low, tested.interval.high))
     good = {holds(low, op, factor), holds(high, op, factor)}
@@ -307,19 +308,23 @@ def _counted(question: Question) -> Row:
     ]
     row = Row(str(question.measure), "inconclusive", blocks, censored, "", None, *means_ms)
     if not (question.ours or question.theirs):
-        advice = "compare a quantile in a window that every run with blocks measures, or add an SLO with this metric"
-        return replace(row, why="the metric was not measured by block", next=advice)
+        advice = (
+            "compare a quantile in the window fault or recovery, or add an SLO with this metric and judge the run again"
+        )
+        return replace(row, why="the run has no values of this metric by block of the plan", next=advice)
     if question.alike and (question.ours.keys() ^ question.theirs.keys()):
         lone = min(question.ours.keys() ^ question.theirs.keys())
-        advice = "find out why the other client has no record in this block"
-        return replace(row, why=f"block {lone} has a value for only one client", next=advice)
+        advice = "find out why the other client has no record in this block of the plan"
+        return replace(row, why=f"block {lone} of the plan has a value for only one of the clients", next=advice)
     if blocks < BLOCKS_MIN:
-        advice = f"needs {BLOCKS_MIN} blocks, saw {blocks}: set blocks: {BLOCKS_ADVISED}"
-        return replace(row, why=f"too few blocks: {blocks} of {BLOCKS_MIN}", next=advice)
+        advice = f"a comparison needs {BLOCKS_MIN} blocks of the plan, saw {blocks}: set blocks: {BLOCKS_ADVISED}"
+        return replace(row, why=f"the run has too few blocks of the plan: {blocks} of {BLOCKS_MIN}", next=advice)
     fewest = min(block.n for side in (question.ours, question.theirs) for block in side.values())
     if fewest < question.measure.needs:
-        advice = f"needs {question.measure.needs} records a block, saw {fewest}: lengthen the fault or raise the rate"
-        return replace(row, why=f"too few records in a block: {fewest} of {question.measure.needs}", next=advice)
+        advice = f"needs {question.measure.needs} records per block, saw {fewest}: lengthen the fault or raise the rate"
+        return replace(
+            row, why=f"too few records in a block of the plan: {fewest} of {question.measure.needs}", next=advice
+        )
     return row
 
 
@@ -334,7 +339,7 @@ def _values(question: Question) -> tuple[list[float | None], list[float | None]]
 def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | None, margin: float) -> Row:
     row = replace(row, p=p, p_flip=tested.p_flip, p_equivalent=p_equivalent)
     if tested.interval is None:
-        why = f"{row.censored} of {2 * row.blocks} values are censored, so there is no ratio"
+        why = f"{row.censored} of {2 * row.blocks} values are censored (a record failed), so there is no ratio"
         if p is not None and p <= LEVEL:
             why = f"{why}; the signs of the {row.blocks} blocks alone decide"
             return replace(row, verdict="improved" if tested.direction < 0 else "regressed", why=why)
@@ -356,7 +361,7 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
 
 
 def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
-    """Advise how many blocks of the plan narrow the interval to the margin; ``spread`` is its upper end / lower end."""
+    """Advise how many blocks narrow the interval to the margin; ``spread`` is its upper end / lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
         noisy = f"the metric is too noisy for {BLOCKS_MAX} blocks to detect a ratio of {margin:.3g}"

@@ -6,9 +6,9 @@
      "arm": "kip951", "metric": "produce.latency p99", "window": "fault", "value": 412.5, "unit": "ms", "n": 9600,
      "ratio_to": 1310.0, "host": "ci-2", "kafka": "4.3.1", "git": "4653788"}
 
-Ledger lines are only appended, and a run is added only once. In a ledger line, a censored ``value`` is null.
-``ratio_to`` is the control arm's value in the same run, null in lines about the control arm itself. A ledger line that
-can't be read is reported and skipped.
+Lines are only appended to the nightly ledger, and a run is added only once. A ``value`` is null if it is censored (a
+record failed). ``ratio_to`` is the value of the control arm in the same run, null in a line about the control arm
+itself. A line of the nightly ledger that can't be read is reported and skipped.
 
 **Known issues.** ``known-issues.toml`` beside the ledger lists known regressions, each with its last day::
 
@@ -18,8 +18,8 @@ can't be read is reported and skipped.
     from = 2026-11-01
     until = 2026-12-15
 
-A known issue excuses a change since ``from`` as long as the last night is not after ``until``; after that the issue is
-reported as expired and has no effect.
+A known issue excuses a regression that began on or after ``from``, as long as the last night is not after ``until``;
+then the issue is reported as expired and has no effect.
 """
 
 import json
@@ -84,14 +84,14 @@ def read_ledger(path: Path) -> Ledger:
 
 
 def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
-    """Append runs to the nightly ledger; return a sentence per run. Raises EvidenceError if writing fails."""
+    """Append runs to the nightly ledger; return a sentence per run. Raises EvidenceError if writing it fails."""
     present = {line.run_id for line in read_ledger(path).lines}
     reports, lines = [], []
     for run in runs:
         doubt = run.doubt()
         new = [] if doubt or run.run_id in present else list(lines_of(run))
         why = doubt or (
-            "the ledger has this run already"
+            "the ledger already has this run"
             if run.run_id in present
             else "the run has no measurement that the ledger could record"
         )
@@ -104,7 +104,7 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
 
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
-    """Yield a run's lines for the nightly ledger: p50 and p99 by window, longest gap under faults, recoveries."""
+    """Yield the lines of a run for the nightly ledger: p50 and p99 by window, longest gap under faults, recoveries."""
     night = date.fromisoformat(str(run.run["started_at"])[:10])
     host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
     about = host.get("hostname"), versions.get("kafka"), run.run.get("git")
@@ -119,7 +119,7 @@ def lines_of(run: JudgedRun) -> Iterator[Line]:
 
 
 def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float | None, str, int]]:
-    """Return (value, unit, record count) by (metric, window); a recovery is the slowest of all repetitions."""
+    """Map (metric, window) to (value, unit, record count); a recovery is the slowest of a fault's repetitions."""
 
     def scaled(us: float | None, by: float) -> float | None:
         return us / by if us else None
@@ -146,7 +146,7 @@ def _measured(run: JudgedRun, client: str) -> dict[tuple[str, str], tuple[float 
 
 
 def _line_of(row: dict[str, Any]) -> Line:
-    """Parse a line of the nightly ledger. Raises ValueError or KeyError if a field in it is invalid or missing."""
+    """Parse a line of the nightly ledger. Raises ValueError or KeyError if a field is invalid or missing."""
     invalid = [name for name in _TEXTS if not isinstance(row[name], str)]
     if invalid or not isinstance(row["n"], int):
         raise ValueError(f"{(invalid or ['n'])[0]} is of the wrong type")
@@ -155,7 +155,7 @@ def _line_of(row: dict[str, Any]) -> Line:
         value = row[name]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (number and 0 < value < math.inf):
-            raise ValueError(f"{name} is {value}, and must be above 0 or null")
+            raise ValueError(f"{name} is {value}, but must be a number above 0 or null")
         values[name] = None if value is None else float(value)
     columns: dict[str, Any] = {field.name: row.get(field.name) for field in fields(Line)}
     return Line(**columns | values | {"night": date.fromisoformat(row["night"])})
@@ -167,7 +167,7 @@ _GLOBS = ("metric", "plan", "arm")
 
 @dataclass(frozen=True)
 class Issue:
-    """Known issue that excuses a regression from the first day to the last, both inclusive."""
+    """Known issue that excuses a regression between two days, both inclusive."""
 
     metric: str
     reason: str
@@ -182,7 +182,7 @@ class Issue:
 
 
 def read_known_issues(path: Path) -> tuple[Issue, ...]:
-    """Read the known issues; none if the file does not exist. Raises EvidenceError if the file can't be read."""
+    """Read the known issues; none if the file does not exist. Raises EvidenceError if ``path`` can't be read."""
     if not path.exists():
         return ()
     try:
@@ -203,7 +203,7 @@ def read_known_issues(path: Path) -> tuple[Issue, ...]:
             raise EvidenceError(f"{where}: {problem}; {keys}")
         for key, value in entry.items():
             if type(value) is not (date if key in ("from", "until") else str):
-                kind = "a day like 2026-12-15" if key in ("from", "until") else "a text"
+                kind = "a day like 2026-12-15" if key in ("from", "until") else "a string"
                 raise EvidenceError(f"{where}: {key!r} must be {kind}; correct the file")
         globs = {key: entry[key] for key in _GLOBS if key in entry}
         issues.append(Issue(**globs, reason=entry["reason"], begin=entry["from"], until=entry["until"]))

@@ -1,13 +1,14 @@
 """Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and the output as text.
 
-**Pairs.** The control is the second client of each pair: an arm called ``baseline`` or ``control``, else the first arm
-by name. A block of the plan whose fault was not witnessed or met no traffic is excluded for both clients, with a note.
-If a run's harness checks failed, every result of the comparison is inconclusive. All blocks of one run were measured on
-the same host at the same time; between two runs, a difference between hosts or nights looks like a difference between
-clients, unless both values are divided by a control arm's values.
+**Pairs.** The control arm is the second client of each pair: the arm called ``baseline`` or ``control``, else the first
+arm by name. A block of the plan whose fault was not witnessed or met no traffic is excluded for both clients, with a
+note. If a run's harness checks failed, every result of the comparison is inconclusive. All blocks of one run were
+measured on the same host at the same time; between two runs, a difference between hosts or nights looks like a
+difference between clients, unless both values are divided by a control arm's values.
 
 **Comparable runs.** Two runs can be compared if their plans have the same name, load, topics, timing, cluster and
-faults. Kafka's version, an arm's settings, Aftershock's revision and the host may differ; the differences are noted.
+faults. Two compared runs may differ in Kafka's version, settings of arms, Aftershock's revision and host, and the
+comparison lists these differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +38,10 @@ def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
             if before[section].get(key) != after[section].get(key)
         ]
         if before["topics"] != after["topics"]:
-            reasons.append("the topics of the plan differ")
+            reasons.append("the plans have different topics")
         loads = [[row | {"arms": None} for row in timeline["workloads"]] for timeline in (before, after)]
         if loads[0] != loads[1]:
-            reasons.append("the load of the plan differs")
+            reasons.append("the plans have different loads")
         # If seeds or block counts differ, only ids and kinds are compared, because the other properties are then drawn.
         blocks = [max((int(step.get("block", 0)) for step in t["steps"]), default=0) for t in (before, after)]
         if base.run.get("seed") == changed.run.get("seed") and blocks[0] == blocks[1]:
@@ -48,7 +49,7 @@ def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
         else:
             faults = [{(step.get("entry", step["id"]), step["kind"]) for step in t["steps"]} for t in (before, after)]
         if faults[0] != faults[1]:
-            reasons.append("the faults of the plan differ")
+            reasons.append("the plans have different faults")
         if bool(base.run.get("rehearse")) != bool(changed.run.get("rehearse")):
             reasons.append("one run is a rehearsal, in which nothing was injected")
     if reasons:
@@ -58,7 +59,7 @@ def refuse_unlike(base: JudgedRun, changed: JudgedRun) -> None:
 
 
 def notes(base: JudgedRun, changed: JudgedRun) -> tuple[str, ...]:
-    """Return differences between two runs (such as host or Kafka version) that may explain a result."""
+    """List differences between two runs (such as host or Kafka version) that may explain the result of a comparison."""
     properties = []
     for run in (base, changed):
         versions = {f"version of {name}": version for name, version in (run.run.get("versions") or {}).items()}
@@ -142,10 +143,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
     answers = rows(questions, options.margin, seed_of(base.run_id + changed.run_id))
     if control:
         answers = tuple(replace(row, ours_ms=None, theirs_ms=None) for row in answers)
-        caution = (
-            f"every block is divided by the value of {options.control} in the same block, so an effect on both arms is "
-            "not visible"
-        )
+        caution = f"all values are divided by those of {options.control}, so an effect on both arms is not visible"
     else:
         caution = "a difference between hosts or nights looks like a difference between clients; use --control ARM"
     all_notes = (*changed.trials()[1], *base.trials()[1], *notes(base, changed), caution)
@@ -153,7 +151,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
 
 
 def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None) -> Blocks:
-    """Return a client's value / the control arm's value by block of the plan, without blocks that the control lacks."""
+    """Map blocks of the plan to a client's value divided by that of arm ``control``, without blocks that it lacks."""
     ours = proven_blocks(run, measure, client)
     if control is None:
         return ours
@@ -170,12 +168,8 @@ def _doubted(answers: Sequence[Row], *runs: JudgedRun) -> tuple[Row, ...]:
     doubt = next((doubt for run in runs if (doubt := run.doubt())), None)
     if doubt is None:
         return tuple(answers)
-    return tuple(
-        replace(
-            row, verdict="inconclusive", why=doubt, next="fix the cause of the failed check, and run the plan again"
-        )
-        for row in answers
-    )
+    advice = "fix the cause of the failed check, and run the plan again"
+    return tuple(replace(row, verdict="inconclusive", why=doubt, next=advice) for row in answers)
 
 
 SCHEMA_VERSION = 1

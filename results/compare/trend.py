@@ -1,11 +1,12 @@
-"""Change points in series of nightly measurements, instead of thresholds.
+"""Detection of lasting changes in series of nightly measurements by change points, without thresholds.
 
 The method is PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to the control arm, so that effects
 on both arms cancel; without a control, on logarithms of the value itself. In simulations without a shift, PELT with
-penalty 6 and segments of at least 3 nights raised no alarm. A change under 10 % is ignored. A series of fewer than 24
-nights is inconclusive: it is too short for PELT with penalty 6 to find a change. The last 120 nights are examined, and
-only changes in the last 45 nights count (a change of x1.2 may take 27 nights to be detected). Nights with a censored
-value are counted but have no value, and a series with a censored night among its last three is inconclusive.
+penalty 6 and segments of at least 3 nights raised no alarm. A change of a series by less than 10 % is ignored. A series
+of fewer than 24 nights is inconclusive: it is too short for PELT with penalty 6 to find a change. The last 120 nights
+are examined, and only changes in the last 45 nights count (a change by a factor of 1.2 may take 27 nights to be
+detected). A night with a failed quantile (a censored value) has no value, and a series with such a night among its last
+three is inconclusive.
 """
 
 import csv
@@ -38,7 +39,7 @@ Word: TypeAlias = Literal["regressed", "known", "improved", "steady", "inconclus
 
 @dataclass(frozen=True)
 class Point:
-    """A night of a series: its value or ratio, None if censored, and the night's last line of the nightly ledger."""
+    """Night of a series: its value or ratio (None if records failed) and its last line of the nightly ledger."""
 
     value: float | None
     line: Line
@@ -79,7 +80,7 @@ class Trend:
 
 
 def trends(lines: Sequence[Line], issues: Sequence[Issue] = ()) -> tuple[Trend, ...]:
-    """Return the trend of every nightly series by name. Known issues that ended before the last night are expired."""
+    """Return the trend of every nightly series in order of names; known issues expire with the last night."""
     last = max((line.night for line in lines), default=date.min)
     return tuple(_trend(of_series, issues, last) for of_series in series(lines))
 
@@ -97,8 +98,7 @@ def series(lines: Sequence[Line]) -> Iterator[list[Line]]:
 def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
     """Return the nights of one series of measurements, and True if their values are ratios to the control arm.
 
-    The value of a night is the geometric mean of its runs, or None if a run has no value or, in a series of ratios, no
-    ratio.
+    The value of a night is the geometric mean of the night's runs, or None if a run has no value (or ratio).
     """
     relative = any(line.ratio_to is not None for line in lines)
     nights = []
@@ -111,7 +111,7 @@ def points(lines: Sequence[Line]) -> tuple[list[Point], bool]:
 
 
 def change_points(values: Sequence[float]) -> list[int]:
-    """Return the indices of a series at which a new level begins, never 0."""
+    """Return the indices at which a new level of a series begins, without index 0."""
     from ruptures import Pelt  # noqa: PLC0415 - the import takes two seconds
 
     if len(values) < 2 * SEGMENT_MIN:
@@ -133,10 +133,10 @@ def _trend(lines: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
 
     missing = [point.line.run_id for point in nights[-FRESH:] if point.value is None]
     if missing:
-        why = f"{len(missing)} of the last {FRESH} nights are censored"
-        return trend("inconclusive", why, f"see the verdict of {missing[-1]}")
+        why = f"{len(missing)} of the last {FRESH} nights have no value, because records failed"
+        return trend("inconclusive", why, f"look at the failed checks in the verdict of run {missing[-1]}")
     if count < NIGHTS_MIN:
-        why, advice = f"too few nights: {count} of {NIGHTS_MIN}", f"run {NIGHTS_MIN - count} more nights"
+        why, advice = f"the series has too few nights: {count} of {NIGHTS_MIN}", f"run {NIGHTS_MIN - count} more nights"
         return trend("inconclusive", why, advice)
     values = [value for value, _ in measured]
     bounds = [0, *change_points(values), count]
@@ -178,10 +178,10 @@ def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
 def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
     """Format trends for a terminal, without a final newline: a summary, then every series that is not steady.
 
-    Inconclusive series with the same reason share a line of text, which says how many series there are.
+    Inconclusive series with the same reason share one line of the text, with the number of these series.
     """
     if not series_trends and not broken:
-        return "the ledger is empty; add judged runs: aftershock trend --add RUN"
+        return "the nightly ledger is empty; add judged runs: aftershock trend --add RUN"
     by_status: dict[str, list[Trend]] = {}
     for status in ("regressed", "known", "improved", "inconclusive", "steady"):
         if trends := [trend for trend in series_trends if trend.status == status]:
@@ -193,7 +193,7 @@ def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
             unit = "of the control's value" if trend.relative else trend.unit
             sentence = f"{trend.status}: {_name(trend)}: {trend.why}"
             sentence += f"; {trend.change.before:.4g} to {trend.change.after:.4g} {unit}"
-            sentence += f"; {trend.censored} nights are censored" if trend.censored else ""
+            sentence += f"; {trend.censored} nights have no value" if trend.censored else ""
             sentences.append(sentence + (f"; next: {trend.next}" if trend.next else ""))
     by_reason: dict[tuple[str, str | None], list[Trend]] = {}
     for trend in by_status.get("inconclusive", ()):

@@ -60,7 +60,7 @@ Part = Path | str
 class Source(ABC):
     @abstractmethod
     def where(self, name: str) -> str:
-        """Return the full name of a run's file, for messages."""
+        """Return the full name of a file of the run, for error messages."""
 
     @abstractmethod
     def content(self, name: str) -> bytes | None:
@@ -68,7 +68,7 @@ class Source(ABC):
 
     @abstractmethod
     def parquet_names(self) -> list[str]:
-        """Return the sorted names of all Parquet files, without drafts (names that begin with a dot or underscore)."""
+        """Return the sorted names of the run's Parquet files, except names that begin with a dot or underscore."""
 
     @abstractmethod
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
@@ -129,7 +129,7 @@ class Client:
     """A client: one arm of one workload and the guarantees of its configuration.
 
     The topic and rack of production or consumption are None if the workload does not produce or consume. ``commits_to``
-    is the topic of the committed positions.
+    is the topic whose offsets the client commits.
     """
 
     workload: str
@@ -162,10 +162,10 @@ class Client:
 
 @dataclass(frozen=True)
 class Phase:
-    """A window with times from the journal: start inclusive, end exclusive, in microseconds from the run's start.
+    """Window of a run: start inclusive, end exclusive, in microseconds from the run's start, as in the journal.
 
-    ``block`` is the number (from 1) of the block of the plan, a repetition of its faults; 0 outside all blocks.
-    ``entry`` is the fault's id in the plan, without the suffixes of rounds and blocks.
+    ``block`` is the number (from 1) of the block (repetition of the plan's faults) that contains the window, 0 outside
+    all blocks. ``entry`` is the id of the window's fault in the plan, without the suffixes of rounds and blocks.
     """
 
     name: str
@@ -194,10 +194,10 @@ class Objective:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The contents of a run directory.
+    """Contents of a run directory.
 
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
-    files. ``home`` is the folder for the results of judging.
+    files. ``home`` is the folder to which the results of judging are written.
     """
 
     home: Path
@@ -223,7 +223,7 @@ class Evidence:
 
     @property
     def racks(self) -> frozenset[str]:
-        """Racks of the brokers, as far as the run recorded racks."""
+        """Racks of the brokers; empty if the run recorded no racks."""
         return _racks(self.run)
 
     def faults_of(self, name: str) -> tuple[str, ...]:
@@ -235,9 +235,9 @@ class Evidence:
         return next((phase for phase in self.phases if phase.fault == fault), None)
 
     def excused(self, topic: str | None, rule: str) -> str | None:
-        """Return the first injected fault that permits a violation of an integrity rule on a topic, or None.
+        """Return the first injected fault that permits breaking an integrity rule on a topic, or None.
 
-        The fault lists the rules that it permits to break in ``roles.permits``, for example because it deletes records.
+        A fault that deletes records, for example, lists the integrity rules that it may break in ``roles.permits``.
         """
         for line in self.journal:
             targets = line.get("targets") or {}
@@ -259,7 +259,7 @@ def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
 
 
 def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
-    """Read the evidence in ``source`` as ``read`` does; ``home`` is the folder for the results."""
+    """Read the evidence of a run from ``source``; the results of judging are written to ``home``."""
     run, timeline = source.object("run.json"), source.object("timeline.json")
     manifested = source.has("manifest.json")
     manifest = source.object("manifest.json") if manifested else {}

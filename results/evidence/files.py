@@ -2,7 +2,7 @@
 
 An incomplete JSON file raises EvidenceError when it is read. A JSONL file may lack the end of its last line, because
 its writer was killed; any other damaged line is an error, and so is an incomplete last line if the reader needs every
-line (``whole_lines``). Errors have the same words for local and remote files; ``where`` is the name of the file.
+line (``whole_lines``). Local and remote files have the same error messages, in which ``where`` is the name of the file.
 
 A ledger (``read_ledger_lines``, ``append_ledger_lines``) is a JSONL file that only grows, for example in git, where
 merges join lines. If a line of a ledger can't be read, a warning names the line, and the other lines are used.
@@ -43,7 +43,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Parse a document as ``read_json`` does; the document must be a JSON object."""
+    """Parse the JSON object in ``path``. Raises EvidenceError if the document is missing or not a JSON object."""
     return as_object(str(path), read_json(path))
 
 
@@ -53,7 +53,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def missing(where: str) -> EvidenceError:
-    """Return the error for a missing document that every run has."""
+    """Return the error for a run directory without a document that every run has."""
     why = "missing; the folder is not a finished run directory of Aftershock"
     return EvidenceError(f"{where}: {why}; name another folder or run the plan again")
 
@@ -73,7 +73,7 @@ def as_object(where: str, value: Any) -> dict[str, Any]:
 
 
 def require_schema_version(where: str, document: Mapping[str, Any], newest: int) -> None:
-    """Raise EvidenceError for a document of a newer version. A document without ``schema_version`` is accepted."""
+    """Raise EvidenceError for a newer schema version; a document without ``schema_version`` is accepted."""
     version = document.get("schema_version", newest)
     if not isinstance(version, int) or version > newest:
         raise EvidenceError(
@@ -82,7 +82,7 @@ def require_schema_version(where: str, document: Mapping[str, Any], newest: int)
 
 
 def lines(where: str, content: bytes) -> list[dict[str, Any]]:
-    """Parse the content of a JSONL file; an incomplete last line is left out."""
+    """Parse the content of a JSONL file, without a last line that is incomplete."""
     *whole, last = content.split(b"\n")
     rows = [row for _, row in _numbered(where, whole)]
     try:

@@ -1,6 +1,6 @@
 """Windows of a run: ``warmup``, ``steady``, ``fault``, ``recovery``, ``fault/<id>``, and ``run`` (all after warm-up).
 
-Rules: windows come from ``phases.json``, which holds times of the journal; their start is inclusive, their end
+Windows come from ``phases.json``, which holds times of the journal; the start of a window is inclusive, its end
 exclusive. A record belongs to the windows of its *intended* time.
 """
 
@@ -16,7 +16,7 @@ Windows: TypeAlias = Mapping[str, tuple[Interval, ...]]
 
 
 def windows_of(phases: Sequence[Phase]) -> dict[str, tuple[Interval, ...]]:
-    """Return the intervals of every window in order, overlapping intervals merged, in microseconds of the run."""
+    """Map each window to its intervals in microseconds of the run, in order and with overlapping intervals merged."""
     intervals: dict[str, list[Interval]] = {}
     for phase in phases:
         faults = dict.fromkeys(fault for fault in (phase.fault, phase.entry) if fault)

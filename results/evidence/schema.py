@@ -1,7 +1,7 @@
 """Declared schemas of the evidence tables (design 5.3) and of the result tables, in one place.
 
-Rules: a column may be added or widened, never renamed. Spark always reads tables with the declared schemas, so an older
-file gives null for a newer column, and no type is inferred.
+A column of a table may be added or widened, but is never renamed. Spark always reads tables with the declared schemas,
+so an older file gives null for a newer column, and no type is inferred.
 """
 
 from pyspark.sql.types import (
@@ -28,7 +28,7 @@ _TYPES: dict[str, DataType] = {
 
 
 def _table(columns: str) -> StructType:
-    """Parse a schema ``name type, name type``, because Spark's own parser needs a running session."""
+    """Parse a schema such as ``seq bigint, error string`` without Spark, whose parser needs a running session."""
     fields = [column.split() for column in columns.split(",")]
     return StructType([StructField(name, _TYPES[kind]) for name, kind in fields])
 

@@ -2,7 +2,7 @@
 
 Reports, stories and comparisons are drawn from these stored documents alone, without Spark.
 
-``analysis.json`` has the measurements as rows of plain data. A measurement is a row; its columns are the fields of its
+``analysis.json`` has the measurements as rows of plain data. The columns of a row are the fields of the measurement's
 dataclass and the parts of its key in ``Facts``. The rows in ``analysis.json`` are sorted, so that the same facts give
 the same bytes. A missing key in ``analysis.json`` means that the version that judged the run did not measure it; an
 empty list means that nothing was observed.
@@ -118,7 +118,7 @@ def analysis_of(home: Path) -> Mapping[str, Any]:
 
 
 def older_version_note(home: Path, measurement: str) -> str:
-    """Return the note shown for a measurement that an older version of Aftershock did not make."""
+    """Return a note for the reader of a run judged by an older version, which did not take ``measurement``."""
     return f"The run was judged by an older version, without {measurement}; `aftershock verdict {home}` adds it."
 
 
@@ -148,14 +148,14 @@ class JudgedRun:
         return [side for side in ("produce", "consume", "commit") if workload.get(side)]
 
     def doubt(self) -> str | None:
-        """Return why a run is no evidence (the run did not finish, or its harness can't be trusted), else None."""
+        """Return why the run can't be trusted (it did not finish, or a harness check did not pass), else None."""
         if self.run.get("status") != "complete":
             return f"{self.run_id} did not finish: {self.run.get('why') or self.run.get('status')}"
         untrusted = [c for c in self.verdict.checks if c.kind == "harness" and c.status is not Status.PASS]
         return f"{self.run_id}: {untrusted[0].id}: {untrusted[0].why}" if untrusted else None
 
     def unproven(self) -> dict[str, str]:
-        """Return the faults without a witness or without exposure, with the first reason for each fault."""
+        """Map each fault of the run without a witness or without exposure to the first reason."""
         doubts = [c for c in self.verdict.checks if c.kind in ("witness", "exposure") and c.status is not Status.PASS]
         return {check.id.split("/", 1)[1]: check.why for check in reversed(doubts)}
 

@@ -36,8 +36,8 @@ def runs(tmp_path: Path) -> Path:
     [
         (("r1",), 0, "improved: orders/kip951 against orders/baseline"),
         (("r1", "r2"), 1, "regressed: orders/kip951 in r2 against r1"),
-        (("r1", "r2", "--control", "baseline"), 1, "every block is divided by the value of baseline"),
-        (("r1", "--metric", "produce.latency p99 in recovery"), 2, "was not measured by block"),
+        (("r1", "r2", "--control", "baseline"), 1, "all values are divided by those of baseline"),
+        (("r1", "--metric", "produce.latency p99 in recovery"), 2, "has no values of this metric by block"),
         (("r2", "--margin", "10%"), 0, "equivalent: orders/kip951 against orders/baseline"),
         (("r1", "--format", "md"), 0, "### improved: orders/kip951 against orders/baseline"),
     ],
@@ -92,7 +92,7 @@ def test_trend_adds_runs_once_and_judges_the_series(
     assert (runs / "otava.csv").read_text().startswith("time,run,commit,rotation/orders/baseline/")
     assert 2 == aftershock(*words, "--json", monkeypatch=monkeypatch)
     told = capsys.readouterr()
-    assert "r1: not added: the ledger has this run already" in told.err
+    assert "r1: not added: the ledger already has this run" in told.err
     assert 16 == len(json.loads(told.out)["series"])
     with (runs / "ledger.jsonl").open("a") as ledger:
         ledger.write("{}\n")
@@ -103,8 +103,8 @@ def test_trend_adds_runs_once_and_judges_the_series(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ((), 2, "the ledger is empty; add judged runs: aftershock trend --add RUN"),
-        (("--since", "2027-01-01"), 2, "the ledger is empty"),
+        ((), 2, "the nightly ledger is empty; add judged runs: aftershock trend --add RUN"),
+        (("--since", "2027-01-01"), 2, "the nightly ledger is empty"),
         (("--since", "tomorrow"), 3, "--since tomorrow is not a date; write it like 2026-11-21"),
     ],
 )

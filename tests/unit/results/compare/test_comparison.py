@@ -56,7 +56,10 @@ def test_fewer_than_six_blocks_decide_nothing() -> None:
     """This holds for any difference in any direction; the reason names the setting to change."""
     for count in range(1, 6):
         answer = row([1.0] * count, [9.0] * count)
-        assert ("inconclusive", f"needs 6 blocks, saw {count}: set blocks: 8") == (answer.verdict, answer.next)
+        assert ("inconclusive", f"a comparison needs 6 blocks of the plan, saw {count}: set blocks: 8") == (
+            answer.verdict,
+            answer.next,
+        )
     assert "improved" == row([v / 9 for v in SAME[:6]], BASE[:6]).verdict
 
 
@@ -64,13 +67,16 @@ def test_too_few_records_in_a_block() -> None:
     """One block with too few records suffices: a p95 of 199 records is not used."""
     thin = blocks(SAME) | {3: Block(1.0, 199)}
     (answer,) = rows([Question(P95, thin, blocks(BASE))])
-    assert ("inconclusive", "too few records in a block: 199 of 200") == (answer.verdict, answer.why)
+    assert ("inconclusive", "too few records in a block of the plan: 199 of 200") == (answer.verdict, answer.why)
 
 
 def test_a_block_on_one_side_only() -> None:
     """The block is neither omitted nor filled in."""
     (answer,) = rows([Question(P95, blocks(SAME), blocks(BASE[:7]))])
-    assert ("inconclusive", "block 8 has a value for only one client") == (answer.verdict, answer.why)
+    assert ("inconclusive", "block 8 of the plan has a value for only one of the clients") == (
+        answer.verdict,
+        answer.why,
+    )
 
 
 def test_censored_blocks_are_counted() -> None:
@@ -211,10 +217,7 @@ def test_a_control_cancels_the_difference_between_nights(tmp_path: Path) -> None
     changed = documents({"baseline": [v * 2 for v in BASE], "kip951": SAME}, run_id="r2")
     (found,) = two_runs(tmp_path, base, changed, control="baseline")
     assert ("orders/kip951 in r2", "equivalent") == (found.ours, found.verdict)
-    assert (
-        "every block is divided by the value of baseline in the same block, so an effect on both arms is not visible"
-        in found.notes
-    )
+    assert "all values are divided by those of baseline, so an effect on both arms is not visible" in found.notes
 
 
 def test_different_numbers_of_blocks_are_not_paired(tmp_path: Path) -> None:
@@ -230,7 +233,9 @@ def test_runs_without_blocks_decide_nothing(tmp_path: Path) -> None:
     made["timeline"]["steps"] = [{"id": "kill-1", "kind": "kill", "at_ms": 0}]
     made["analysis"]["recoveries"][0]["fault"] = "kill-1"
     (found,) = two_runs(tmp_path, made, deepcopy(made))
-    assert {("inconclusive", "needs 6 blocks, saw 1: set blocks: 8")} == {(one.verdict, one.next) for one in found.rows}
+    assert {("inconclusive", "a comparison needs 6 blocks of the plan, saw 1: set blocks: 8")} == {
+        (one.verdict, one.next) for one in found.rows
+    }
     assert [1000.0, 30.0] == [one.ours_ms for one in found.rows]
 
 
@@ -240,9 +245,9 @@ def test_runs_without_blocks_decide_nothing(tmp_path: Path) -> None:
         (("timeline", "name"), "other", "the plans are rotation and other"),
         (("timeline", "timing", "steady_ms"), 5000, "timing: steady_ms was 10000 and is 5000"),
         (("timeline", "cluster", "profile"), "production", "cluster: profile was fast and is production"),
-        (("timeline", "topics"), [], "the topics of the plan differ"),
-        (("timeline", "workloads", 0, "produce", "rate_per_s"), 90.0, "the load of the plan differs"),
-        (("timeline", "steps", 2, "kind"), "pause", "the faults of the plan differ"),
+        (("timeline", "topics"), [], "the plans have different topics"),
+        (("timeline", "workloads", 0, "produce", "rate_per_s"), 90.0, "the plans have different loads"),
+        (("timeline", "steps", 2, "kind"), "pause", "the plans have different faults"),
         (("run", "rehearse"), True, "one run is a rehearsal, in which nothing was injected"),
     ],
 )
@@ -280,7 +285,7 @@ def test_text_markdown_and_document(tmp_path: Path) -> None:
     text = runs.text(found)
     assert "regressed: orders/kip951 against orders/baseline" == text.splitlines()[0]
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert "produce.latency p95 in fault: too few records in a block: 100 of 200" in " ".join(text.split())
+    assert "produce.latency p95 in fault: too few records in a block of the plan: 100 of 200" in " ".join(text.split())
     assert f"| regressed | {found[0].rows[0].ratio:.3f} |" in runs.markdown(found)
     document = json.loads(json.dumps(runs.document(found)))
     assert ("regressed", 3.0) == (document["comparisons"][0]["verdict"], pytest.approx(document["comparisons"][0]["rows"][0]["ratio"], rel=0.02))  # fmt: skip # noqa: E501
@@ -307,7 +312,10 @@ def test_an_slo_with_confidence() -> None:
     assert [Status.PASS, Status.FAIL, Status.INCONCLUSIVE] == [sure(half, BASE, f).status for f in (0.7, 0.3, 0.5)]
     assert Status.FAIL == sure(half, BASE, 0.5, "<").status or sure(half, BASE, 0.5, "<").next is not None
     few = sure(half[:5], BASE[:5], 0.7)
-    assert (Status.INCONCLUSIVE, "needs 6 blocks, saw 5: set blocks: 8") == (few.status, few.next)
+    assert (Status.INCONCLUSIVE, "a comparison needs 6 blocks of the plan, saw 5: set blocks: 8") == (
+        few.status,
+        few.next,
+    )
 
 
 def test_an_slo_with_confidence_and_censored_blocks() -> None:

@@ -60,9 +60,9 @@ def test_a_ledger_only_grows(tmp_path: Path) -> None:
     assert ["r1: 16 lines added"] == add(path, [one])
     before = path.read_bytes()
     assert [
-        "r1: not added: the ledger has this run already",
+        "r1: not added: the ledger already has this run",
         "r2: 16 lines added",
-        "r2: not added: the ledger has this run already",
+        "r2: not added: the ledger already has this run",
     ] == add(path, [one, two, two])
     assert path.read_bytes().startswith(before)
     assert (*sorted(lines_of(one), key=repr), *sorted(lines_of(two), key=repr)) == tuple(

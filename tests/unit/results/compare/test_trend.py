@@ -108,7 +108,11 @@ def test_too_few_nights() -> None:
     ledger.
     """
     result = judged([1.0] * (NIGHTS_MIN - 5))
-    assert ("inconclusive", "too few nights: 19 of 24", "run 5 more nights") == (result.status, result.why, result.next)
+    assert ("inconclusive", "the series has too few nights: 19 of 24", "run 5 more nights") == (
+        result.status,
+        result.why,
+        result.next,
+    )
     assert "steady" == judged([1.0, 1.1] * (NIGHTS_MIN // 2)).status
     assert (2, ()) == (trend.exit_code((), ()), trends([]))
 
@@ -118,8 +122,8 @@ def test_censored_nights_are_counted() -> None:
     old = judged([1.0, None, 1.1, *[1.0, 1.05] * 15])
     assert ("steady", 1, 32) == (old.status, old.censored, old.nights)
     late = judged([*[1.0, 1.05] * 15, None, 1.0])
-    assert ("inconclusive", "1 of the last 3 nights are censored") == (late.status, late.why)
-    assert "see the verdict of run-2026-07-01" == late.next
+    assert ("inconclusive", "1 of the last 3 nights have no value, because records failed") == (late.status, late.why)
+    assert "look at the failed checks in the verdict of run run-2026-07-01" == late.next
 
 
 def test_runs_of_one_night_are_averaged() -> None:
@@ -186,8 +190,11 @@ def test_known_issues_file(tmp_path: Path, text: str, says: str | None) -> None:
         ("{}", "'schema_version' is missing"),
         (json.dumps({**json.loads(LINE.to_json()), "schema_version": 2}), "doesn't know schema version 2"),
         (json.dumps({**json.loads(LINE.to_json()), "night": "yesterday"}), "Invalid isoformat string"),
-        (json.dumps({**json.loads(LINE.to_json()), "value": 0}), "value is 0, and must be above 0 or null"),
-        (json.dumps({**json.loads(LINE.to_json()), "value": "fast"}), "value is fast, and must be above 0 or null"),
+        (json.dumps({**json.loads(LINE.to_json()), "value": 0}), "value is 0, but must be a number above 0 or null"),
+        (
+            json.dumps({**json.loads(LINE.to_json()), "value": "fast"}),
+            "value is fast, but must be a number above 0 or null",
+        ),
         (json.dumps({**json.loads(LINE.to_json()), "arm": None}), "arm is of the wrong type"),
         (LINE.to_json()[:100], "line 1 column"),
         ("\xff\xfe", ""),
@@ -246,7 +253,7 @@ def test_text_and_document() -> None:
     assert "4 series: 1 regressed, 2 inconclusive, 1 steady" == text.splitlines()[0]
     told = " ".join(text.split())
     assert "regressed: nightly orders/kip951 produce.latency p99 in fault: 2.00 times the earlier value" in told
-    assert "inconclusive: 2 series: too few nights: 1 of 24; next: run 23 more nights" in told
+    assert "inconclusive: 2 series: the series has too few nights: 1 of 24; next: run 23 more nights" in told
     assert all(len(line) <= 80 for line in text.splitlines())
     row = next(row for row in json.loads(json.dumps(trend.document(result, ())))["series"] if row["change"])
     assert ("2026-07-31", 2.0) == (row["change"]["night"], row["change"]["ratio"])
