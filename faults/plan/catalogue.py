@@ -1,14 +1,7 @@
 """Reference of fault kinds and of the plan format: ``plan faults``, ``docs/FAULTS.md``, and the JSON Schema of plans.
 
-The catalogue lists each kind with its effect, its parameters, its witness, its heal and its permanent effects; all
-texts come from the code of the kind (docstring, fields and class variables), so that the catalogue can't become
-outdated. ``catalogue`` is the text of ``plan faults``; ``page`` is ``docs/FAULTS.md``, which contains only built-in
-kinds and is written by ``make docs``; a test compares it with the code.
-
-``make bench`` measures the faults and saves tables beside this file; their figures come from one host on one day.
-
-``plan_schema`` is JSON Schema 2020-12 of the YAML document, for editors; its patterns describe the units. The models of
-fault kinds do not contain ranges, so the schema allows a range in place of each parameter of a fault.
+All texts about a fault kind come from its code (docstring, fields and class variables). ``make docs`` writes
+``docs/FAULTS.md``, and ``make bench`` measures the faults and saves the tables beside this file.
 """
 
 import json
@@ -42,7 +35,7 @@ MEASUREMENTS_FILE = "measured.json"
 
 
 def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Save a table of measurements under its title, with the day and the host, in place of the previous table."""
+    """Save a table of measurements with the day and the host, in place of the previous table of this section."""
     path = Path(__file__).with_name(MEASUREMENTS_FILE)
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {datetime.now(UTC).date()}"
     table = {"measured": host, "columns": [*columns], "rows": [[*row] for row in rows]}
@@ -51,7 +44,6 @@ def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Seque
 
 
 def measurement_tables() -> Iterator[str]:
-    """Yield the sections of measurement tables as Markdown."""
     for title, table in _load_measurements().items():
         columns = table["columns"]
         yield f"### {title}\n\n{table['measured']}.\n\n"
@@ -79,21 +71,12 @@ WORDS = {
     "BANDWIDTH": BANDWIDTH_EXAMPLES,
 }
 """Names of parameter types in the catalogue, with their explanations."""
-_PLAIN_TYPES = {
-    "string": "text",
-    "integer": "integer",
-    "number": "number",
-    "boolean": "true | false",
-    "object": "map",
-}
+_PLAIN_TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true | false", "object": "map"}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Catalogue entry of one fault kind.
-
-    ``rows``: label and text of facts such as the heal; ``package``: which provides the kind, None if built in.
-    """
+    """Catalogue entry of one fault kind; ``rows``: facts such as the heal; ``package``: None for a built-in kind."""
 
     kind: str
     family: str
@@ -128,7 +111,7 @@ def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
 
 
 def catalogue() -> str:
-    """Return the catalogue as text: all kinds by family, kinds that can't be loaded, value types; no final newline."""
+    """Return the text of ``plan faults``, without a final newline."""
     all_entries = entries(KINDS.values())
     blocks = []
     for family in FAMILIES:
@@ -157,7 +140,6 @@ def _wrapped(text: str) -> list[str]:
 
 
 def _parameter(field: dict[str, Any], schema: dict[str, Any], *, required: bool) -> str:
-    """Describe a parameter of a fault: its type, its default, and its description."""
     default = field.get("default")
     if required:
         presence = "needed"
@@ -308,14 +290,14 @@ def page() -> str:
 
 
 def plan_schema() -> dict[str, Any]:
-    """Return the JSON Schema of plans."""
+    """Return the JSON Schema (2020-12) of plan files, for editors."""
     schema = Plan.model_json_schema(by_alias=True, mode="validation")
     definitions = schema["$defs"] | {"Range": RANGE_SCHEMA}
     del definitions[Ranged.__name__]
     for definition in definitions.values():
         properties = definition.get("properties", {})
         if properties.get("kind", {}).get("const") in KINDS:
-            for name in properties.keys() - {"kind", "id"}:
+            for name in properties.keys() - {"kind", "id"}:  # the models of fault kinds do not contain ranges
                 properties[name] = {"anyOf": [properties[name], {"$ref": "#/$defs/Range"}]}
     plain = _without({"$ref": f"#/$defs/{Ranged.__name__}"}, {**schema, "$defs": definitions})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **plain, "title": "Aftershock plan"}

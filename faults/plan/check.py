@@ -1,14 +1,12 @@
 """Validation of a plan: all problems at once, each as ``file:line:column: problem, and remedy``.
 
 First, each part of a YAML plan (a section or list entry) is validated on its own (``parsing.py``). Then all valid parts
-of the plan are checked together: references (``references.py``), conflicts (``conflicts.py``), sample sizes of the SLOs
-(``sample_size.py``), and the limits of an attached cluster (this file). A plan built in Python passes the same checks,
-with positions like ``plan.faults[2].topic``.
+of the plan are checked together. A plan built in Python passes the same checks, with positions like
+``plan.faults[2].topic``.
 
 Changes from the command line, ``--set timing.steady=5s``, are applied before the plan is checked. The key of a
 ``--set`` change is a path of names joined by dots; an entry of a list is addressed by its ``id``, its ``name`` or its
-index. After ``config`` or ``settings``, the rest of a ``--set`` path is one key, because Kafka's setting names contain
-dots. The value of a ``--set`` change is YAML, as in the plan.
+index. The value of a ``--set`` change is YAML, as in the plan.
 
 On an attached cluster, a plan may run workloads, Kafka faults on the topics that it names, link faults on the proxies
 that it names, and client faults. Faults on an attached cluster that need a container, a network or the wire proxy are
@@ -126,7 +124,7 @@ def apply_changes(document: Document, changes: Iterable[str]) -> None:
 
 
 def _child_key(current: Any, step: str, change: str) -> str | int:
-    """Return the key of a mapping, or the index of a list, that one step of a path addresses."""
+    """Return the key or the list index in ``current`` that one step of a ``--set`` path addresses."""
     if isinstance(current, dict):
         return step
     if isinstance(current, list):
@@ -153,7 +151,7 @@ _REFUSED_KINDS = {
 
 
 def attachment_problems(draft: Draft) -> Iterator[Problem]:
-    """Yield everything in a plan that its attached cluster doesn't allow; nothing for a launched cluster."""
+    """Yield a problem for each part of a plan that is not permitted on an attached cluster."""
     attach = draft.attach
     if attach is None:
         return
@@ -173,8 +171,7 @@ def attachment_problems(draft: Draft) -> Iterator[Problem]:
             for setting in arm.settings:
                 if arm.client == "exec" and setting.startswith(("sasl.", "ssl.", "security.")):
                     sentence = (
-                        f"the setting `{setting}` is passed to the program from `attach.security`: "
-                        f"remove it from the arm"
+                        f"`attach.security` passes the setting `{setting}` to the program: remove it from the arm"
                     )
                     yield Problem((*loc, "arms", name, "settings", setting), sentence, on_key=True)
     for located in draft.faults.readable:
@@ -199,10 +196,7 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
         if not isinstance(link, links.ToBroker) or link.channel != "client":
             yield Problem(at, "an attached cluster only has links from clients: write `client(…) -> broker(…)`")
         elif not attach.proxies:
-            yield Problem(
-                at,
-                "a fault on links needs your `toxiproxy` and its `proxies`: name them under `attach`",
-            )
+            yield Problem(at, "a fault on links needs your `toxiproxy` and its `proxies`: name them under `attach`")
         elif link.source not in ("*", attach.rack):
             sentence = f"all clients are in rack {attach.rack}, so rack {link.source} has no links: use {attach.rack}"
             yield Problem(at, sentence)

@@ -1,9 +1,8 @@
 """Cluster section of a plan: a cluster to launch (racks, brokers, configuration, disks), or a running one to attach to.
 
-Rules for ``cluster: {attach: …}``: the run changes only what the plan names, so the plan lists each proxy and broker to
-use and each topic to create. A secret is written as ``${NAME}``, the name of an environment variable; a literal secret
-is refused, and the error message does not repeat the secret. ``docs/ATTACH.md`` is the user documentation of attached
-clusters.
+On an attached cluster, a run changes only the proxies, brokers and topics that the plan names (``docs/ATTACH.md``). A
+plan contains no secrets, only names of environment variables, ``${NAME}``; a message that refuses a literal secret does
+not repeat the secret.
 """
 
 import re
@@ -84,13 +83,11 @@ class Security(Part):
             raise ValueError(f"`protocol: {self.protocol}` needs `{missing[0]}`: add `{missing[0]}`")
         for layer, is_used, names in (("SASL", is_sasl, login), ("SSL", is_ssl, files)):
             if not is_used and (needless := [name for name in names if getattr(self, name) is not None]):
-                raise ValueError(
-                    f"`{needless[0]}` only applies to {layer}, and the protocol is {self.protocol}: remove "
-                    f"`{needless[0]}`"
-                )
+                sentence = f"`{needless[0]}` only applies to {layer}, and the protocol is {self.protocol}"
+                raise ValueError(f"{sentence}: remove `{needless[0]}`")
         if bool(self.certificate) != bool(self.key) or (self.key_password and not self.key):
             raise ValueError(
-                "`certificate` and `key` belong together, and `key_password` to `key`: give both or neither"
+                "`certificate` and `key` belong together, and `key_password` needs `key`: add what is missing"
             )
         return self
 
@@ -136,10 +133,9 @@ class Attach(Part):
 
 
 class Disks(Part):
-    """Separate log directories of brokers: ``count`` for each broker, each limited to ``size``, in memory.
+    """Log directories of their own file system: ``count`` for each broker, each with ``size`` bytes of memory.
 
-    The separate log directories survive a broker's death, but not the cluster's. The metadata log is never stored in a
-    separate log directory.
+    These log directories exist as long as the cluster. The metadata log is never stored in one of them.
     """
 
     count: Annotated[StrictInt, Field(ge=1, le=4)] = 1
@@ -188,10 +184,8 @@ class Cluster(Part):
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
             raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
-            brokers = len(self.broker_racks)
-            raise ValueError(
-                f"there is no broker {unknown[0]} to give settings to: the cluster's brokers are 1 to {brokers}"
-            )
+            brokers = f"the cluster's brokers are 1 to {len(self.broker_racks)}"
+            raise ValueError(f"there is no broker {unknown[0]} to give settings to: {brokers}")
         return self
 
     @property

@@ -1,12 +1,8 @@
 """Reading of the cluster spec of ``cluster up``, and of the fault on the command line of ``inject``.
 
 A cluster spec has the sections ``cluster`` and ``topics`` of a plan, both optional. A whole plan is accepted as a
-cluster spec too: its other keys are ignored and listed. Problems of ``cluster`` and ``topics``, and unknown keys, are
-reported as for a plan.
-
-The fault of ``inject`` is given as ``inject pause broker="leader of t/0" --for 5s``. The code that checks plans also
-checks the fault of an ``inject`` command against the running cluster and its topics, so that the same mistake gives the
-same message. Consumer groups of an ``inject`` command are read from the cluster at injection.
+cluster spec too: its other keys are ignored and listed. The fault of an ``inject`` command, such as
+``inject pause broker="leader of t/0" --for 5s``, passes the same checks as the faults of a plan.
 """
 
 from collections.abc import Sequence
@@ -84,13 +80,12 @@ class InjectCommand:
 
 
 class _CommandSourceMap:
-    """Names the argument of an ``inject`` command in error messages, such as ``inject pause broker``."""
+    """Source map of an ``inject`` command: the position of a parameter is its name, ``inject pause broker``."""
 
     def __init__(self, kind: str) -> None:
         self._command = f"inject {kind}"
 
     def position(self, loc: Location) -> str:
-        """Return how an error message names an argument: ``inject KIND KEY``, or ``inject KIND --for``."""
         words = [f"--{step}" if step == "for" else str(step) for step in loc[2:]]
         return " ".join([self._command, ".".join(words)]).rstrip()
 
@@ -100,10 +95,7 @@ class _CommandSourceMap:
 def parse_inject(
     kind: str, pairs: Sequence[str], duration: str | None, cluster: Cluster, topics: Sequence[Topic], fault_id: str
 ) -> InjectCommand:
-    """Parse and check ``inject KIND key=value … --for DURATION``; the fault gets this id.
-
-    Raises PlanError with all problems of the command.
-    """
+    """Parse and check ``inject KIND key=value … --for DURATION``; raise PlanError with all problems of the command."""
     parameters: dict[str, Any] = {}
     mistakes: list[str] = []
     for pair in pairs:  # ["move.from=1", "move.to=2"] becomes {"move": {"from": 1, "to": 2}}; values are YAML

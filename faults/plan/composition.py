@@ -29,7 +29,7 @@ STEPS_MAX = 500
 
 
 class Ranged(BaseModel):
-    """Data of a fault with ranges; the compiler's draws turn it into a fault with definite values."""
+    """Fault with ranges of values, from which the compiler draws."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -45,7 +45,6 @@ class Ranged(BaseModel):
         return self
 
     def data(self) -> dict[str, Any]:
-        """Return the data of a fault with ranges, in the plan's notation."""
         return self.model_dump(exclude_none=True)
 
     def corners(self) -> list[Fault]:
@@ -78,7 +77,7 @@ class Then(_Composed):
 
 
 class Repeat(_Composed):
-    """A fault or composed element that is repeated, `repeat` times or `until` a moment, `every` interval."""
+    """A fault or composed element that is repeated: `repeat` times, or at the interval `every` until `until`."""
 
     at: Moment = 0
     repeat: Annotated[StrictInt, Field(ge=1, le=STEPS_MAX)] | None = None
@@ -89,9 +88,7 @@ class Repeat(_Composed):
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if (self.repeat is None) == (self.until is None):
-            raise ValueError(
-                "give the number of rounds of the composed faults, by either `repeat: 3` or `every: 5s, until: 40s`"
-            )
+            raise ValueError("give the number of rounds by either `repeat: 3` or `every: 5s, until: 40s`")
         if self.until is not None and self.every is None:
             raise ValueError("`until` needs `every`: give the interval between rounds, like `every: 5s`")
         if self.rounds(int(self.at.high) if isinstance(self.at, Range) else self.at) == 0:
@@ -99,7 +96,7 @@ class Repeat(_Composed):
         return self
 
     def rounds(self, at_ms: int) -> int:
-        """Return the number of rounds of a `repeat` whose first round starts at ``at_ms`` (counted as `until` is)."""
+        """Return the number of rounds of a `repeat` whose first round starts at ``at_ms``."""
         if self.until is None or self.every is None:
             return self.repeat or 0
         return max(0, -(-(self.until - at_ms) // self.every))
@@ -130,7 +127,7 @@ MODEL_BY_KEY: Mapping[str, type[_Composed]] = {
 
 
 def element_model(element: object) -> type[BaseModel] | None:
-    """Return the model class of a fault or composed element, by its keys or class; None if it is not valid."""
+    """Return the model class of a fault or composed element; None for data without a key of any model."""
     if isinstance(element, BaseModel):
         return Fault if isinstance(element, Fault) else type(element)
     if not isinstance(element, Mapping):

@@ -1,8 +1,7 @@
 """Conflicts between faults that need the same target exclusively; warnings about faults with a surprising effect.
 
-Faults may overlap in time without a conflict; several latencies on one link add up. In a plan only node ids are
-compared: two faults on ``leader of orders/0`` hit two different brokers, because the first fault moves the leader. For
-faults that are in force in a run, the actual targets in the journal are compared.
+In a plan, targets are compared only by node id: two faults on ``leader of orders/0`` hit two different brokers, because
+the first fault moves the leader. For faults that are in force in a run, the actual targets in the journal are compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +31,9 @@ def conflicts(draft: Draft) -> Iterator[Problem]:
     for earlier, later, resource in conflicting_pairs([scheduled.fault for scheduled in schedule], draft):
         first, second = schedule[earlier], schedule[later]
         if (first.loc, second.loc) not in seen:
-            sentence = f"this {second.fault.kind} conflicts with `{first.id}`, which lasts until "
-            sentence += (
-                f"{format_duration(end_ms(first.fault))} on {resource}: let the earlier fault end "
-                f"before the later fault begins"
-            )
-            yield Problem(second.loc, sentence)
+            lasts = f"which lasts until {format_duration(end_ms(first.fault))} on {resource}"
+            sentence = f"this {second.fault.kind} conflicts with `{first.id}`, {lasts}"
+            yield Problem(second.loc, f"{sentence}: let the earlier fault end before the later fault begins")
         seen.add((first.loc, second.loc))
 
 
@@ -52,9 +48,9 @@ def conflicting_pairs(faults: Sequence[Fault], draft: Draft) -> Iterator[tuple[i
 def conflict_in_force(
     kind: str, targets: Mapping[str, Any], other_kind: str, other_targets: Mapping[str, Any]
 ) -> str | None:
-    """Return the resource for which a fault conflicts with a fault in force, or None.
+    """Return the resource that a fault and a fault in force both need exclusively, or None.
 
-    The targets of both faults are the actual targets, as recorded in the journal.
+    ``targets`` and ``other_targets``: the actual targets of the two faults, as recorded in the journal.
     """
     if kind not in KINDS or other_kind not in KINDS:
         return None
@@ -73,16 +69,13 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
     for located in draft.faults.readable:
         fault = located.fault
         if isinstance(fault, Kill | LoseRack | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
-            sentence = (
-                f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a silent "
-                f"broker after {format_duration(timeout_ms)}, so leaders may not move; lengthen `for` "
-                f"if leaders should move"
-            )
+            sentence = f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a "
+            sentence += f"silent broker after {format_duration(timeout_ms)}; lengthen `for` if leaders should move"
             yield Problem((*located.loc, "for"), sentence)
 
 
 def fault_warnings(draft: Draft) -> Iterator[Problem]:
-    """Yield each fault's warnings about the plan, and warnings about faults on the controller."""
+    """Yield the warnings of each fault kind about its faults in the plan, and warnings about the controller."""
     for located in draft.faults.readable:
         yield from prefix_problems(located.fault.surprises(draft), located.loc)
         for place, role in located.fault.roles().items():

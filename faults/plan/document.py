@@ -1,11 +1,7 @@
 """YAML plan file as plain data with the line and column of every value; problems and their positions.
 
-Parsing of plans is safe for files from untrusted sources. The loader constructs only dict, list, str, int, float, bool
-and None; it refuses tags, aliases of anchors and repeated keys, which excludes code execution and alias bombs; size and
-depth of a file are bounded. Dates stay text.
-
-A ``Problem`` has a location (a path of keys and indices); a ``SourceMap`` translates a location to ``plan.yaml:14:7``,
-or, for a plan built in Python, to ``plan.faults[2].topic``.
+Parsing of plans is safe for files from untrusted sources: the loader refuses tags, aliases of anchors and repeated
+keys, and limits the size and the depth of a file. Dates stay text.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +47,7 @@ class Document:
         return self._keys.get(loc) or self.position(loc)
 
     def relocate(self, loc: Location, position: str) -> None:
-        """Set a new position for the value at ``loc`` and its children, because the command line replaced the value."""
+        """Set a new position for a value that the command line replaced, and forget the positions inside the value."""
         for inner in [inner for inner in (*self._values, *self._keys) if inner[: len(loc)] == loc]:
             self._values.pop(inner, None)
             self._keys.pop(inner, None)
@@ -61,7 +57,7 @@ class Document:
 def load(source: Path | str, name: str | None = None) -> Document:
     """Read a YAML file (Path) or text (str); ``name`` stands for the file in error messages.
 
-    Raises PlanError with a position for invalid syntax, and without one for an unreadable file.
+    Raises PlanError if the file can't be read or if its YAML is invalid.
     """
     name = name or (source.name if isinstance(source, Path) else "plan.yaml")
     text = source if isinstance(source, str) else ""
@@ -85,17 +81,13 @@ def load(source: Path | str, name: str | None = None) -> Document:
                 raise PlanError([f"{where}: {sentence}"])
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if depth > DEPTH_MAX:
-                raise PlanError(
-                    [f"{where}: the nesting of the plan exceeds the limit of {DEPTH_MAX} levels; flatten the plan"]
-                )
+                raise PlanError([f"{where}: the plan is nested more than {DEPTH_MAX} levels deep; flatten the plan"])
         root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark: StringMark | None = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else f"{name}:1:1"
         cause = _one_line(error.problem or error.context)
-        raise PlanError(
-            [f"{where}: the plan is not valid YAML ({cause}); correct the plan here or just before"]
-        ) from error
+        raise PlanError([f"{where}: the plan is not valid YAML ({cause}); correct it here or just before"]) from error
     except (YAMLError, ValueError) as error:
         raise PlanError([f"{name}:1:1: the plan is not valid YAML ({_one_line(error)}); correct the file"]) from error
     if not isinstance(root, MappingNode):
@@ -122,7 +114,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
 
 
 class _NodeReader:
-    """Converts a YAML node graph to plain data in one pass, and collects every problem of form."""
+    """Converter of a YAML node graph to plain data, which collects a problem for each invalid key, tag or number."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -157,9 +149,8 @@ class _NodeReader:
 
     def _refuse_tag(self, node: Node) -> None:
         tag = _shorten(str(node.tag).removeprefix(_CORE))
-        self.problems.append(
-            f"{_position(self.name, node)}: the YAML tag `{tag}` is not allowed in a plan; remove the tag"
-        )
+        where = _position(self.name, node)
+        self.problems.append(f"{where}: the YAML tag `{tag}` is not allowed in a plan; remove the tag")
 
     def _scalar(self, node: Node) -> str | float | bool | None:
         text = str(node.value)
@@ -178,9 +169,8 @@ class _NodeReader:
                 case "float":
                     return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:
-            self.problems.append(
-                f"{_position(self.name, node)}: `{_shorten(text)}` can't be read as a number; quote or correct it"
-            )
+            where = _position(self.name, node)
+            self.problems.append(f"{where}: `{_shorten(text)}` can't be read as a number; quote or correct it")
             return None
         self._refuse_tag(node)
         return None
@@ -200,7 +190,7 @@ def _one_line(value: object) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A defect and its remedy, as a sentence about the value at ``loc``, or about its key if ``on_key``."""
+    """Defect of a plan and its remedy; ``on_key``: True if the key at ``loc`` is wrong, not its value."""
 
     loc: Location
     sentence: str
@@ -208,7 +198,7 @@ class Problem:
 
 
 def prefix_problems(problems: Iterable[Problem], loc: Location) -> Iterator[Problem]:
-    """Make the locations of problems, which are relative to the plan's part at ``loc``, absolute in the plan."""
+    """Prefix the locations of problems with ``loc``, the location of the plan's part that has the problems."""
     return (replace(problem, loc=(*loc, *problem.loc)) for problem in problems)
 
 
@@ -216,17 +206,16 @@ class SourceMap(Protocol):
     """Positions of the parts of a plan, for error messages: in a YAML document, or in a Python object."""
 
     def position(self, loc: Location) -> str:
-        """Return the position, for error messages, of the value at ``loc``, a path in the plan."""
+        """Return the position of the value at a location, a path of keys and list indices."""
 
     def key_position(self, loc: Location) -> str:
-        """Return the position, for error messages, of the key (not of its value) at ``loc``, a path in the plan."""
+        """Return the position of the key, not of its value, at a location."""
 
 
 class PythonSourceMap:
     """Positions in a plan built in Python: ``plan.faults[2].topic``."""
 
     def position(self, loc: Location) -> str:
-        """Return the Python expression that leads to the value at ``loc``: ``plan.faults[2].topic``."""
         steps = (f"[{step}]" if isinstance(step, int) else f".{_PYTHON_NAMES.get(step, step)}" for step in loc)
         return "plan" + "".join(steps)
 

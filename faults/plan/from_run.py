@@ -1,11 +1,10 @@
 """Conversion of manual injections (``aftershock inject``) into a plan that can run.
 
-Rules of the conversion: a fault keeps the target as its ``inject`` command gave it, so a role stays a role. In the
-converted plan, ``at`` counts from the first injection and ``for`` is the actual duration of a fault (both to 0.1 s).
-Manual injections that were never in force are left out of the plan. Idle time between faults is limited to
-``IDLE_MS_MAX``, because load without faults tests nothing. The converted plan has no ``blocks`` (repetitions of all
-faults), because a manual injection happened once. All other parts of the converted plan come from the run's plan, or,
-without a plan, from the run's cluster, the topics that the faults name, one workload and basic SLOs.
+A fault keeps the target that its ``inject`` command names, so a role stays a role. In the converted plan, ``at`` counts
+from the first injection, and ``for`` is the actual duration of a fault (both to 0.1 s). Idle time between faults is
+limited to ``IDLE_MS_MAX``, because load without faults tests nothing. All other parts of the converted plan come from
+the run's plan, or, without a plan, from the run's cluster, the topics that the faults name, one workload and basic
+SLOs.
 """
 
 import re
@@ -39,7 +38,7 @@ FaultData = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class WrittenPlan:
-    """Text of the converted plan, and the ids of omitted injections: injections that were never in force."""
+    """Converted plan as YAML; ``omitted``: the ids of the manual injections that were never in force."""
 
     text: str
     omitted: tuple[str, ...]
@@ -47,7 +46,7 @@ class WrittenPlan:
 
 @dataclass(frozen=True)
 class _Injection:
-    """A manual injection that was in force: the fault, the cluster's topics at that time, and its times in us."""
+    """Manual injection that was in force; ``topics``: the cluster's topics at the time of the injection."""
 
     data: FaultData
     topics: Sequence[FaultData]
@@ -148,7 +147,7 @@ def _fault(data: FaultData) -> Fault:
 
 
 def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
-    """Return the run's topics as last recorded, and topics that its faults name; else one default topic."""
+    """Return the topics of the run's plan and the topics that injections name; if there are none, one new topic."""
     latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
     topics = {topic["name"]: {**topic, **latest.get(topic["name"], {})} for topic in run_plan.get("topics") or ()}
     names: set[str] = set()
@@ -167,7 +166,7 @@ def _roles_of(fault: Fault) -> list[roles.Role]:
 
 
 def _group_workloads(faults: Sequence[Fault], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
-    """Yield a workload for each consumer group that only a fault names, so that the group has a coordinator."""
+    """Yield a workload for each consumer group that a fault names and no workload has: it needs a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
     existing = {group for workload in parsed for group in workload.consumer_groups}
     topic = next(part.topic for workload in parsed for part in (workload.consume, workload.produce) if part)

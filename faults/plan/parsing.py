@@ -1,12 +1,8 @@
-"""Lenient reading of a plan: all parts that are valid, and a problem for each part that is not.
+"""Lenient reading of a plan: a ``Draft`` of all valid parts, and a problem for each invalid part.
 
-Each part of a plan is validated on its own, so that one invalid part does not hide problems elsewhere: ``PartReader``
-validates one part, ``read_faults`` the faults, ``read_draft`` the whole plan. Each fault is validated on its own, for
-every alternative of a ``choose`` and every combination of the ends of its ranges, so that all problems are reported at
-once. Valid faults are also scheduled, unless their time depends on a random draw.
-
-The result (``Draft``) also holds the names of invalid parts (topics, arms, fault ids), so that references to them are
-not reported as undeclared. Errors of pydantic are translated into sentences with a location and a remedy.
+Each part of a plan is validated on its own, so that one invalid part does not hide problems elsewhere. A fault is
+validated for every combination of the ends of its ranges. The draft also holds the names of invalid topics, arms and
+faults, so that references to these names are not reported as undeclared.
 """
 
 import types
@@ -49,7 +45,7 @@ _TEMPLATES: dict[str, str] = {
 
 
 def validation_errors(error: ValidationError, model: type[BaseModel], data: object, prefix: Location) -> list[Problem]:
-    """Translate pydantic's errors about the plan's part at ``prefix``; return the first error of each location."""
+    """Translate pydantic's errors about the plan's part at ``prefix``; keep the first error of each location."""
     translated = [_translate(detail, model, data) for detail in error.errors(include_url=False)]
     problems = {problem.loc: problem for problem in reversed(translated)}  # the first of each location
     return [Problem(prefix + problem.loc, problem.sentence, problem.on_key) for problem in reversed(problems.values())]
@@ -127,26 +123,20 @@ class PartReader:
     problems: list[Problem] = field(default_factory=list)
 
     def entries(self, key: str) -> list[Any]:
-        """Return the entries of the plan's list at ``key``, such as ``faults``; empty if the value is no list."""
+        """Return the entries of the plan's list at ``key``, such as ``faults``; empty if the value is not a list."""
         items = self.data.get(key)
         return items if isinstance(items, list) else []
 
     def add_problem(self, loc: Location, sentence: str) -> None:
-        """Record a problem."""
         self.problems.append(Problem(loc, sentence))
 
     def read(self, item: object, model: type[M], loc: Location) -> M | None:
-        """Validate a part of a plan; None if the part is invalid.
-
-        A part whose only errors are unknown keys is returned without these keys.
-        """
+        """Validate a part of a plan and return it without its unknown keys; None if the part is otherwise invalid."""
         try:
             return model.model_validate(item)
         except ValidationError as error:
             self.problems += validation_errors(error, model, item, loc)
-            unknown: list[Location] = [
-                detail["loc"] for detail in error.errors() if detail["type"] == "extra_forbidden"
-            ]
+            unknown = [detail["loc"] for detail in error.errors() if detail["type"] == "extra_forbidden"]
         if not unknown:
             return None
         pruned = deepcopy(item)
@@ -170,12 +160,12 @@ class PartReader:
         return self.read(self.data[key], model, (key,)) if key in self.data else default
 
 
-_PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, which are read by themselves
+_PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, so that an element's problems are only those of its keys
 
 
 @dataclass(frozen=True)
 class LocatedFault:
-    """A fault at its location in the plan, each range replaced by one end; ``at`` counts as in ``composition.py``."""
+    """Fault at its location in the plan, with each range of values replaced by one end of the range."""
 
     loc: Location
     fault: Fault
@@ -185,7 +175,7 @@ class LocatedFault:
 class DraftFaults:
     """Valid faults of a plan; ``ids``: the id of each fault of the plan, valid or not, without round numbers.
 
-    ``unreadable``: True if an entry of ``faults`` is invalid; ``nameless``: True if a fault has neither kind nor id.
+    ``unreadable``: True if an entry of ``faults`` is invalid; ``nameless``: True if any fault has neither kind nor id.
     """
 
     readable: tuple[LocatedFault, ...] = ()
@@ -208,9 +198,7 @@ def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> Draft
         total += blocks * steps_max(element)
         if total > STEPS_MAX:
             remedy = f"use fewer than {blocks} `blocks`" if blocks > 1 else "repeat the entry less often"
-            reader.add_problem(
-                loc, f"with this entry of `faults` the plan exceeds the limit of {STEPS_MAX} steps: {remedy}"
-            )
+            reader.add_problem(loc, f"with this entry the plan exceeds the limit of {STEPS_MAX} faults: {remedy}")
             break
     expansion = expand(faults.elements, ids, None, blocks, timing) if total <= STEPS_MAX else Expansion()
     is_complete = len(faults.elements) == len(items)
@@ -218,7 +206,7 @@ def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> Draft
 
 
 class _FaultReader:
-    """Reads composed elements recursively; ``kinds``: location, kind and explicit id of each fault with a kind."""
+    """Reader of faults and composed elements; ``kinds``: location, kind and explicit id of each fault with a kind."""
 
     def __init__(self, reader: PartReader) -> None:
         self.reader = reader
@@ -228,15 +216,12 @@ class _FaultReader:
         self.nameless = False
 
     def read_element(self, item: Any, loc: Location, *, useless_wait: bool) -> None:
-        """Validate a composed element or fault; if ``useless_wait``, a ``wait`` here has no effect and is a problem."""
+        """Validate a fault or composed element; ``useless_wait``: True if a ``wait`` has no effect at this location."""
         model = element_model(item)
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
         if model is Wait and useless_wait:
-            sentence = (
-                "`wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove `wait` here"
-            )
-            self.reader.add_problem(loc, sentence)
+            self.reader.add_problem(loc, "`wait` has an effect only in `then` or in `choose`: remove `wait` here")
         if model is None or model in (Fault, Ranged):
             element = self._read_fault(item, loc)
         else:
@@ -279,10 +264,7 @@ class _FaultReader:
             except ValueError as error:
                 problems.append(Problem((*loc, *place), f"`{place[-1]}`: {error}"))
         if len(ranges) > RANGES_MAX:
-            sentence = (
-                f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: replace some "
-                f"ranges by single values"
-            )
+            sentence = f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: use single values instead"
             problems.append(Problem(loc, sentence))
         if problems:
             self.reader.problems += problems
@@ -296,10 +278,7 @@ class _FaultReader:
 
 
 def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
-    """Return a composed element with placeholders for its nested elements, and the nested elements by location.
-
-    With placeholders, validation of a composed element reports only problems of its own keys, not of nested faults.
-    """
+    """Return a composed element with placeholders for its nested elements, and the nested elements by location."""
     shell, nested = dict(item), dict[Location, Any]()
     for key in ("together", "then"):
         if isinstance(entries := item.get(key), list):
@@ -319,11 +298,10 @@ def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
 
 @dataclass(frozen=True)
 class Draft:
-    """Valid parts of a plan; mappings are keyed by the index of a part in the plan.
+    """Valid parts of a plan; the keys of mappings are the indices of list entries in the plan.
 
     ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: where topics are declared, for error
-    messages. ``attach``: the running cluster that the plan attaches to; its racks and brokers are unknown, so
-    ``cluster`` is None.
+    messages. ``cluster`` is None for an attached cluster, because its racks and brokers are unknown.
     """
 
     cluster: Cluster | None
@@ -349,11 +327,8 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
     """Return the valid parts of a plan as a draft, and the problems of the invalid parts."""
     reader = PartReader(data)
     # The plan's top-level keys are validated with placeholders for the parts that are read separately.
-    own = {
-        key: value
-        for key, value in data.items()
-        if key in ("name", "why", "blocks", "abort") or key not in Plan.model_fields
-    }
+    read_separately = Plan.model_fields.keys() - {"name", "why", "blocks", "abort"}
+    own = {key: value for key, value in data.items() if key not in read_separately}
     any_workload = Workload.model_validate({"name": "w", "produce": {"topic": "t", "rate": "1/s"}})
     own |= {"topics": (Topic(name="t", partitions=1, replication=1),), "workloads": (any_workload,)}
     try:
@@ -362,9 +337,7 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
         reader.problems += validation_errors(error, Plan, own, ())
     for key in ("topics", "workloads"):
         if not data.get(key):
-            reader.add_problem(
-                (key,), f"`{key}` is missing from the plan, which needs at least one entry there: add one"
-            )
+            reader.add_problem((key,), f"the plan needs at least one entry in `{key}`: add one")
     for key in ("topics", "workloads", "faults", "slo"):
         if not isinstance(data.get(key, []), list | None):
             reader.add_problem((key,), f"`{key}` must be a list: put `- ` before each of its entries")

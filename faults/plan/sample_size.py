@@ -1,21 +1,15 @@
 """Sample sizes of a plan's SLOs: refuse an SLO for which a run of the plan has too few samples.
 
 A quantile q needs 10/(1-q) samples (design 5.4) for each subject (such as a partition) and time slot of an SLO. The
-expected number of samples is an arm's rate times the window's length, divided among subjects (first column) and slots:
+expected number of samples is the length of the SLO's window (or slot) times the rate of samples per subject:
 
 ===============  ====================================================================================================
-partition        the arm's rate over the partitions of its topic: records without keys are spread evenly, and there may
-                 be fewer keys than partitions
-rack, broker     the rate over the cluster's racks or brokers: leaders are spread evenly
-producer         the rate of one of the producing arms
+partition        an arm's rate over the partitions of its topic: records without keys are spread evenly
+rack, broker     an arm's rate over the cluster's racks or brokers: leaders are spread evenly
+producer         the rate of the slowest producing arm
 epoch            not known from the plan
-every 1s of …    the samples of one slot
 lag, freshness   one sample a second
 ===============  ====================================================================================================
-
-The lengths of windows are computed from the plan; actual windows are longer, because faults take time to heal. An SLO
-without enough samples is refused with the length or the rate that would suffice, rather than judged INCONCLUSIVE after
-the run. An SLO that can't fail gives a warning.
 """
 
 import math
@@ -36,7 +30,7 @@ BLOCKS_MIN, BLOCKS_ADVISED = 6, 8  # fewer pairs can't be told from chance at 1 
 
 
 def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | None]:
-    """Return the name of an SLO's window and its total length in ms; None if the plan does not determine it."""
+    """Return the label of an SLO's window and its planned length in ms; None if the plan does not determine it."""
     if name == "steady":
         return "steady", timing.steady
     if name == "warmup":
@@ -55,14 +49,13 @@ def window(draft: Draft, name: str | None, timing: Timing) -> tuple[str, int | N
 
 
 def longest_ms(draft: Draft, name: str | None, timing: Timing) -> int | None:
-    """Return the longest contiguous part of an SLO's window in ms, including all allowances for healing."""
+    """Return the longest contiguous part of an SLO's window in ms, with the time reserved for heals."""
     if name is None or not name.startswith("fault"):
         return None if name == "warmup" else window(draft, name, timing)[1]
     if not _is_certain(draft):
         return None
-    return max(
-        (end - start for start, end in _intervals(_faults_in(draft, name), timing, allowances=True)), default=None
-    )
+    intervals = _intervals(_faults_in(draft, name), timing, allowances=True)
+    return max((end - start for start, end in intervals), default=None)
 
 
 def _is_certain(draft: Draft) -> bool:
@@ -71,7 +64,7 @@ def _is_certain(draft: Draft) -> bool:
 
 
 def _faults_in(draft: Draft, name: str) -> list[Fault]:
-    """Return the faults that an SLO's window ``fault`` or ``fault/<id>`` selects, in all their repetitions."""
+    """Return all repetitions of the faults that an SLO's window ``fault`` or ``fault/<id>`` selects."""
     fault_id = name.removeprefix("fault").removeprefix("/")
     schedule = draft.faults.expansion.schedule
     return [scheduled.fault for scheduled in schedule if fault_id in ("", scheduled.id, scheduled.entry)]
@@ -92,8 +85,8 @@ def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> 
 class SampleSize:
     """Number of samples that one arm is expected to yield for one selection of an SLO.
 
-    ``rate_per_s``: the arm's rate; ``subjects``: number of subjects that share the rate, None if unknown.
-    ``length_ms``: length of the SLO's window, None if unknown; ``slot_ms``: length of the SLO's time slots.
+    ``rate_per_s``: the arm's rate; ``subjects``: number of subjects (such as partitions) that share the arm's rate;
+    ``length_ms``: length of the SLO's window; ``slot_ms``: length of the SLO's time slots; None stands for unknown.
     """
 
     arm: str
@@ -108,7 +101,7 @@ class SampleSize:
     slot_ms: int | None = None
 
     def problem(self) -> str | None:
-        """Return why an SLO has too few samples, with the length and rate that suffice; None if it has enough."""
+        """Return why an SLO has too few samples, with a sufficient length and rate; None if it has enough samples."""
         if not self.rate_per_s:
             owner = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
             return f"{owner} anything, so this SLO matches nothing: give a workload a `{self.side}`"
@@ -132,7 +125,7 @@ class SampleSize:
 
 
 def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
-    """Yield the sample size for each window that an SLO measures, for the arm with the fewest samples."""
+    """Yield the sample size of the arm with the fewest samples, for each window that an SLO measures."""
     if isinstance(slo, Measure):
         for selection in slo.selections:
             where, length_ms = window(draft, selection.window, draft.timing) if draft.timing else ("", None)
@@ -148,7 +141,7 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
 
 
 def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
-    """Return the sample size of the given arm; without one, of the arm with the lowest rate per subject."""
+    """Return the sample size of an arm; if ``arm`` is None, of the arm with the lowest rate per subject."""
     workloads = draft.workloads.values()
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):
@@ -166,7 +159,7 @@ def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
 
 
 def subject_count(draft: Draft, side: Side, arm: str, each: EachWord | None) -> int | None:
-    """Return the number of subjects (such as partitions) that share an arm's records; None if unknown."""
+    """Return the number of subjects (such as partitions) among which an arm's records divide; None if unknown."""
     if each == "partition":
         topics = {section.topic for section in _sections(draft, side, arm)}
         return max((topic.partitions for topic in draft.topics.values() if topic.name in topics), default=None)
@@ -183,7 +176,7 @@ def _sections(draft: Draft, side: str, arm: str) -> list[Any]:
 
 
 def arms_on(draft: Draft, side: str) -> list[str]:
-    """Return the arms of every workload that has a given section (``produce``, ``consume`` or ``commit``)."""
+    """Return the arms of every workload with the section ``side`` (``produce``, ``consume`` or ``commit``)."""
     return [arm for workload in draft.workloads.values() if getattr(workload, side) for arm in workload.arms]
 
 
@@ -222,14 +215,13 @@ def slo_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
-    """Yield the reasons why no run of a plan could satisfy or measure an SLO, regardless of the sample size."""
+    """Yield the reasons why no run of a plan could satisfy or measure an SLO, whatever its sample size."""
     if isinstance(slo, Recovery):
         rest_ms = _rest_ms(draft, slo.after, timing)
         if rest_ms is not None and slo.for_us > rest_ms * 1000:
-            yield (
-                f"the recovered state must last {format_duration(slo.for_us // 1000)}, and the load ends "
-                f"{format_duration(rest_ms)} after `{slo.after}` begins: lengthen timing.recovery"
-            )
+            recovered, rest = format_duration(slo.for_us // 1000), format_duration(rest_ms)
+            sentence = f"the recovered state must last {recovered}, and the load ends {rest} after `{slo.after}` begins"
+            yield f"{sentence}: lengthen timing.recovery"
     if not isinstance(slo, Measure):
         return
     longest = longest_ms(draft, slo.of.window, timing)
@@ -238,36 +230,29 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
         yield f"no slot of {format_duration(slo.of.every_us // 1000)} fits into {where}: use shorter slots"
     blocks = len(draft.faults.expansion.blocks_ms) or 1
     if slo.compares_arms and slo.confidence is not None and blocks < BLOCKS_MIN:
-        yield (
-            f"a comparison of arms with a confidence is made block by block and needs {BLOCKS_MIN} blocks, and the "
-            f"plan has {blocks}: set `blocks: {BLOCKS_ADVISED}`, or remove the confidence"
-        )
+        sentence = f"a comparison of arms with a confidence compares blocks and needs {BLOCKS_MIN} blocks"
+        yield f"{sentence}, and the plan has {blocks}: set `blocks: {BLOCKS_ADVISED}`, or remove the confidence"
     if slo.compares_arms and len(slo.arms) == 1 and not set(arms_on(draft, slo.side)) - set(slo.arms):
         yield f"`{slo.arms[0]}` is the only arm that {slo.side}s, so there is no arm to compare with it: add an arm"
     if slo.each == "partition":
         partitions = {topic.name: topic.partitions for topic in draft.topics.values()}
         for produce in (workload.produce for workload in draft.workloads.values()):
             if produce and produce.keys and produce.keys < partitions.get(produce.topic, 0):
-                yield (
-                    f"{produce.keys} keys reach at most {produce.keys} of the {partitions[produce.topic]} partitions "
-                    f"of {produce.topic}, and the other partitions have no records to judge: use more "
-                    f"keys, or omit `keys`"
-                )
+                reached = f"{produce.keys} of the {partitions[produce.topic]} partitions of {produce.topic}"
+                yield f"{produce.keys} keys reach at most {reached}: use more keys, or omit `keys`"
     # Only the reference client reports a record's rack, broker and leader epoch.
     if slo.each in ("rack", "broker") or (slo.each, slo.side) == ("epoch", "produce"):
         judged_arms = {slo.of.arm} if slo.of.arm else set(arms_on(draft, slo.side))
         clients = [(name, arm.client) for workload in draft.workloads.values() for name, arm in workload.arms.items()]
         for name, client in clients:
             if name in judged_arms and client != "reference":
-                yield (
-                    f"`{name}` is a {client} client, which does not report the {slo.each} of a record, so `for each "
-                    f"{slo.each}` matches nothing: use `client: reference`, or remove `for each {slo.each}`"
-                )
+                sentence = f"`{name}` is a {client} client, which does not report the {slo.each} of a record"
+                yield f"{sentence}: use `client: reference`, or remove `for each {slo.each}`"
                 break
 
 
 def unfailable(draft: Draft) -> Iterator[Problem]:
-    """Yield SLOs that can't fail, because their limit is longer than the observed time."""
+    """Yield a warning for each SLO that can't fail, because its limit is longer than the observed time."""
     timing = draft.timing
     if timing is None:
         return
@@ -276,32 +261,27 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
         if isinstance(slo, Recovery):
             rest_ms = _rest_ms(draft, slo.after, timing)
             if rest_ms is not None and slo.limit_us > rest_ms * 1000 - slo.for_us:
-                sentences.append(
-                    f"this SLO can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` "
-                    f"begins, and the "
-                    "limit and the recovered state together are longer: lengthen timing.recovery"
-                )
+                sentence = f"this SLO can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` begins"
+                sentences.append(f"{sentence}, before a recovery can be too late: lengthen timing.recovery")
         elif isinstance(slo, Measure):
             # Gaps and unavailable time are clipped to their window.
             threshold_us = slo.threshold_us if slo.of.metric.endswith((".gap", ".unavailable")) else None
             limit_ms = longest_ms(draft, slo.of.window, timing) if slo.of.every_us is None else slo.of.every_us // 1000
             if threshold_us is not None and limit_ms is not None and threshold_us > limit_ms * 1000:
-                sentences.append(
-                    f"this SLO can't fail: {slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most, and "
-                    "longer values are clipped to that length: lower the threshold, or use a longer window"
-                )
+                window_length = f"{slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most"
+                remedy = "lower the threshold, or use a longer window"
+                sentences.append(f"this SLO can't fail: {window_length}, and values are clipped to it: {remedy}")
             arms = (slo.of.arm,) if slo.of.arm else arms_on(draft, slo.side)
             is_divisible = slo.each in ("rack", "broker", "partition")
             if is_divisible and {subject_count(draft, slo.side, arm, slo.each) for arm in arms} == {1}:
                 sentences.append(
-                    f"`for each {slo.each}` has no effect, because there is only one {slo.each}: remove "
-                    f"`for each {slo.each}`"
+                    f"`for each {slo.each}` has no effect, as there is one {slo.each} only: remove `for each`"
                 )
         yield from (Problem(("slo", index), sentence) for sentence in sentences)
 
 
 def _rest_ms(draft: Draft, fault: str, timing: Timing) -> int | None:
-    """Return the time from the last fault's start to the end of the load; None if it is not known from the plan."""
+    """Return the ms from the last start of a fault to the end of the load; None if the plan doesn't determine them."""
     if not _is_certain(draft):
         return None
     schedule = draft.faults.expansion.schedule

@@ -1,13 +1,10 @@
 """Durations, rates, sizes and bandwidths as plans write them: ``50ms``, ``60/s``, ``10kB``, ``100kB/s``; and ranges.
 
-Rules: a unit is required (only a size may be a bare number, of bytes), parsing is exact, and a parsed value is written
-back as text with its unit, so that Plan -> YAML -> Plan is the identity. The prefixes k and M are decimal (1 kB = 1000
-B).
+A value needs a unit, except a size in bytes. The prefixes k and M are decimal (1 kB = 1000 B). A parsed value is
+written back with its unit, so that Plan -> YAML -> Plan is the identity.
 
-``{range: [20ms, 200ms]}`` may replace a value: the compiler draws a value from 20 ms to 200 ms, both included. Both
-ends of a range have one type (durations, rates, sizes, bandwidths or plain numbers), low to high. A range may replace
-any value of a fault except its kind and its id, and the ``at`` and ``wait`` of a composed element. Each range has its
-own random stream. A plan with ranges is checked at every combination of their ends.
+A range such as ``{range: [20ms, 200ms]}`` may replace any value of a fault except its kind and its id, and the ``at``
+and ``wait`` of a composed element: the compiler draws a value from 20 ms to 200 ms, both included.
 """
 
 import re
@@ -130,7 +127,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of values that a range may have; ``whole`` is True if only whole numbers are drawn."""
+    """Type of the values of a range; ``whole``: True if the compiler draws only whole numbers."""
 
     name: str
     read: Callable[[Any], float]
@@ -139,7 +136,7 @@ class ValueType:
 
 
 def plain_number(value: object, types: tuple[type, ...] = (int, float)) -> float:
-    """Return ``value`` if it is a number of one of ``types`` (bool is none); raise ValueError otherwise."""
+    """Return ``value`` if it is a number of one of these types (not a bool); raise ValueError otherwise."""
     if type(value) in types:
         return value  # type: ignore[return-value]
     raise ValueError(f"{value} is not a number")
@@ -159,7 +156,7 @@ VALUE_TYPES = (
 
 @dataclass(frozen=True)
 class Range:
-    """All values from ``low`` to ``high``; ``ends`` holds both limits in the plan's notation."""
+    """Range of values from ``low`` to ``high``; ``ends``: low and high in the plan's notation, such as ``20ms``."""
 
     value_type: ValueType
     low: float
@@ -167,13 +164,13 @@ class Range:
     ends: tuple[Any, Any]
 
     def value(self, share: float) -> float:
-        """Return the value at the fraction ``share`` of the range, from 0 (low) to 1; in ms, bytes or per second."""
+        """Return the value at a fraction of the range, from 0 (low) to 1 (high), in ms, bytes or per second."""
         if self.value_type.whole:
             return int(self.low) + int(share * (self.high - self.low + 1))
         return round(self.low + share * (self.high - self.low), 3)
 
     def plan_value(self, share: float) -> Any:
-        """Return the value at the fraction ``share`` of the range, from 0 (low) to 1, in a plan's notation."""
+        """Return the value at a fraction of the range, from 0 (low) to 1 (high), in a plan's notation."""
         return self.value_type.write(self.value(share))
 
 
@@ -193,9 +190,7 @@ def parse_range(value: Mapping[str, Any]) -> Range:
         except ValueError:
             continue
         if low > high:
-            raise ValueError(
-                f"the range starts at {ends[0]} and ends at {ends[1]}, which is lower: swap the two values"
-            )
+            raise ValueError(f"the range starts at {ends[0]} and ends at the lower {ends[1]}: swap the two values")
         return Range(value_type, low, high, (ends[0], ends[1]))
     raise ValueError(RANGE_HELP)
 
@@ -213,7 +208,7 @@ def ranges_in(data: object, place: Place = ()) -> Iterator[tuple[Place, Mapping[
 
 
 def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> Any:
-    """Return a fault's data with each range replaced by the value drawn for its location."""
+    """Return a fault's data with each range replaced by the value in ``values`` for the range's location."""
     if place in values:
         return values[place]
     if isinstance(data, Mapping):

@@ -1,9 +1,7 @@
 """Models of a plan's topics, workloads and timing.
 
-Rules: a field has the name of its YAML key (``for`` and ``from`` are reserved words of Python, so these fields are
-``for_`` and ``from_``); unknown keys are errors; parsed durations are in ms, sizes in bytes, rates per second, and all
-values are written back with units. A model validates only its own fields; references to other parts of a plan are
-checked by ``references.py``.
+Parsed durations are in ms, sizes in bytes, rates per second. A model validates only its own fields; references to other
+parts of a plan are checked by ``references.py``.
 """
 
 import math
@@ -114,8 +112,8 @@ class Commit(Part):
     """OffsetCommit load of each arm: commits in turn to ``groups`` groups that have no members (KIP-1224).
 
     The load is either open-loop at ``rate`` commits per second, or closed-loop with ``in_flight`` concurrent commits.
-    ``by_coordinator``: commit to all groups of one coordinator, then to all groups of the next coordinator. Committed
-    offsets are for ``topic``, by default the plan's first topic.
+    ``by_coordinator``: commit to all groups of one coordinator, then to all groups of the next coordinator. ``topic``:
+    the topic of the committed offsets, by default the plan's first topic.
     """
 
     groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
@@ -131,15 +129,13 @@ class Commit(Part):
         if (self.rate is None) == (self.in_flight is None):
             raise ValueError("give either `rate` (open loop) or `in_flight` (closed loop) for commits")
         if self.in_flight is not None and self.in_flight > self.groups:
-            raise ValueError(
-                f"in_flight {self.in_flight} exceeds groups {self.groups}, and a group has at most one commit in "
-                "flight: add groups"
-            )
+            sentence = f"in_flight {self.in_flight} exceeds groups {self.groups}"
+            raise ValueError(f"{sentence}, and a group has at most one commit in flight: add groups")
         return self
 
 
 class LeaderDiscovery(Part):
-    """Switches for the client rules of KIP-951; ``response`` turns every switch on, ``metadata`` every switch off."""
+    """Switches for a client's rules of KIP-951; the word ``response`` in a plan turns all on, ``metadata`` all off."""
 
     hints: StrictBool = True
     immediate_retry: StrictBool = True
@@ -184,20 +180,15 @@ class Arm(Part):
     def _keys_fit_the_client(self) -> Self:
         if self.switches and self.client != "reference":
             switch = next(iter(self.switches))
-            sentence = (
-                f"`{switch}` only applies to `client: reference`, and the arm's client is {self.client}; remove it"
-            )
+            sentence = f"`{switch}` only applies to `client: reference`, and the arm's client is {self.client}"
             raise ValueError(f"{sentence}: remove it")
         if bool(self.command) != (self.client == "exec"):
-            raise ValueError(
-                "`command` and `client: exec` need each other: give `client: exec` a list like "
-                "[python3, my_client.py] as `command`"
-            )
+            raise ValueError("`command` and `client: exec` need each other: write `command: [python3, my_client.py]`")
         return self
 
     @property
     def switches(self) -> dict[str, Any]:
-        """Rules of the reference client that the plan turns on or off, as plain data by name."""
+        """Plain data of the keys, such as ``fetch_session``, that turn rules of the reference client on or off."""
         names = ("leader_discovery", "fetch_session", "read_replica", "partitioner")
         values = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
@@ -226,10 +217,7 @@ class Workload(Part):
 
 
 class Warmup(Part):
-    """Limits of the warm-up, which ends when latency is stable.
-
-    If latency isn't stable after ``max``, the run is INCONCLUSIVE.
-    """
+    """Limits of the warm-up, which ends when latency is stable; a run unstable after ``max`` is INCONCLUSIVE."""
 
     min: Duration = 5_000
     max: Duration = 60_000
@@ -242,7 +230,7 @@ class Warmup(Part):
 
 
 class Timing(Part):
-    """Lengths of a run's phases; ``fault`` is the length of the window of a fault without ``for``."""
+    """Lengths of a run's phases; ``fault`` is the length of the evaluated window after a fault without ``for``."""
 
     warmup: Warmup = Warmup()
     steady: Duration = 10_000

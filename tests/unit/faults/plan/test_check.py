@@ -46,7 +46,7 @@ slo:
 EXPECTED_PROBLEMS = """\
 plan.yaml:2:38: unknown key `profil`; did you mean `profile`?
 plan.yaml:4:49: replication 5 exceeds the 3 brokers; lower it or add brokers
-plan.yaml:5:80: min.insync.replicas 4 exceeds the topic's replication 3, so no record can be produced; lower it
+plan.yaml:5:80: min.insync.replicas 4 exceeds the topic's replication 3; lower it
 plan.yaml:8:22: the topic `odrers` is not among the plan's `topics`; did you mean `orders`?
 plan.yaml:8:36: a rate of 0/s sends nothing: give a rate above 0/s
 plan.yaml:8:47: the cluster has no rack `d`; known here: a, b, c
@@ -110,7 +110,7 @@ def test_golden() -> None:
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: coordinator of readers}", "10:43: no arm consumes in a group `readers` (a group is named <group>-<arm>); did you mean `readers-baseline`?"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "replication(b) -> broker(2)"}', "10:56: broker 2 is in rack b itself, and nodes of one rack have no link between them: name another rack or broker"),
         ("  []", '  - {kind: latency, at: 0s, for: 8s, delay: 5ms, link: "rack(a) -> rack(z)"}', "10:56: the cluster has no rack `z`; known here: a, b, c"),
-        ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: jitter of 6ms is more than the delay of 5ms; lower the jitter"),
+        ("  []", "  - {kind: latency, at: 0s, for: 8s, delay: 5ms, jitter: 6ms, link: client(a) -> broker}", "10:5: `jitter` of 6ms exceeds the lowest delay of 5ms; lower `jitter`"),
     ],
 )  # fmt: skip
 def test_each_mistake_alone(wrong: str, right: str, said: str) -> None:
@@ -153,7 +153,7 @@ def test_a_group_of_two_workloads() -> None:
     """Two workloads share a group only if topic, group and arm name are equal."""
     (problem,) = problems(GROUPED % "orders, group: readers")
     assert problem.endswith(
-        ":5:52: `first` also consumes orders in the group readers-two, so each consumer would get only some records: give this workload its own group"
+        ":5:52: the workload `first` also consumes orders in the group readers-two: give this workload a group of its own"
     )
     for other in ("others, group: readers", "orders, group: mine", "orders"):
         load_plan(GROUPED % other)

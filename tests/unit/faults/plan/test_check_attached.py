@@ -118,7 +118,7 @@ def test_security_in_one_word_is_not_repeated() -> None:
 
 def test_settings_of_a_program_may_not_hold_secrets() -> None:
     """Security settings of an `exec` program come from `attach.security` only."""
-    assert "passed to the program from `attach.security`" in problems_of(written(settings="{sasl.password: hunter2}"))
+    assert "`attach.security` passes the setting" in problems_of(written(settings="{sasl.password: hunter2}"))
 
 
 def test_one_cluster_or_the_other() -> None:

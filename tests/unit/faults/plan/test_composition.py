@@ -220,18 +220,18 @@ def test_every_problem_at_once() -> None:
         "plan.yaml:12:14: `repeat` must be at least 1, got `0`",
         "plan.yaml:12:17: unknown key `evry`; did you mean `every`?",
         "plan.yaml:12:65: the cluster has no node 7: its brokers are 1 to 3",
-        "plan.yaml:13:5: give the number of rounds of the composed faults, by either `repeat: 3` or `every: 5s, until: 40s`",
+        "plan.yaml:13:5: give the number of rounds by either `repeat: 3` or `every: 5s, until: 40s`",
         "plan.yaml:14:5: `until` counts from the same moment as `at` and must be later, or no round starts",
-        "plan.yaml:15:5: give the number of rounds of the composed faults, by either `repeat: 3` or `every: 5s, until: 40s`",
+        "plan.yaml:15:5: give the number of rounds by either `repeat: 3` or `every: 5s, until: 40s`",
         "plan.yaml:16:13: `choose` needs 2 or more entries: add one",
         "plan.yaml:16:23: `weight` must be at least 1, got `0`",
         "plan.yaml:16:64: the cluster has no node 8: its brokers are 1 to 3",
-        "plan.yaml:17:66: `delay`: the range starts at 200ms and ends at 20ms, which is lower: swap the two values",
+        "plan.yaml:17:66: `delay`: the range starts at 200ms and ends at the lower 20ms: swap the two values",
         "plan.yaml:18:66: `delay`: `range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
         "plan.yaml:18:94: `jitter`: `range` takes two values of one type, low to high: [20ms, 200ms], [1, 5], [10/s, 50/s] or [1kB, 1MB]",
-        "plan.yaml:19:5: jitter of 90ms is more than the delay of 50ms; lower the jitter",
+        "plan.yaml:19:5: `jitter` of 90ms exceeds the lowest delay of 50ms; lower `jitter`",
         "plan.yaml:20:36: the cluster has no node 5: its brokers are 1 to 3",
-        "plan.yaml:21:5: `wait` only has an effect in `then` (a delay) or as an alternative of `choose`: remove `wait` here",
+        "plan.yaml:21:5: `wait` has an effect only in `then` or in `choose`: remove `wait` here",
         "plan.yaml:22:5: a fault needs a `kind`: `aftershock plan faults` lists the kinds",
         "plan.yaml:23:5: a fault needs a `kind`: `aftershock plan faults` lists the kinds",
     ] == messages
@@ -243,7 +243,7 @@ def test_too_many_steps() -> None:
     for _ in range(8):
         nested = f"{{repeat: 500, every: 20s, fault: {nested}}}"
     assert [
-        "plan.yaml:10:5: with this entry of `faults` the plan exceeds the limit of 500 steps: repeat the entry less often"
+        "plan.yaml:10:5: with this entry the plan exceeds the limit of 500 faults: repeat the entry less often"
     ] == problems(nested)
     assert 500 == len(timeline_of(f"{{repeat: 500, every: 20s, fault: {PAUSE}}}").steps)
 
@@ -251,7 +251,7 @@ def test_too_many_steps() -> None:
 def test_a_day_at_most() -> None:
     """Durations that add up to more than a day are refused."""
     (problem,) = problems(f"then: [{{wait: 24h}}, {KILL}]")
-    assert problem.startswith("plan.yaml:10:25: the fault ends more than a day after steady")
+    assert problem.startswith("plan.yaml:10:25: the fault ends more than a day after the end of steady")
 
 
 def test_too_many_ranges() -> None:
