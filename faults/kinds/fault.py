@@ -1,9 +1,8 @@
 """Base classes of every fault kind: ``Fault`` (an entry of a plan) and ``Injection`` (one execution of a fault).
 
-Each fault kind consists of one subclass of ``Fault`` and one of ``Injection``. ``Fault`` is a frozen pydantic model
-whose fields are the parameters of the kind. ``Fault.resolve_targets`` looks up the targets in the current state of the
-cluster and returns an ``Injection`` with its targets and its undo. The executor journals targets and undo, then calls
-``inject``, ``hold`` and, after the undo, ``confirm_healed``.
+``Fault`` is a frozen pydantic model whose fields are the parameters of the kind. ``Fault.resolve_targets`` looks up the
+targets in the current state of the cluster and returns an ``Injection``. The fault executor writes the targets and the
+undo of the injection to the journal, then calls ``inject``, ``hold`` and, after the undo, ``confirm_healed``.
 """
 
 import random
@@ -26,7 +25,7 @@ READ_BACK_US = 1_000_000  # while a fault lasts, its witness is read again about
 Draws = Mapping[str, Any]
 Report = Callable[[Witness], None]
 Impact = Literal["nodes", "one node", "links", "moments", "leaders", "unknown"]
-"""What a fault makes unavailable while it lasts; the obligations of clients are derived from it.
+"""What a fault makes unavailable while it lasts; the obligations of clients are derived from the impact.
 
 ``nodes``: the brokers serve no client, and the heal ends when they are in every ISR; ``one node``: one broker at a time
 serves no client; ``links``: no data crosses the links; ``moments``: data crosses the links, late by a second at most;
@@ -35,9 +34,10 @@ fault acts.
 """
 FAMILIES = ("link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other")
 Family = Literal["link", "rack and group", "process", "Kafka", "disk", "client", "protocol", "other"]
+ForRule = Literal["needed", "optional", "refused"]
 TargetKind = Literal["brokers", "links", "topics", "clients", "requests"]
 FieldPath = tuple[str, ...]
-"""The place of a value in a fault: ``("move", "from")``."""
+"""Path of a parameter within a fault of a plan, such as ``("move", "from")``."""
 FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 
@@ -50,10 +50,10 @@ class Band:
 
 
 class ExclusiveResource(NamedTuple):
-    """Resource that two faults can't use at once, such as the ``process`` (``name``) of each broker (type ``among``).
+    """Resource that only one fault may use at a time, such as ``name="process"`` of each target in ``among="brokers"``.
 
-    With ``by_plan``, ``plan check`` refuses a plan in which two faults overlap on this resource; without ``by_plan``,
-    only a manual injection is refused, and only while a fault in force uses the resource.
+    ``by_plan``: True if ``plan check`` refuses a plan in which two faults use the resource at the same time. If False,
+    only the command ``inject`` is refused while a fault in force uses the resource.
     """
 
     name: str
@@ -62,11 +62,11 @@ class ExclusiveResource(NamedTuple):
 
 
 class PlanContext(Protocol):
-    """The valid parts of a plan, to which a fault may refer and against which each fault is validated."""
+    """The valid parts of a plan, against which the plan's faults are validated."""
 
     @property
     def cluster(self) -> Cluster | None:
-        """The plan's cluster; None if its section is invalid, or if the plan runs on an attached cluster."""
+        """The plan's cluster; None if the section ``cluster`` is invalid or the plan runs on an attached cluster."""
 
     @property
     def topics(self) -> Mapping[int, Topic]:
@@ -78,12 +78,12 @@ class PlanContext(Protocol):
 
     @property
     def unreadable_workloads(self) -> bool:
-        """True if the plan has invalid workloads, which ``workloads`` omits."""
+        """True if the plan has invalid workloads, which the property ``workloads`` omits."""
 
 
 @dataclass(frozen=True)
 class InjectionContext:
-    """Environment of an injection: the cluster, the run's clock, and the fault's id."""
+    """The cluster (``world``) that an injection changes, the run's clock, and the id of the fault."""
 
     world: World
     clock: Clock
@@ -92,7 +92,7 @@ class InjectionContext:
 
 @dataclass(eq=False)
 class Injection(ABC):
-    """One execution of a fault; ``targets`` and ``undo`` are known before ``inject`` is called."""
+    """One execution of a fault; its ``targets`` and ``undo`` are known before ``inject`` is called."""
 
     context: InjectionContext
     targets: Targets
@@ -115,14 +115,14 @@ class Injection(ABC):
 
     @property
     def undo_after(self) -> Undo:
-        """Undo to perform after ``inject`` has returned, for a fault without ``for``; by default nothing is undone."""
+        """Undo that the executor performs at the end of a fault without ``for``; by default nothing is undone."""
         return NOTHING
 
 
 async def report_each_second(
     read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
 ) -> None:
-    """Read and report a witness (measurement of the fault) each second until ``until_us``; without it, once."""
+    """Report the witness that ``read`` returns each second until ``until_us``; if ``until_us`` is None, only once."""
     while True:
         report(await read())
         now_us = clock.now_us()
@@ -132,10 +132,9 @@ async def report_each_second(
 
 
 class Fault(BaseModel, ABC):
-    """One fault of a plan: its fields are the fault's parameters and yield schema, documentation and validation.
+    """One fault of a plan; plan schema, catalogue and validation are derived from its fields, the parameters.
 
-    A validator of a fault kind raises ValueError with a complete sentence, which becomes the error message of ``plan
-    check``.
+    A validator of a fault kind raises ValueError with a complete sentence: ``plan check`` prints it as the error.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -143,21 +142,21 @@ class Fault(BaseModel, ABC):
     family: ClassVar[Family] = "other"
     band: ClassVar[Band]
     proof: ClassVar[str]
-    """Observations of the witnesses, in full sentences, for the catalogue."""
+    """Sentences of the fault catalogue about what the witnesses of the kind observe."""
     remedy: ClassVar[str]
-    """Effect of the heal, in full sentences, for the catalogue."""
+    """Sentences of the fault catalogue about what the heal of the kind restores."""
     permanent_effect: ClassVar[str | None] = None
-    """Effect that no heal reverts, in full sentences; a cluster with such an effect is not leased to another test."""
+    """Sentences about what no heal of the kind restores; after such a fault, no other test reuses the cluster."""
     exposure_target: ClassVar[TargetKind]
-    """Kind of target that client traffic must reach for the fault to count as exposed."""
+    """Type of target whose traffic is exposed to the fault: for ``links``, the traffic over the affected links."""
     drops_traffic: ClassVar[bool] = False
-    """True if the fault ends all traffic to its targets: traffic right before the fault then counts as exposure."""
+    """True if the fault stops all traffic to its targets; then traffic right before the fault counts as exposed."""
     closes_connections: ClassVar[bool] = False
-    """True if the fault closes connections to its targets at once; otherwise pending requests run into timeouts."""
+    """True if the fault closes connections to its targets at once; otherwise clients' pending requests time out."""
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = ()
-    for_rule: ClassVar[Literal["needed", "optional", "refused"]]
+    for_rule: ClassVar[ForRule]
     allowance_ms: ClassVar[int]
-    """Time that injecting and healing may take beyond ``for``; the compiler reserves it."""
+    """Time that the compiler reserves beyond ``for`` for the injection and the heal of a fault of this kind."""
 
     kind: str
     id: FaultId | None = None
@@ -174,32 +173,32 @@ class Fault(BaseModel, ABC):
         return {key: value for key, value in plain.items() if key not in ("kind", "id", "at", "for")}
 
     def impact(self) -> Impact:
-        """Return what a fault makes unavailable to clients; the default, ``unknown``, excuses most client failures."""
+        """Return what the fault makes unavailable to clients; by default ``unknown``, which excuses most failures."""
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return the target type (such as links) whose traffic is exposed to the fault, by default that of its kind."""
+        """Return ``exposure_target``, or the type of target that the parameters of this fault select instead."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw a fault's random choices from its random stream; by default, one number for each ``any broker`` role."""
+        """Draw the fault's random choices: by default, a number for each role ``any broker``, to select the broker."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
     def roles(self) -> dict[FieldPath, str]:
-        """Return the roles that the fault names, keyed by field path; by default the role in the field ``broker``."""
+        """Return the broker roles that the fault names, by field path; by default, the role in the field ``broker``."""
         return self._named("broker")
 
     def links(self) -> dict[FieldPath, str]:
-        """Return the fault's link selectors by the path of their field; by default, of the field ``link``."""
+        """Return the link selectors that the fault names, by field path; by default, that of the field ``link``."""
         return self._named("link")
 
     def racks(self) -> dict[FieldPath, str]:
-        """Return the racks that the fault names by the path of their field; by default, of the field ``rack``."""
+        """Return the racks that the fault names, by field path; by default, the rack in the field ``rack``."""
         return self._named("rack")
 
     def topics(self) -> dict[FieldPath, str]:
-        """Return the topics that the fault names by the path of their field; by default, of the field ``topic``."""
+        """Return the topics that the fault names, by field path; by default, the topic in the field ``topic``."""
         return self._named("topic")
 
     def _named(self, field: str) -> dict[FieldPath, str]:
@@ -207,25 +206,25 @@ class Fault(BaseModel, ABC):
         return {(field,): value} if value is not None else {}
 
     def clients(self) -> dict[FieldPath, str]:
-        """Return the fault's client selectors by the path of their field."""
+        """Return the client selectors that the fault names, by field path; by default none."""
         return {}
 
     def nodes(self, plan: PlanContext) -> frozenset[int]:  # noqa: ARG002 -- a rack's nodes follow from the plan
-        """Return the nodes that the fault certainly targets: only node ids, as roles are resolved at run time."""
+        """Return the targets that the plan names by node id; the node of a role is known only at run time."""
         return frozenset(int(role) for role in self.roles().values() if role.isdecimal())
 
     def kafka_versions(self) -> tuple[str, ...]:
-        """Return the Kafka versions that the fault needs images of; images are pulled before the load starts."""
+        """Return the Kafka versions whose container images the fault needs; they are pulled before the load starts."""
         return ()
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no further rules
-        """Yield each problem of the fault with its plan except unknown names; locations are relative to the fault."""
+        """Yield the errors of this fault for ``plan check``, except unknown names; problem paths start at the fault."""
         yield from ()
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no warnings
-        """Yield warnings about valid but unlikely parameters; locations are relative to the fault."""
+        """Yield the warnings for ``plan check`` about unlikely parameters; problem paths start at the fault."""
         yield from ()
 
     @abstractmethod
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the targets in the current state of the cluster; raise FaultError if no target exists."""
+        """Find the fault's targets in the current state of the cluster; raise FaultError if there is no target."""

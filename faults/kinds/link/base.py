@@ -1,12 +1,7 @@
 """Base classes of the link faults.
 
-``LinkFault`` is a fault with a ``link``. ``LinkInjection`` probes its links at the beginning and right before the end
-of the fault, and reads the state of Toxiproxy back each second in between. ``ToxicInjection`` adds one Toxiproxy toxic
-to each stream of each link.
-
-Only a link that answered a probe before the fault is probed during the fault; the silence of any other link proves
-nothing. If no link can be probed, the state of Toxiproxy is the only witness of the fault, and the witness's text says
-so.
+A link that did not answer a probe before the fault is not probed during the fault, because its silence would prove
+nothing. If no link can be probed, the state of Toxiproxy, read back each second, is the only witness of the fault.
 """
 
 from abc import abstractmethod
@@ -26,7 +21,7 @@ SHARE = 0.8  # of a requested delay that a measurement must show
 
 
 class LinkFault(Fault):
-    """A fault on the links that ``link`` selects."""
+    """Base of faults on the links that the link selector ``link`` selects."""
 
     family = "link"
     exposure_target = "links"
@@ -38,13 +33,17 @@ class LinkFault(Fault):
         return role_at_end(self.link)
 
     async def target_roles(self, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-        """Return what the journal records about the targets; the broker, only if the link selector has a role."""
+        """Return the result of ``link_roles``, and the broker that holds the role if the link selector has a role."""
         broker = {"broker": streams[0].link.broker} if self.roles() else {}
         return await link_roles(self.link, streams, world) | broker
 
 
 class LinkInjection(Injection):
-    """Injection on links; ``reachable``: the links that answered before the fault, for which the heal waits."""
+    """Injection that probes links at the beginning and right before the end of the fault.
+
+    ``reachable``: the links that answered before the fault and must answer after the heal; ``measuring_us``: time that
+    the probes take.
+    """
 
     reachable: Sequence[Link] = ()
 
@@ -53,8 +52,7 @@ class LinkInjection(Injection):
     def measuring_us(self) -> int: ...
 
     @abstractmethod
-    async def measure(self) -> Witness:
-        """Probe the links."""
+    async def measure(self) -> Witness: ...
 
     @abstractmethod
     async def read_back(self) -> Witness: ...
@@ -80,7 +78,10 @@ class LinkInjection(Injection):
 
 @dataclass(eq=False)
 class ToxicInjection(LinkInjection):
-    """One toxic for each stream of each link; ``streams``: the affected streams (upstream, downstream) of each link."""
+    """Injection that adds one Toxiproxy toxic to each stream (upstream, downstream) of its links.
+
+    ``streams``: the affected streams of each link.
+    """
 
     toxics: dict[LinkStream, Toxic]
 
@@ -112,7 +113,7 @@ class ToxicInjection(LinkInjection):
         return Witness(what, count, count - len(missing), "toxics", count, not missing)
 
     async def foreign_latency_ms(self) -> dict[Link, float]:
-        """Return the delay that latency toxics of other faults add to a round trip over each link."""
+        """Return the delay in ms that latency toxics of other faults add to a round trip over each link."""
         listed, own = await self.context.world.toxics(), {toxic.name for toxic in self.toxics.values()}
         foreign = {link: [t for t in listed.get(link.proxy, ()) if t.name not in own] for link in self.streams}
         return {
@@ -122,13 +123,13 @@ class ToxicInjection(LinkInjection):
 
 
 def role_at_end(link: str) -> dict[FieldPath, str]:
-    """Return the broker role at the end of a link selector by field path, if the selector names a role."""
+    """Return the broker role at the end of the selector in the field ``link``, by field path; empty without a role."""
     selector = parse(link)
     return {("link",): selector.role} if isinstance(selector, ToBroker) and selector.role else {}
 
 
 async def link_roles(asked: str, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-    """Return, for the journal, the link selector, the streams, and the partitions that followers fetch over them."""
+    """Return a journal entry: link selector, streams, and the partitions that followers fetch over the links."""
     roles: dict[str, Any] = {"asked": asked, "streams": sorted({stream.stream for stream in streams})}
     if crossing := await replicated_over({stream.link for stream in streams}, world):
         roles["crossing"] = crossing

@@ -1,24 +1,21 @@
 """``cut``: data sent over some links is discarded, while connections stay open.
 
-``cut`` is Toxiproxy's ``timeout`` toxic with a timeout of 0. Established and new connections stay open without traffic
-(half-open, as after a silent network failure); clients notice only by their own timeouts. The heal closes all
-connections over the links that were cut, so clients must reconnect (0.6 s, measured). A one-way cut A -> B affects the
-upstream of A's links into B and the downstream of B's links into A.
+``cut`` is Toxiproxy's ``timeout`` toxic with a timeout of 0. Connections stay open without traffic (half-open, as after
+a silent network failure), so clients notice a cut only by their own timeouts. The heal closes all connections over the
+links that were cut, so clients must reconnect (0.6 s, measured).
 
 ``between`` cuts groups of nodes off from each other; ``shape`` cuts a drawn minority of the racks off from all other
-racks, or every rack off from all but its neighbours on a drawn ring. A grudge (Jepsen's term) is the set of (from, to)
-pairs of nodes that a cut separates.
+racks, or every rack off from all but its neighbours on a drawn ring. Under ``between`` and ``shape`` clients keep all
+their links, whereas ``rack`` cuts a rack off together with its clients.
 
-A grudge affects only nodes, and a node in no group keeps all its links. Clients keep all their links under ``between``
-and ``shape``, whereas ``rack`` cuts a rack off together with its clients. Data from a node s to a node t goes upstream
-over the link of s's rack into t, and downstream over the link of t's rack into s. All nodes of a rack (on the
-replication listener: its brokers) send over the same link, so a cut separates either all nodes of a rack from another
-node, or none. Nodes of one rack have no link between them and can't be separated.
+A grudge (Jepsen's term) is the set of (from, to) pairs of nodes that a cut separates. Data from a node s to a node t
+goes upstream over the link of s's rack into t, and downstream over the link of t's rack into s. All nodes of a rack (on
+the replication listener: its brokers) send over the same link, so a cut separates either all nodes of a rack from
+another node, or none. Nodes of one rack have no link between them and can't be separated.
 
-A ring is Jepsen's "majorities ring": every rack receives data from a majority of the racks, of which it is the
-middle, and no two racks from the same majority. If a majority has an even number of racks (two of three), each pair
-of racks is cut in one direction; as Kafka sends requests and responses over one connection, no two racks can work
-together then.
+A ring is Jepsen's "majorities ring": every rack receives data only from a majority of the racks, whose middle it is on
+the ring, and no two racks from the same majority. In a ring of three racks each pair of racks is cut in one direction;
+as Kafka sends requests and responses over one connection, no two of the three racks can work together.
 """
 
 import random
@@ -57,13 +54,13 @@ T = TypeVar("T")
 
 
 def permutation(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
-    """Return the permutation of the items that a number in [0, 1) selects; never the permutation ``unlike``."""
+    """Return the permutation of the items that ``drawn``, in [0, 1), selects; never the permutation ``unlike``."""
     orders = [order for order in permutations(items) if order != unlike]
     return orders[int(drawn * len(orders))]
 
 
 def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
-    """Separate all groups of nodes; ``in`` and ``out`` cut only data sent to, or by, the first group."""
+    """Return the grudge that separates all groups, or (``in``, ``out``) only data to, or from, the first group."""
     group_of = {node: number for number, group in enumerate(groups) for node in group}
     both = {(s, t) for s in group_of for t in group_of if group_of[s] != group_of[t]}
     outgoing = {(s, t) for s, t in both if group_of[s] == 0}
@@ -72,7 +69,7 @@ def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
 
 
 def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
-    """Let each rack receive data only from the majority of racks on the ring of which it is the middle."""
+    """Return the grudge by which each rack receives data only from the majority of racks whose middle it is."""
     majority = len(order) // 2 + 1
     heard = {
         order[(first + majority // 2) % len(order)]: {order[(first + i) % len(order)] for i in range(majority)}
@@ -82,13 +79,13 @@ def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
 
 
 def minority(order: Sequence[str], homes: Homes) -> list[list[int]]:
-    """Return the nodes of the first racks, fewer than half of all racks, and the nodes of all other racks."""
+    """Return two groups of nodes: those in the first racks of ``order``, fewer than half, and all other nodes."""
     first = order[: (len(order) - 1) // 2]
     return [[n for n in homes if homes[n] in first], [n for n in homes if homes[n] not in first]]
 
 
 def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Iterable[int]) -> tuple[LinkStream, ...]:
-    """Return the streams to cut, sorted by proxy and stream; raise FaultError if the links can't make such a cut."""
+    """Return the streams to cut for a grudge, sorted by proxy and stream; raise FaultError if there is no such cut."""
     senders = {"replication": frozenset(brokers), "controller": frozenset(homes)}
     if impossible := sorted((s, t) for s, t in grudge if homes[s] == homes[t]):
         first, second = impossible[0]
@@ -121,7 +118,7 @@ def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Ite
 
 
 def all_links(homes: Homes, brokers: Iterable[int]) -> Iterator[Link]:
-    """Yield the links between the nodes of a planned cluster; each combined node counts as a controller too."""
+    """Yield the links between the nodes of a planned cluster; a combined node is a broker and a controller."""
     voters = {*homes} - {*brokers} or {*homes}
     ends: list[tuple[Channel, int]] = [("replication", broker) for broker in sorted(brokers)]
     ends += [("controller", voter) for voter in sorted(voters)]
@@ -151,10 +148,10 @@ def nodes_in(groups: Groups, homes: Mapping[Any, str]) -> list[list[int]]:
 
 
 def groups_problem(groups: Sequence[Sequence[str]]) -> str | None:
-    """Return why these groups of nodes are invalid in any cluster; None if the groups are valid."""
+    """Return why the groups of ``between`` are invalid in every cluster; None if some cluster may have such groups."""
     members = [member for group in groups for member in group]
     if len(groups) < GROUPS_MIN or not all(groups):
-        return "`between` needs two groups or more, and a member in each: like [[1, 2], [3]]"
+        return "`between` needs two or more groups of one or more members: like [[1, 2], [3]]"
     if len({member.isdecimal() for member in members}) > 1:
         return "`between` takes node ids or racks, not both: like [[1, 2], [3]] or [[a], [b, c]]"
     twice = next((member for member, count in Counter(members).items() if count > 1), None)
@@ -162,8 +159,6 @@ def groups_problem(groups: Sequence[Sequence[str]]) -> str | None:
 
 
 class CutInjection(ToxicInjection):
-    """One ``timeout`` toxic for each stream of each link; ``reachable``: the links that answered before the fault."""
-
     measuring_us = SILENCE_US
 
     async def measure(self) -> Witness:
@@ -188,16 +183,10 @@ class Cut(Fault):
     rack: str | None = Field(default=None, description="the rack that is cut off from all other racks")
     between: Groups | None = None
     shape: Shape | None = Field(
-        default=None,
-        description="shape of the partition: a drawn minority of the racks is cut off, or the racks form "
-        "a ring of majorities",
+        default=None, description="a drawn minority of the racks is cut off, or the racks form a ring of majorities"
     )
     ways: Annotated[
-        Ways,
-        Field(
-            description="direction of the cut traffic, as seen from `rack` or from the first of two groups: "
-            "into it, out of it, or both"
-        ),
+        Ways, Field(description="direction of the cut traffic, as seen from `rack` or from the first of two groups")
     ] = "both"
 
     @model_validator(mode="after")
@@ -208,11 +197,10 @@ class Cut(Fault):
                 "`shape: ring`; use one of them"
             )
         if self.ways != "both" and self.rack is None and len(self.between or ()) != GROUPS_MIN:
-            sentence = (
-                "`ways` only applies to `rack` or two groups of `between`; a `link` gives its "
-                "direction by `->` or `<->`"
+            raise ValueError(
+                "`ways` only applies to `rack` or to two groups of `between`: remove `ways` (a `link` gives its "
+                "direction by `->` or `<->`)"
             )
-            raise ValueError(f"{sentence}: remove `ways`")
         if self.between is not None and (reason := groups_problem(self.between)):
             raise ValueError(reason)
         return self
@@ -224,7 +212,7 @@ class Cut(Fault):
         return role_at_end(self.link) if self.link else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw a number that selects the order of racks for a ``shape``, and one for each ``any broker`` role."""
+        """Draw also the number ``order``, which selects the order of the racks of a ``shape``."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
@@ -233,14 +221,12 @@ class Cut(Fault):
             return
         homes, racks = cluster.node_racks, len(cluster.racks)
         if tuple(cluster.racks) == (self.rack,):
-            yield Problem(
-                ("rack",), "the cluster has one rack, so there is no other rack to cut it off from: add a rack"
-            )
+            yield Problem(("rack",), "the only rack of the cluster can't be cut off from other racks: add a rack")
         if self.shape is not None and racks < RING_RACKS_MIN:
             reason = f"`shape: {self.shape}` needs {RING_RACKS_MIN} racks, and the cluster has {racks}: add racks"
             yield Problem(("shape",), reason)
         elif self.shape == "ring" and len({*cluster.racks.values()}) > 1:
-            reason = "a ring of majorities needs the same number of brokers in each rack: even out `cluster.racks`"
+            reason = "`shape: ring` needs the same number of brokers in each rack: change `cluster.racks`"
             yield Problem(("shape",), reason)
         if self.between is not None:
             try:

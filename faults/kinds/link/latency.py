@@ -3,16 +3,15 @@
 ``latency`` delays the links that ``link`` selects; ``slow_rack`` delays all traffic into and out of a rack, as if the
 rack were far away. A delay does not limit throughput, and the delays of several faults on one link add up.
 
-Schedule. Toxiproxy's own ``jitter`` is not reproducible, so the compiler draws one delay for every ``every`` of the
-fault (a turn), and the toxics are updated at each turn. ``jitter`` draws each delay uniformly around ``delay``;
-``ramp_to`` rises in equal steps to a last delay; ``spikes`` draws turns with a larger delay. When the delay of a toxic
-is changed, Toxiproxy sends one chunk of data early.
+The schedule divides the fault into intervals of the length ``every``. The compiler draws one delay for each interval,
+because Toxiproxy's own ``jitter`` is not reproducible, and the latency toxics are updated at the start of each
+interval. ``jitter`` draws each delay uniformly around ``delay``; ``ramp_to`` raises or lowers the delay in equal steps;
+``spikes`` draws intervals with another delay. When the delay of a toxic is changed, Toxiproxy sends some data early.
 
-Witness. The median round trip of small requests over a link must exceed the fastest round trip before the fault by at
-least 0.8 x the delay (twice that if both directions are delayed). In a schedule of delays, the smallest delay in force
-during the measurement is expected. Delays that other faults add are subtracted from the measured round trip. For a
-probe without an answer, the time that it waited counts; a probe that failed sooner than the delay shows another fault,
-and its link is not judged.
+The witness compares round trips of small requests, less the delays that other faults add to the link. The median round
+trip over a link must exceed the fastest round trip before the fault by at least 0.8 x the smallest delay in force
+during the measurement (twice that if both directions are delayed). A request without a response counts with the time
+that it waited; if it failed sooner than the delay, another fault is on its link, and the link is not judged.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ MOMENT_MS = 500  # on both streams it adds up to the second that the impact `mom
 
 
 class Spikes(BaseModel):
-    """Intervals with a larger delay, drawn among all intervals of the schedule but the first and the last."""
+    """``count`` intervals with another delay, drawn among the intervals of the schedule but the first and the last."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +54,7 @@ class Spikes(BaseModel):
 
 
 class DelayFault(Fault):
-    """Parameters and schedule of a fault that delays traffic over some links."""
+    """Base of faults that delay traffic over some links, with the parameters of the schedule of delays."""
 
     proof = "Probes through each link are slower by the requested delay. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open."
@@ -63,42 +62,36 @@ class DelayFault(Fault):
     for_rule = "needed"
 
     delay: Annotated[Duration, Field(ge=1, le=600_000)]
-    jitter: Annotated[
-        Duration,
-        Field(description="largest difference of the delay from `delay`; the difference is drawn for each `every`"),
-    ] = 0
+    jitter: Annotated[Duration, Field(description="largest difference from `delay`, drawn for each interval")] = 0
     ramp_to: Annotated[Duration, Field(ge=1, le=600_000)] | None = Field(
-        default=None, description="the delay at the end of the fault, which rises from `delay` in equal turns"
+        default=None, description="the delay at the end of the fault, reached from `delay` in equal steps"
     )
     spikes: Spikes | None = None
-    every: Annotated[
-        Duration, Field(ge=100, description="duration of each turn of the schedule, in which the delay is constant")
-    ] = 500
+    every: Annotated[Duration, Field(ge=100, description="length of an interval, in which the delay is constant")] = 500
 
     @model_validator(mode="after")
     def _never_negative(self) -> Self:
         lowest_ms = min(self.delay, self.ramp_to or self.delay)
         if self.jitter > lowest_ms:
-            raise ValueError(f"jitter of {self.jitter}ms is more than the delay of {lowest_ms}ms; lower the jitter")
+            raise ValueError(f"`jitter` of {self.jitter}ms exceeds the lowest delay of {lowest_ms}ms; lower `jitter`")
         return self
 
     @property
-    def turns(self) -> int:
-        """Number of turns: intervals of the schedule with one delay each."""
+    def intervals(self) -> int:
         return math.ceil((self.for_ or 0) / self.every)
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw the delay of each turn (interval), the turns with ``spikes``, and one number per ``any broker`` role."""
+        """Draw also ``delay_ms``, the delay of each interval, and ``spikes``, the indices of intervals with spikes."""
         draws = super().draw(source)
         if not (self.jitter or self.ramp_to or self.spikes):
             return draws
-        end, last = self.delay if self.ramp_to is None else self.ramp_to, max(1, self.turns - 1)
-        bases = [self.delay + (end - self.delay) * turn / last for turn in range(self.turns)]
+        end, last = self.delay if self.ramp_to is None else self.ramp_to, max(1, self.intervals - 1)
+        bases = [self.delay + (end - self.delay) * number / last for number in range(self.intervals)]
         delays = [round(source.uniform(base - self.jitter, base + self.jitter)) for base in bases]
         if self.spikes:
-            inner = range(1, self.turns - 1)
+            inner = range(1, self.intervals - 1)
             draws["spikes"] = sorted(source.sample(inner, min(self.spikes.count, len(inner))))
-            delays = [self.spikes.delay if turn in draws["spikes"] else ms for turn, ms in enumerate(delays)]
+            delays = [self.spikes.delay if number in draws["spikes"] else ms for number, ms in enumerate(delays)]
         return draws | {"delay_ms": delays}
 
     def impact(self) -> Impact:
@@ -109,22 +102,20 @@ class DelayFault(Fault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own times matter
         if self.for_ is None:
             return
-        if self.ramp_to is not None and self.turns < 2:  # noqa: PLR2004 -- from one delay to another
-            yield Problem(("ramp_to",), f"a ramp needs at least two turns: make `every` {self.for_ // 2}ms or less")
-        if self.spikes and self.spikes.count > self.turns - 2:
-            sentence = f"the latency schedule has {self.turns} turns, and the first and the last can't be spikes: "
-            yield Problem(("spikes", "count"), sentence + "lower `count`, or make `every` shorter")
+        if self.ramp_to is not None and self.intervals < 2:  # noqa: PLR2004 -- from one delay to another
+            message = f"`ramp_to` needs at least two intervals of the length `every`: set `every: {self.for_ // 2}ms`"
+            yield Problem(("ramp_to",), message)
+        if self.spikes and self.spikes.count > self.intervals - 2:
+            message = f"only {max(0, self.intervals - 2)} intervals can be spikes (not the first and the last)"
+            yield Problem(("spikes", "count"), f"{message}: lower `count` or `every`")
         if self.spikes and 2 * self.spikes.delay + PROBE_SLACK_MS > self.every:
             room = format_duration(2 * self.spikes.delay + PROBE_SLACK_MS)
-            sentence = (
-                f"a spike ends with its turn, before a round trip with the spike's delay ends: make "
-                f"`every` {room} or longer"
-            )
-            yield Problem(("spikes", "delay"), sentence)
+            message = f"a spike lasts {self.every}ms (`every`), too short to measure the delay: set `every` to {room}"
+            yield Problem(("spikes", "delay"), message)
 
     @abstractmethod
     async def select(self, world: World, draws: Draws) -> tuple[Sequence[LinkStream], dict[str, Any]]:
-        """Return the link streams to delay, and the roles of the fault's targets for the journal."""
+        """Return the link streams to delay, and the journal entry ``roles`` about the targets."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams, roles = await self.select(context.world, draws)
@@ -138,7 +129,7 @@ class DelayFault(Fault):
 
 
 class Latency(DelayFault, LinkFault):
-    """Delay traffic over some links, in one direction or both."""
+    """Delay traffic over some links, in one direction or in both directions."""
 
     band = Band("#ff7f0e", "latency")
     allowance_ms = 500
@@ -159,9 +150,7 @@ class SlowRack(DelayFault):
 
     kind: Literal["slow_rack"] = "slow_rack"
     rack: str
-    ways: Annotated[
-        Ways, Field(description="direction of the delayed traffic: into the rack, out of the rack, or both")
-    ] = "both"
+    ways: Annotated[Ways, Field(description="direction of the delayed traffic, as seen from the rack")] = "both"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)
@@ -175,11 +164,11 @@ class SlowRack(DelayFault):
 
 @dataclass(eq=False)
 class DelayInjection(ToxicInjection):
-    """One latency toxic for each stream of each link, updated at each turn (interval of the schedule of delays).
+    """One latency toxic for each stream of each link, updated at the start of each interval of the schedule.
 
-    ``delays_ms``: the delay in each turn; ``spikes``: those turns whose delay is larger. ``before_ms``: fastest round
-    trip over each link before the fault. ``history_ms``: all delays that were in force, the current delay last;
-    ``updating``: True while toxics are updated.
+    ``delays_ms``: the delay of each interval; ``spikes``: indices of the intervals with spikes; ``before_ms``: fastest
+    round trip over each link before the fault; ``history_ms``: delays of the intervals that have started, the current
+    delay last; ``updating``: True while toxics are updated.
     """
 
     delays_ms: Sequence[int]
@@ -195,14 +184,11 @@ class DelayInjection(ToxicInjection):
 
     @property
     def measuring_us(self) -> int:
-        steady_ms = max((ms for turn, ms in enumerate(self.delays_ms) if turn not in self.spikes), default=0)
+        steady_ms = max((ms for number, ms in enumerate(self.delays_ms) if number not in self.spikes), default=0)
         return PROBES * (steady_ms * max(map(len, self.streams.values())) + PROBE_SLACK_MS) * 1000
 
     async def measure_before(self) -> None:
-        """Measure round trips over the links before the delay is added.
-
-        A busy host makes round trips longer, so the harness first waits a short time for the host to be idle.
-        """
+        """Measure the fastest round trip over each link; on a busy host, repeat up to ``QUIET_TRIES`` times."""
         foreign_ms = await self.foreign_latency_ms()
         links, clock = list(self.streams), self.context.clock
         for attempt in range(QUIET_TRIES):
@@ -222,7 +208,7 @@ class DelayInjection(ToxicInjection):
                 return
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Observe the links at the beginning and the end of the fault, while the delays follow their schedule."""
+        """Update the toxics by the schedule of delays, and measure the links at the beginning and end of the fault."""
         schedule = asyncio.create_task(self._follow_schedule(self.context.clock.now_us(), report))
         try:
             await super().hold(until_us, report)
@@ -231,7 +217,7 @@ class DelayInjection(ToxicInjection):
             await asyncio.gather(schedule, return_exceptions=True)
 
     async def measure(self, probes: int = PROBES) -> Witness:
-        """Probe every link that answered before the fault; the witness describes the link with the smallest delay."""
+        """Measure round trips over the links; the witness describes the link whose round trip has risen least."""
         first = len(self.history_ms) - 1
         foreign_ms = await self.foreign_latency_ms()
         results = await asyncio.gather(*(self._probe_link(link, probes) for link in self.before_ms))
@@ -244,8 +230,8 @@ class DelayInjection(ToxicInjection):
             if answered or took_ms >= SHARE * asked_ms:
                 rises.append((took_ms - foreign_ms[link] - self.before_ms[link], asked_ms, link))
         if not rises:
-            reason = "nothing answers at the end of" if self.before_ms else "the host has no way into"
-            what = f"no delay was probed: {reason} these links; the toxics read back are the witness"
+            reason = "no broker answers over" if self.before_ms else "the harness can't send requests over"
+            what = f"{reason} the fault's links, so only the toxics are read back"
             return Witness(what, 0, 0, "probes", 0, ok=True)
         rise_ms, asked_ms, link = min(rises, key=lambda rise: rise[0] - SHARE * rise[1])
         what = f"rise of the median round trip through {link.proxy}, the link with the smallest rise of {len(rises)}"
@@ -257,9 +243,9 @@ class DelayInjection(ToxicInjection):
             return await super().read_back()
 
     async def _probe_link(self, link: Link, count: int) -> list[tuple[float, bool]]:
-        """Probe a link until the delay stayed constant in ``count`` probes; return ms and whether answered, of each.
+        """Probe a link until the delay stayed constant during ``count`` probes, or ``TRIES`` times.
 
-        If the delay changed during each of ``TRIES`` probes, return these probes.
+        Returns the duration in ms of each probe with a constant delay (else of all probes), and True if answered.
         """
         undisturbed: list[tuple[float, bool]] = []
         disturbed: list[tuple[float, bool]] = []
@@ -274,14 +260,14 @@ class DelayInjection(ToxicInjection):
         return undisturbed or disturbed
 
     async def _follow_schedule(self, began_us: int, report: Report) -> None:
-        """Update the delay toxics at each turn (interval of the schedule), and probe the links in each spike."""
+        """Update the latency toxics at the start of each interval, and measure the links in each spike."""
 
         async def probe_spike() -> None:
-            report(await self.measure(probes=1))  # a turn has room for a single probe of each link
+            report(await self.measure(probes=1))  # an interval has room for a single probe of each link
 
         async with asyncio.TaskGroup() as spike_probes:
-            for turn, delay_ms in enumerate(self.delays_ms[1:], start=1):
-                await self.context.clock.sleep_until_us(began_us + turn * self.every_us)
+            for number, delay_ms in enumerate(self.delays_ms[1:], start=1):
+                await self.context.clock.sleep_until_us(began_us + number * self.every_us)
                 async with self.update_lock:
                     self.updating = True
                     self.history_ms.append(delay_ms)
@@ -293,5 +279,5 @@ class DelayInjection(ToxicInjection):
                             what = f"the toxic on the proxy {stream.link.proxy} could not be updated: {error}"
                             report(Witness(what, 1, 0, "updates", 1, ok=False))
                     self.updating = False
-                if turn in self.spikes:
+                if number in self.spikes:
                     spike_probes.create_task(probe_spike())

@@ -1,10 +1,8 @@
 """``misroute``: two client links are swapped, so a client that dials one broker reaches the other.
 
-The Toxiproxy proxies of the two links exchange their upstreams, which closes every connection through them. Over a
-swapped link, a client sends requests to a broker that does not lead the partitions; if the client names the broker that
-it expects (ApiVersions v5, KIP-1242), the other broker rejects the connection. To witness the swap, the harness asks
-the broker behind each link for its settings. A broker returns settings only for its own id, so an answer over the
-swapped link proves the swap.
+The Toxiproxy proxies of the two links exchange their upstreams, which closes every connection over the links. If a
+client names the broker that it expects (ApiVersions v5, KIP-1242), the other broker rejects the connection. To witness
+the swap, the harness asks the broker behind each link for its settings: a broker returns settings only for its own id.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +17,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     FieldPath,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -40,7 +37,7 @@ PROBE_SLACK_MS = 300
 
 @dataclass(eq=False)
 class MisrouteInjection(LinkInjection):
-    """Proxies redirected to ``upstreams``; ``expected``: the broker that should answer behind each redirected link."""
+    """Proxies redirected to ``upstreams`` (addresses); ``expected``: the broker that each redirected link leads to."""
 
     measuring_us = PROBE_SLACK_MS * 1000
     expected: Mapping[Link, BrokerId]
@@ -51,15 +48,15 @@ class MisrouteInjection(LinkInjection):
             await run_to_completion(self.context.world.redirect(proxy, self.upstreams[proxy]))
 
     async def measure(self) -> Witness:
-        """Expect the other broker of the swapped pair behind each link, if that broker runs."""
+        """Return a witness that each link leads to the other broker; links to a broker that doesn't run are omitted."""
         state = self.context.world.state
         running = [link for link, broker in self.expected.items() if await state(broker) == "running"]
         nodes = {link: await self._node_behind(link) for link in running}
         answered = {link: node for link, node in nodes.items() if node is not None}
         correct = sum(node == self.expected[link] for link, node in answered.items())
-        what = "swapped links on which the other broker answers with its node id"
+        what = "swapped links over which the other broker answers with its node id"
         if not answered:
-            what = "no broker answers behind the swapped links; the proxies read back are the witness"
+            what = "no broker answers over the swapped links, so only the redirected proxies are read back"
         return Witness(what, len(answered), correct, "links", len(answered), ok=correct == len(answered))
 
     async def read_back(self) -> Witness:
@@ -71,7 +68,7 @@ class MisrouteInjection(LinkInjection):
         return Witness(what, count, count - len(wrong), "proxies", count, not wrong)
 
     async def confirm_healed(self) -> None:
-        """Wait until each swapped link leads to its own broker again, if that broker runs."""
+        """Wait until each swapped link to a running broker leads to its own broker again."""
 
         async def swapped() -> str | None:
             for link in await links_to_running_brokers(self.expected, self.context):
@@ -92,11 +89,8 @@ class Misroute(LinkFault):
     """Swap a client link with the link from the same rack to another broker."""
 
     band = Band("#637939", "misroute")
-    proof = (
-        "The broker behind each link answers with the node id of the other broker. Toxiproxy lists the swapped "
-        "upstreams (read each second)."
-    )
-    remedy = "The proxies lead to their own brokers again, and the right broker answers behind each link."
+    proof = "The other broker answers over each link. Toxiproxy lists the swapped upstreams (read each second)."
+    remedy = "The proxies lead to their own brokers again, and the right broker answers over each link."
     closes_connections = True
     exclusive_resources = (ExclusiveResource("upstream", "links"),)
     allowance_ms = 2_000
@@ -111,8 +105,7 @@ class Misroute(LinkFault):
             raise ValueError("a misroute swaps a client's link to one broker: use `client(a) -> broker(1)`")
         return self
 
-    def impact(self) -> Impact:
-        return "unknown"  # the other broker leads other partitions, and its metadata may be outdated
+    # the impact is unknown: the other broker leads other partitions, and its metadata may be outdated
 
     def roles(self) -> dict[FieldPath, str]:
         return super().roles() | {("with",): self.with_}

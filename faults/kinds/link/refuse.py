@@ -1,12 +1,9 @@
 """``refuse`` and ``flap``: connections over some links are closed, and new connections refused, once or repeatedly.
 
-``refuse`` disables the link's proxy in Toxiproxy, so client and broker notice at once, unlike with ``cut``. A proxy
-refuses connections to the side that opens them: ``->`` disables the proxies that the source dials, and ``<->`` between
-racks disables the proxies that either rack dials.
-
-``flap`` disables and enables the proxies repeatedly. The closed phases last ``down`` and the open phases ``up``, or
-with ``jitter`` durations that the compiler draws around ``down`` and ``up``. Each pair of a closed and an open phase
-has one witness, which counts the proxies that were closed in the former and open in the latter.
+``refuse`` disables the link's proxy in Toxiproxy, so client and broker notice at once, unlike with ``cut``. The link
+selector ``a -> b`` disables the proxies that clients and nodes of rack ``a`` dial; ``a <-> b`` also those that rack
+``b`` dials. ``flap`` alternates phases with disabled proxies, of the duration ``down``, and phases with enabled
+proxies, of the duration ``up``; with ``jitter`` the compiler draws the duration of each phase.
 """
 
 import random
@@ -42,7 +39,7 @@ PHASE_MS_MIN = 200  # a phase must be long enough for a probe
 
 @dataclass(eq=False)
 class RefuseInjection(LinkInjection):
-    """Disabled proxies of links; ``phases_ms``: durations of the closed and open phases, in turn, of ``flap``."""
+    """Disabled proxies of links; ``phases_ms``: durations of the phases of ``flap``, disabled and enabled in turn."""
 
     measuring_us = REFUSAL_MS * 1000
     reachable: Sequence[Link]
@@ -53,12 +50,12 @@ class RefuseInjection(LinkInjection):
             await run_to_completion(self.context.world.disable(proxy))
 
     async def measure(self) -> Witness:
-        """Expect a refusal on every link that answered before the fault; silence would mean another fault."""
+        """Return a witness that the links that answered before the fault refuse connections."""
         closed = (await probe_all(self.reachable, self.context)).count("closed")
         asked = len(self.reachable)
         what = "links on which a connection is refused or closed at once"
         if not asked:
-            what = "no link answered before the fault, so no link can be probed; the proxies read back are the witness"
+            what = "no link answered before the fault, so only the disabled proxies are read back"
         return Witness(what, asked, closed, "links", asked, ok=closed == asked)
 
     async def read_back(self) -> Witness:
@@ -69,7 +66,7 @@ class RefuseInjection(LinkInjection):
 
 
 class ProxyFault(LinkFault):
-    """Base of faults that disable the proxies of some links."""
+    """Base of faults that disable the Toxiproxy proxies of some links."""
 
     remedy = "The proxies are enabled, and every link answers again."
     closes_connections = True
@@ -78,13 +75,10 @@ class ProxyFault(LinkFault):
     injection: ClassVar[type[RefuseInjection]] = RefuseInjection
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
-        """Resolve the proxies that the source dials; raise FaultError if a proxy is disabled already."""
         streams = [s for s in await resolve(self.link, context.world, draws) if s.stream == "upstream"]
         disabled = await context.world.disabled()
         if conflicts := sorted(stream.link.proxy for stream in streams if stream.link.proxy in disabled):
-            raise FaultError(
-                f"the proxy {conflicts[0]} is disabled already; let the other fault heal before this fault begins"
-            )
+            raise FaultError(f"the proxy {conflicts[0]} is disabled already; start this fault after the other one")
         targets = link_targets(streams, await self.target_roles(streams, context.world))
         undo = Undo("enable_proxies", {"proxies": list(targets.links)})
         reachable = await answering_links((stream.link for stream in streams), context)
@@ -95,10 +89,7 @@ class Refuse(ProxyFault):
     """Close the connections over some links at once and refuse new connections."""
 
     band = Band("#e377c2", "refuse")
-    proof = (
-        "A connection is refused on every link that answered before the fault. "
-        "Toxiproxy lists the proxies as disabled (read each second)."
-    )
+    proof = "Links that answered before refuse connections. Toxiproxy lists the proxies as disabled (read each second)."
     drops_traffic = True
 
     kind: Literal["refuse"] = "refuse"
@@ -115,7 +106,7 @@ class FlapInjection(RefuseInjection):
         self.injected = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Enable and disable the proxies at the drawn times, and check in each phase that they are open or closed."""
+        """Alternate the phases, and report a witness for each two phases: proxies disabled, then enabled."""
         clock, world = self.context.clock, self.context.world
         ends_us = until_us or clock.now_us()
         phase_us = clock.now_us()
@@ -138,8 +129,8 @@ class FlapInjection(RefuseInjection):
                 expected += sum((proxy in disabled) != is_open for proxy in self.targets.links)
             await clock.sleep_until_us(phase_us)
             if is_open or phase_us == ends_us:
-                what = "checks of a proxy that was closed, or open, as due in its phase"
-                what = what if checked else "the fault ended before a proxy was checked"
+                what = "checks of proxies that accepted connections, or refused connections, as their phase requires"
+                what = what if checked else "the fault ended before the first check of a proxy"
                 report(Witness(what, checked, expected, "looks", checked, ok=checked == expected))
                 checked = expected = 0
             if phase_us == ends_us:
@@ -147,38 +138,27 @@ class FlapInjection(RefuseInjection):
 
 
 class Flap(ProxyFault):
-    """Close the connections over some links and refuse new connections, repeatedly, with pauses."""
+    """Close the connections over some links and refuse new connections, repeatedly."""
 
     band = Band("#f7b6d2", "flap")
-    proof = (
-        "In each round, every link that answered before the fault refuses a connection in the `down` phase "
-        "and answers in the `up` phase."
-    )
+    proof = "Links that answered before refuse connections in each `down` phase and answer in each `up` phase."
     injection = FlapInjection
 
     kind: Literal["flap"] = "flap"
-    down: Annotated[
-        Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase in which the links refuse connections")
-    ]
-    up: Annotated[
-        Duration, Field(ge=PHASE_MS_MIN, description="duration of each phase in which the links accept connections")
-    ]
-    jitter: Annotated[
-        Duration,
-        Field(description="largest difference of a phase's duration from `down` or `up`, drawn for each phase"),
-    ] = 0
+    down: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of phases that refuse connections")]
+    up: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of phases that accept connections")]
+    jitter: Annotated[Duration, Field(description="largest drawn difference of a phase from `down` or `up`")] = 0
 
     @model_validator(mode="after")
     def _never_too_short(self) -> Self:
         if min(self.down, self.up) - self.jitter < PHASE_MS_MIN:
-            raise ValueError(f"with jitter, `down` and `up` must be at least {PHASE_MS_MIN}ms; lower the jitter")
+            raise ValueError(f"`down` and `up` minus `jitter` must be at least {PHASE_MS_MIN}ms: lower `jitter`")
         return self
 
-    def impact(self) -> Impact:
-        return "unknown"  # data that crosses while connections are accepted may keep a leader in place
+    # the impact is unknown: data that crosses while connections are accepted may keep a leader in place
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw the durations of closed and open phases (``phases_ms``), and a number for each ``any broker`` role."""
+        """Draw also the durations of the phases of ``flap``: ``phases_ms``."""
         draws, phases = super().draw(source), list[int]()
         while sum(phases) < (self.for_ or 0):
             base = self.up if len(phases) % 2 else self.down
@@ -187,4 +167,4 @@ class Flap(ProxyFault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own times matter
         if self.for_ is not None and self.down + self.jitter >= self.for_:
-            yield Problem(("down",), "the fault ends before its first `up` phase: shorten `down`, or use refuse")
+            yield Problem(("down",), "the fault ends before its first `up` phase: lower `down`, or use `refuse`")

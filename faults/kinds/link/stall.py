@@ -1,11 +1,9 @@
 """``stall``: traffic over some links stops, and the heal continues it over the same connections.
 
 ``stall`` is Toxiproxy's ``bandwidth`` toxic at rate 0. Sent data waits in Toxiproxy and then in the sender's own
-buffers; the heal delivers the data in order and without loss (``tests/contract/test_toxics.py``). Unlike ``stall``, the
-faults ``cut`` and ``blackhole`` lose data, and every connection ends at the latest with the heal.
-
-A request that is sent during the stall, over a connection opened before it, must be answered over the same connection
-after the heal, unless something else closed the connection.
+buffers; the heal of a ``stall`` delivers the data in order and without loss (``tests/contract/test_toxics.py``), while
+``cut`` and ``blackhole`` lose data. A request that is sent during the stall over an earlier connection must be answered
+over this connection after the heal, unless another fault closes the connection.
 """
 
 import asyncio
@@ -27,7 +25,7 @@ FOREVER_MS = 24 * 3_600_000
 
 
 class StallInjection(ToxicInjection):
-    """``connections``: the harness's connection over each link from before the stall; ``requests``: sent over them."""
+    """Stall with a request of the harness in ``requests``, on each link's connection from before (``connections``)."""
 
     measuring_us = SILENCE_US
 
@@ -47,12 +45,12 @@ class StallInjection(ToxicInjection):
         await self._hang_up([link for link in self.connections if self.requests[link].done()])
 
     async def measure(self) -> Witness:
-        """Expect no answer over connections from before the fault, nor over new connections."""
+        """Return a witness that requests get no answer over connections from before the fault, nor over new ones."""
         held = [task.result().end if task.done() else "silent" for task in self.requests.values()]
         return await silence_witness(self.reachable, self.context, held)
 
     async def confirm_healed(self) -> None:
-        """Wait until the requests sent during the fault are answered, and every link answers."""
+        """Wait until the requests that were sent during the stall are answered, and every link answers."""
         try:
             if self.requests:
                 answered = asyncio.wait(self.requests.values())
@@ -72,11 +70,11 @@ class StallInjection(ToxicInjection):
 
 
 class Stall(LinkFault):
-    """Stop traffic over some links, and deliver it after the heal over the same connections."""
+    """Stop all data on some links, and deliver the data after the fault over the same connections."""
 
     band = Band("#7f7f7f", "stall")
     proof = "No request is answered over old or new connections. Toxiproxy lists the toxics (read each second)."
-    remedy = "The toxics are removed. Connections stay open, and the delayed data arrives over them."
+    remedy = "The toxics are removed. Connections stay open, and the delayed data arrives."
     drops_traffic = True
     exclusive_resources = (ExclusiveResource("rate", "links"), ExclusiveResource("traffic", "links", by_plan=False))
     allowance_ms = 2_000

@@ -7,8 +7,8 @@
     c        ==============
 
 ``swizzle`` is modelled on FoundationDB's swizzle-clogging: most defects show while links fail and recover. The order of
-the cuts and the order of the heals are drawn, and differ. A rack is cut off as by ``cut: {rack: ...}``, including its
-clients; a link between two racks works again only when both racks are healed.
+the cuts and the different order of the heals are drawn. Each rack is cut off as by ``cut: {rack: ...}``; a link between
+two racks works again only when both racks are healed.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -49,8 +48,7 @@ RACKS_MIN = 2
 class SwizzleInjection(Injection):
     """Toxics that cut racks off, added rack by rack and removed rack by rack in another order.
 
-    ``toxics``: proxies and toxics by rack; ``reachable``: the links that answered before the fault; ``cut``: the racks
-    that are cut off now.
+    ``toxics``: proxies and toxics by rack; ``cut``: the racks that are cut off now.
     """
 
     toxics: Mapping[str, Sequence[tuple[str, Toxic]]]
@@ -68,7 +66,7 @@ class SwizzleInjection(Injection):
         await self._add_toxics(self.cut[0])
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Cut and heal racks by the schedule, and read toxics back; once all racks are cut off, no link may answer."""
+        """Cut and heal racks, and read toxics back each second; while all racks are cut off, no link may answer."""
         clock = self.context.clock
         until_us = until_us or clock.now_us()
         period_us = self.targets.roles["period_ms"] * 1000
@@ -87,7 +85,7 @@ class SwizzleInjection(Injection):
         await wait_until_answering(self.reachable, self.context)
 
     async def _follow_schedule(self, began_us: int, until_us: int, period_us: int) -> None:
-        """Perform all steps of the schedule except the first cut (the injection) and the last heal (the undo)."""
+        """Cut and heal racks, except the first cut, which is the injection, and the last heal, which is the undo."""
         if not self.injected:  # a rehearsal cuts no rack off
             return
         clock, roles = self.context.clock, self.targets.roles
@@ -109,7 +107,7 @@ class SwizzleInjection(Injection):
             await run_to_completion(self.context.world.add_toxic(proxy, toxic))
 
     async def _read_back(self) -> Witness:
-        """Expect that Toxiproxy has exactly the toxics of the racks that are cut off now."""
+        """Return a witness that Toxiproxy has exactly the toxics of the racks that are cut off now."""
         async with self.update_lock:
             listed = await self.context.world.toxics()
             expected = {(proxy, toxic.name) for rack in self.cut for proxy, toxic in self.toxics[rack]}
@@ -138,11 +136,10 @@ class Swizzle(Fault):
         Duration, Field(ge=100, le=600_000, description="time between the cuts of two racks, and between their heals")
     ] = 1_000
 
-    def impact(self) -> Impact:
-        return "unknown"  # the journal does not record when each rack is cut off
+    # the impact is unknown: the journal does not record when each rack is cut off
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw two numbers that select the order in which racks are cut off, and a different order of their heals."""
+        """Draw the numbers ``cut`` and ``heal``, which select the order of the cuts and the order of the heals."""
         return {"cut": source.random(), "heal": source.random()}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
@@ -151,17 +148,13 @@ class Swizzle(Fault):
         racks = self.among or tuple(plan.cluster.racks)
         if len({*racks}) < max(RACKS_MIN, len(racks)):
             where = ("among",) if self.among else ()
-            yield Problem(
-                where, "a swizzle needs two or more racks, and a rack may be listed only once: correct the list"
-            )
+            yield Problem(where, "a swizzle needs two or more different racks: correct `among`, or add racks")
         if unknown := [rack for rack in self.among if rack not in plan.cluster.racks]:
             yield Problem(("among",), f"the cluster has no rack `{unknown[0]}`: use {', '.join(plan.cluster.racks)}")
         least_ms = 2 * (len(racks) - 1) * self.period + PLATEAU_MS
         if self.for_ is not None and self.for_ < least_ms:
-            sentence = f"cutting {len(racks)} racks off and healing them, {format_duration(self.period)} apart, takes "
-            yield Problem(
-                ("for",), f"{sentence}at least {format_duration(least_ms)}: lengthen `for`, or shorten `period`"
-            )
+            message = f"a swizzle of {len(racks)} racks takes at least {format_duration(least_ms)}"
+            yield Problem(("for",), f"{message}: lengthen `for`, or shorten `period`")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         racks = sorted(self.among or {*context.world.racks().values()})

@@ -1,27 +1,24 @@
 """Fault kinds that add one Toxiproxy toxic to each stream of a link, and test connections that the harness makes.
 
-``blackhole`` (Toxiproxy's toxic ``timeout``): sent data is discarded, and a connection is closed ``timeout`` after its
-last data. The heal of a ``blackhole`` closes all remaining connections, because their streams lack the lost data.
+``blackhole`` (Toxiproxy's toxic ``timeout``) discards sent data and closes a connection ``timeout`` after its last
+data. The heal of a ``blackhole`` closes all remaining connections, because their streams lack the lost data.
 
-``reset`` (``reset_peer``): a connection ends ``timeout`` after data is sent over it, and the data is lost. A
-``downstream`` reset loses a broker's responses, so acknowledgements become ambiguous. Connections made during the fault
-end with a TCP reset, connections from before it with an ordinary close, because Toxiproxy arms the reset as a
-connection starts. A client that dials a port which Docker forwards on loopback sees an ordinary close in either case,
-because Docker's forwarder doesn't pass a reset on (``tests/contract/test_toxics.py``).
+``reset`` (``reset_peer``) discards data and ends its connection ``timeout`` later. Toxiproxy sends a TCP reset only on
+connections made during the fault; earlier connections see an ordinary close. So does a client that dials a port which
+Docker forwards on loopback, because Docker's forwarder doesn't pass a reset on (``tests/contract/test_toxics.py``).
 
-``slow_close``: the close of a connection is passed on late, so the client keeps a connection that the broker has
-closed, or the reverse. ``slow_close`` has no effect until client or broker closes a connection. The heal passes on
-delayed closes immediately.
+``slow_close`` passes the close of a connection on late, so the client keeps a connection that the broker has closed, or
+the reverse. The heal of a ``slow_close`` passes delayed closes on immediately.
 
-``bandwidth``: each connection carries at most ``rate`` bytes a second, so a client with three connections gets three
-times the rate (``tests/contract/test_toxics.py``). Data sent faster than ``rate`` waits in the sender's buffers.
+``bandwidth`` limits each connection to ``rate``, so a client with three connections gets three times the rate
+(``tests/contract/test_toxics.py``). Data sent faster than ``rate`` waits in the sender's buffers.
 
-``slice`` (``slicer``): data arrives in small pieces, with a pause after each. The ``slicer`` toxic halves a piece of
-data until no piece is larger than ``average_size``; its random variation can't be seeded and is not used. A message is
-delayed by one to two pauses for each ``average_size`` bytes.
+``slice`` (``slicer``) halves data until no piece is larger than ``average_size`` and pauses after each piece, so a
+message is late by one to two pauses for each ``average_size`` bytes. Toxiproxy's random variation of the pieces can't
+be seeded and is not used.
 
-``limit_data``: a connection is closed after ``bytes`` bytes of a stream, counted from the moment the toxic is on the
-connection; so the last message on a connection is truncated.
+``limit_data`` closes a connection after ``bytes`` bytes of a stream, which truncates the last message on the
+connection.
 """
 
 import asyncio
@@ -58,7 +55,7 @@ PROBES = 3  # the fastest counts, because a busy host only adds time
 
 
 class Reading(NamedTuple):
-    """Measurement of one link: the ``observed`` and the expected (``asked``) effect; ``ok`` if it shows the fault."""
+    """Measured effect of a toxic on one link, and the expected effect (``asked``)."""
 
     link: Link
     asked: float
@@ -68,9 +65,9 @@ class Reading(NamedTuple):
 
 @dataclass(eq=False)
 class MeasuredInjection(ToxicInjection):
-    """Toxics whose effect is measured on connections of the harness; the witness has the fields ``what`` and ``unit``.
+    """Toxics whose effect the harness measures on its own connections; ``what`` and ``unit`` describe the effect.
 
-    ``before``: the sample of each link before the fault, for fault kinds that compare with it.
+    ``before``: the result of ``sample`` for each link before the fault.
     """
 
     what: ClassVar[str]
@@ -84,7 +81,7 @@ class MeasuredInjection(ToxicInjection):
         self.before = {link: sample for link, sample in samples.items() if sample is not None}
 
     async def sample(self, link: Link) -> float | None:  # noqa: ARG002 -- for kinds that compare with the state before
-        """Measure a link before or during the fault, in ``unit``; None if the link doesn't answer."""
+        """Return a value to compare before and during the fault, in ``unit``; None if the link doesn't answer."""
         return None
 
     @abstractmethod
@@ -92,7 +89,7 @@ class MeasuredInjection(ToxicInjection):
         """Measure a link during the fault; None (or FaultError) if the result says nothing about the fault."""
 
     async def measure(self) -> Witness:
-        """Measure every usable link; the witness describes the first link that does not show the fault, if any."""
+        """Measure all usable links; the witness describes the first link without the effect of the fault, if any."""
         disabled = await self.context.world.disabled()
         running = await links_to_running_brokers(self.reachable, self.context)
         links = [link for link in running if link.proxy not in disabled]
@@ -102,10 +99,7 @@ class MeasuredInjection(ToxicInjection):
                 raise result
         readings = [reading for reading in results if isinstance(reading, Reading)]
         if not readings:
-            what = (
-                "no broker answers at the end of the fault's links, so no link is probed; the toxics "
-                "read back are the witness"
-            )
+            what = "no broker answers over the fault's links, so only the toxics are read back"
             return Witness(what, 0, 0, "probes", 0, ok=True)
         reading = next((reading for reading in readings if not reading.ok), readings[0])
         what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
@@ -120,7 +114,7 @@ class MeasuredInjection(ToxicInjection):
             await probe.hang_up()
 
     async def exchange(self, link: Link, ballast_bytes: int, limit_ms: int) -> Exchange | None:
-        """Send one request to a broker over a new connection; None if no connection could be made."""
+        """Send one request of ``ballast_bytes`` over a new connection; return None if no connection can be made."""
         try:
             async with self.connection(link) as probe:
                 return await probe.ask(ballast_bytes, limit_ms)
@@ -128,13 +122,13 @@ class MeasuredInjection(ToxicInjection):
             return None
 
     def crossed_bytes(self, link: Link, exchange: Exchange) -> list[int]:
-        """Return the number of bytes that a request and its response sent over each affected stream of a link."""
+        """Return the number of bytes of a request and its response on each affected stream of a link."""
         crossed = {"upstream": exchange.sent_bytes, "downstream": exchange.received_bytes}
         return [crossed[stream] for stream in self.streams[link]]
 
 
 class ToxicFault(LinkFault):
-    """A fault that consists of one toxic for each stream of each link."""
+    """Base of faults that consist of one toxic (Toxiproxy's name ``toxic``) on each stream of each link."""
 
     toxic: ClassVar[str]
     injection: ClassVar[type[MeasuredInjection]]
@@ -142,7 +136,7 @@ class ToxicFault(LinkFault):
 
     @abstractmethod
     def attributes(self) -> dict[str, int]:
-        """Return the attributes of the fault's toxic, by Toxiproxy's names and in Toxiproxy's units."""
+        """Return the attributes of the fault's toxic, with the names and units of Toxiproxy's HTTP API."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         streams = await resolve(self.link, context.world, draws)
@@ -154,7 +148,7 @@ class ToxicFault(LinkFault):
 
 
 class ClosedConnectionInjection(MeasuredInjection):
-    """Toxics that close a connection ``timeout`` after a request over it, instead of passing on the response."""
+    """Toxics that close a connection ``timeout`` after a request, without a response to the request."""
 
     what = "time until the connection of a request was closed without an answer"
     unit = "ms"
@@ -176,8 +170,7 @@ class Blackhole(ToxicFault):
 
     band = Band("#393b79", "blackhole")
     proof = (
-        "A request gets no answer, and its connection is closed after `timeout`. "
-        "Toxiproxy lists the toxics (read each second)."
+        "Connections are closed `timeout` after a request, unanswered. Toxiproxy lists the toxics (read each second)."
     )
     remedy = "The toxics are removed, which closes every connection that is still open. Clients must reconnect."
     drops_traffic = True
@@ -199,11 +192,14 @@ class Blackhole(ToxicFault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
         if self.for_ is not None and self.timeout >= self.for_:
-            yield Problem(("timeout",), "the fault ends before a connection is closed: shorten `timeout`, or use cut")
+            yield Problem(
+                ("timeout",),
+                "the fault ends before a connection is closed: lower `timeout`, or use `cut`",
+            )
 
 
 class Reset(ToxicFault):
-    """End each connection over some links as soon as data is sent over it."""
+    """Discard data that is sent over some links, and end its connection by a TCP reset."""
 
     band = Band("#ad494a", "reset")
     proof = "The connection of a request is ended instead of answered. Toxiproxy lists the toxics (read each second)."
@@ -219,19 +215,18 @@ class Reset(ToxicFault):
         Duration, Field(le=60_000, description="time from data sent on a connection to the reset of the connection")
     ] = 0
 
-    def impact(self) -> Impact:
-        return "unknown"  # data that crosses before a reset may keep a leader in place
+    # the impact is unknown: data that crosses before a reset may keep a leader in place
 
     def attributes(self) -> dict[str, int]:
         return {"timeout": self.timeout}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
         if self.for_ is not None and self.timeout >= self.for_:
-            yield Problem(("timeout",), "the fault ends before a connection can be reset: shorten `timeout`")
+            yield Problem(("timeout",), "the fault ends before a connection can be reset: lower `timeout`")
 
 
 class SlowCloseInjection(MeasuredInjection):
-    """Toxics that delay closes of a connection; a sample is the time of the fastest close over a link."""
+    """Toxics that delay closes of a connection; ``sample`` returns the time of the fastest of three closes."""
 
     what = "rise of the time in which a close is passed on to the broker and back (fastest of three)"
     unit = "ms"
@@ -264,7 +259,7 @@ class SlowClose(ToxicFault):
     """Delay the close of connections over some links."""
 
     band = Band("#7b4173", "slow_close")
-    proof = "Closes of the harness's own connections arrive late. Toxiproxy lists the toxics (read each second)."
+    proof = "Closes of the harness's connections arrive late. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed, and the delayed closes are passed on."
     toxic = "slow_close"
     injection = SlowCloseInjection
@@ -282,7 +277,7 @@ class SlowClose(ToxicFault):
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- only its own two times matter
         if self.for_ is not None and self.delay >= self.for_:
-            yield Problem(("delay",), "the fault ends before a close with this delay is passed on: shorten `delay`")
+            yield Problem(("delay",), "the fault ends before a delayed close is passed on: lower `delay`")
 
 
 BALLAST_MS = 400  # the ballast of a request is what the rate allows in this time
@@ -291,7 +286,7 @@ BELOW = 0.9  # largest share of the rate before the fault: a higher rate shows n
 
 
 class BandwidthInjection(MeasuredInjection):
-    """Toxics that limit bandwidth; a sample is the measured rate over one connection of a link."""
+    """Toxics that limit bandwidth; ``sample`` returns the rate over one connection of a link, in bytes a second."""
 
     what = "data rate in both directions over one connection of the harness"
     unit = "B/s"
@@ -343,7 +338,7 @@ PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
 
 
 class SliceInjection(MeasuredInjection):
-    """Toxics that slice data; a sample is a link's fastest round trip, less the delays that other faults add."""
+    """Toxics that slice data; ``sample`` returns the fastest of three round trips without delays of other faults."""
 
     what = "rise of the round trip of a large request (fastest of three)"
     unit = "ms"
@@ -375,13 +370,10 @@ class SliceInjection(MeasuredInjection):
 
 
 class Slice(ToxicFault):
-    """Split the data that is sent over some links into small pieces."""
+    """Split the data that is sent over some links into small pieces, with a pause after each piece."""
 
     band = Band("#e7ba52", "slice")
-    proof = (
-        "Large requests are slower by the pauses between the pieces of their data. Toxiproxy "
-        "lists the toxics (read each second)."
-    )
+    proof = "Large requests are slower by the pauses between pieces. Toxiproxy lists the toxics (read each second)."
     remedy = "The toxics are removed. Connections stay open."
     toxic = "slicer"
     injection = SliceInjection
@@ -392,7 +384,7 @@ class Slice(ToxicFault):
         Field(
             ge=16,
             le=10_000,
-            description="size limit of the pieces into which data is cut; most pieces exceed half of this size",
+            description="size limit of the pieces of data; most pieces exceed half of this size",
         ),
     ]
     delay: Annotated[Duration, Field(ge=1, le=1_000, description="pause after each piece of data")] = 10
@@ -405,7 +397,7 @@ REQUESTS_MAX = 60
 
 
 class LimitDataInjection(MeasuredInjection):
-    """Toxics that close a connection after a number of bytes; the probe sends requests until the connection closes."""
+    """Toxics that close a connection after a number of bytes; ``read`` sends requests until the close."""
 
     measuring_us = 1_000_000
     what = "bytes of whole messages that crossed a connection of the harness before it was closed"

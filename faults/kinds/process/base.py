@@ -1,9 +1,4 @@
-"""Base classes of the faults on nodes.
-
-``NodeFault`` resolves a node by its id or role and records which partitions the node leads before the fault and whether
-it is the active controller. ``NodeInjection`` takes a node down and waits after the heal until the node is in service
-again.
-"""
+"""Base classes of the faults on nodes, and functions that wait until a node is back in service."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,6 +11,7 @@ from aftershock.faults.kinds.fault import (
     Family,
     Fault,
     FieldPath,
+    ForRule,
     Injection,
     InjectionContext,
     PlanContext,
@@ -34,13 +30,13 @@ RETURN_DEADLINE_MS = 60_000
 EXITED_DEADLINE_MS = 5_000  # until the engine reports the exit of a killed or stopped node
 LAG_MAX = 2  # records: the active controller appends one each half a second, and a voter in sync lags by it
 SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
-"""``broker.session.timeout.ms`` of each profile: after it the controller fences a silent broker."""
+"""``broker.session.timeout.ms`` of each profile, after which the controller fences a broker without heartbeats."""
 
 
 class NodeInjection(Injection):
-    """Injection that stops or pauses a node (state ``down``); the undo verb ``verb`` brings it back.
+    """Injection that stops or pauses the node ``victim``; ``led``: the partitions that it led before the fault.
 
-    ``led``: the partitions that the node led before the fault.
+    ``down``: state of the node's container during the fault; ``verb``: verb of the undo, which brings the node back.
     """
 
     down: ClassVar[BrokerState]
@@ -56,11 +52,10 @@ class NodeInjection(Injection):
         self.undo = Undo(self.verb, {"broker": victim})
 
     async def wait_until_down(self, deadline_ms: int) -> None:
-        """Wait until the node's container is in the state ``down``; raise FaultError after the deadline."""
         await wait_for_state(self.victim, self.down, self.context, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Read the node's state back each second, because a restart by the engine would shorten the fault."""
+        """Read the state of the node's container each second: a restart by the engine would shorten the fault."""
         await report_each_second(self.read_back, report, self.context.clock, until_us)
 
     async def read_back(self) -> Witness:
@@ -82,12 +77,13 @@ class KillInjection(NodeInjection):
 
 
 class NodeFault(Fault):
-    """Base of faults on one node, given by its id or its role."""
+    """Base of faults on one node; the injection records the partitions that the node leads before the fault."""
 
     family: ClassVar[Family] = "process"
     exposure_target = "brokers"
     drops_traffic = True
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "brokers"),)
+    for_rule: ClassVar[ForRule] = "needed"
     injection: ClassVar[type[NodeInjection]]
 
     broker: RoleText
@@ -105,7 +101,7 @@ class NodeFault(Fault):
 
 
 async def wait_for_state(node: BrokerId, due: BrokerState, context: InjectionContext, deadline_ms: int) -> None:
-    """Wait until the node's container is in a given state; raise FaultError after the deadline."""
+    """Wait until the node's container is in the state ``due``; raise FaultError after the deadline."""
 
     async def mismatch() -> str | None:
         state = await context.world.state(node)
@@ -115,36 +111,38 @@ async def wait_for_state(node: BrokerId, due: BrokerState, context: InjectionCon
 
 
 async def require_running(node: BrokerId, world: World) -> None:
-    """Raise FaultError if a node is down or paused, because a fault on it would have no effect of its own."""
-    state = await world.state(node)
-    if state != "running":
-        raise FaultError(
-            f"node {node} is {state} already; let the other fault on the node heal before this fault begins"
-        )
+    """Raise FaultError if a node is down or paused, because a further fault on the node would have no effect."""
+    if (state := await world.state(node)) != "running":
+        raise FaultError(f"node {node} is {state} already; start this fault after the heal of the other fault on it")
 
 
 async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, ...]:
-    """Return the partitions that a node leads; raise FaultError if the node doesn't run."""
+    """Return the partitions that a node leads; raise FaultError if the node is down or paused."""
     await require_running(node, world)
     return tuple(state for state in await world.partitions() if state.leader == node)
 
 
 async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
-    """Return ``{"leads": {topic: partitions}, "controller": bool, "rack": str}`` of a node, for the journal.
+    """Return a journal entry about a node: ``{"leads": {topic: partitions}, "controller": bool | None, "rack": str}``.
 
-    ``controller`` is None during an election.
+    ``controller``: whether the node is the active controller; None during an election, which has no active controller.
     """
     topics = Counter(state.topic for state in led)
-    is_controller: bool | None
-    try:
-        is_controller = await world.controller() == node
-    except AftershockError:
-        is_controller = None  # unknown in the middle of an election, which must not prevent the fault
+    active = await active_controller(world)
+    is_controller = None if active is None else active == node
     return {"leads": dict(sorted(topics.items())), "controller": is_controller, "rack": world.racks().get(node)}
 
 
+async def active_controller(world: World) -> BrokerId | None:
+    """Return the node id of the active controller; None during an election, which must not prevent a fault."""
+    try:
+        return await world.controller()
+    except AftershockError:
+        return None
+
+
 async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> None:
-    """Wait until a node answers, is registered and in sync; raise FaultError with the reason after a deadline."""
+    """Wait until ``out_of_service_reason`` returns None for a node; raise FaultError after ``RETURN_DEADLINE_MS``."""
     try:
         await wait_until(lambda: out_of_service_reason(node, context), context.clock, RETURN_DEADLINE_MS)
     except FaultError as error:
@@ -152,10 +150,10 @@ async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> No
 
 
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once a node answers, is registered and in the ISR of all its partitions, else what is missing.
+    """Return None once a node answers, is registered and in the ISR of all its partitions, else the missing condition.
 
-    Whether the node answers a request is checked first: until the cluster notices that a node is gone, registration and
-    ISR still show the state before the fault.
+    A request to the node comes first: until the cluster notices that a node is gone, its registration and the ISR still
+    show the state before the fault.
     """
     world = context.world
     if await world.state(node) != "running":
@@ -167,23 +165,20 @@ async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> st
     if node not in await world.registered():
         return "the node is not registered with the controller"
     missing = [state for state in await world.partitions() if node in state.replicas and node not in state.isr]
-    if not missing:
-        return None
-    return (
-        f"the node is out of the ISR of {len(missing)} partitions, among them {missing[0].topic}/{missing[0].partition}"
-    )
+    first = f"{missing[0].topic}/{missing[0].partition}" if missing else None
+    return f"the node is out of the ISR of {len(missing)} partitions; the first is {first}" if missing else None
 
 
 async def quorum_lag_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once a node follows the metadata quorum, else how far it is behind the active controller."""
+    """Return None once a node follows the metadata quorum, else the number of records that the node is behind."""
     lag = (await context.world.quorum_lag()).get(node)
-    if lag is not None and lag <= LAG_MAX:
-        return None
-    return f"node {node} is {'an unknown number of' if lag is None else lag} records behind the active controller"
+    if lag is None:
+        return f"the active controller knows no position of node {node} in the metadata log"
+    return f"node {node} is {lag} records behind the active controller" if lag > LAG_MAX else None
 
 
 def count_new_epochs(before: Iterable[PartitionState], now: Iterable[PartitionState]) -> int:
-    """Return how many of the partitions in ``before`` have a higher leader epoch now."""
+    """Return the number of partitions whose leader epoch is higher in ``now`` than in ``before``."""
     epochs = {(state.topic, state.partition): state.leader_epoch for state in now}
     return sum(epochs.get((state.topic, state.partition), -1) > state.leader_epoch for state in before)
 
@@ -191,5 +186,5 @@ def count_new_epochs(before: Iterable[PartitionState], now: Iterable[PartitionSt
 def combined_node_warnings(plan: PlanContext, place: FieldPath = ("kind",)) -> Iterator[Problem]:
     """Yield a warning if the controllers of the plan's cluster are brokers as well."""
     if plan.cluster is not None and plan.cluster.controllers == 0:
-        sentence = "the controller is a broker as well, so the fault also takes that broker away from clients: "
-        yield Problem(place, sentence + "set `controllers: 3` in the plan's `cluster` to separate the two effects")
+        message = "the active controller is a broker too, so clients lose that broker: set `cluster: {controllers: 3}`"
+        yield Problem(place, message)

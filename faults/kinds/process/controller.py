@@ -1,13 +1,10 @@
 """``kill_controller`` and ``move_controller``: faults on the active controller.
 
-No request makes a controller resign, so its process must be stopped. If the controller's node is also a broker, clients
-lose a broker at the same time, and the two effects can't be distinguished.
-
-``kill_controller`` kills the active controller with SIGKILL. The quorum must elect another controller, and the killed
-node stays dead until the heal. ``move_controller`` takes the active controller away until another controller is
-elected, and then brings its node back. With ``by: restart`` the controller resigns at its shutdown and the election is
-quick; with ``pause`` and ``kill`` the quorum must detect the loss first. After the heal of ``move_controller``, the
-newly elected controller stays active, because any voter may be the controller.
+If the controller's node is also a broker, clients lose a broker at the same time, and the two effects can't be
+distinguished. After ``kill_controller`` the killed node stays dead until the heal. ``move_controller`` stops, pauses or
+kills the active controller, because no request makes it resign, and brings its node back once another controller is
+elected. With ``by: restart`` the controller resigns at its shutdown and the election is quick; with ``by: pause`` and
+``by: kill`` the quorum must detect the loss first.
 """
 
 from abc import abstractmethod
@@ -22,7 +19,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -56,14 +52,13 @@ class ControllerFault(Fault):
     @abstractmethod
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection: ...
 
-    def impact(self) -> Impact:
-        return "unknown"  # a combined node is lost as a broker too, and no leader moves until the election
+    # the impact is unknown: a combined node is lost as a broker too, and no leader moves until the election
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         cluster = plan.cluster
         if cluster is not None and (cluster.controllers or len(cluster.broker_racks)) < QUORUM_MIN:
-            sentence = "the cluster's only controller has no successor: set `controllers: 3` in the plan's "
-            yield Problem(("kind",), sentence + "`cluster`")
+            message = "the cluster has fewer than 3 controllers, so no other can be elected: set `controllers: 3`"
+            yield Problem(("kind",), message)
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         yield from combined_node_warnings(plan)
@@ -89,21 +84,14 @@ async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> 
 async def new_controller_witness(before: Quorum, context: InjectionContext) -> Witness:
     """Return a witness that another node is the active controller, at a higher epoch than before the fault."""
     now = await retry_refused(context.world.quorum, context.clock, READ_DEADLINE_MS)
-    what = (
-        f"the epoch of the active controller, which is node {now.controller} and was node "
-        f"{before.controller} before the fault"
-    )
+    what = f"the controller epoch; the active controller is node {now.controller}, was node {before.controller} before"
     return Witness(what, before.epoch + 1, now.epoch, "epoch", 1, _took_over(before, now))
 
 
 async def wait_for_voter(node: BrokerId, context: InjectionContext) -> None:
-    """Wait until a returned voter is in service and follows the metadata quorum; raise FaultError after a deadline."""
-
-    async def behind() -> str | None:
-        return await quorum_lag_reason(node, context)
-
+    """Wait until a restarted or resumed controller is in service and follows the metadata quorum."""
     await wait_until_in_service(node, context)
-    await wait_until(behind, context.clock, RETURN_DEADLINE_MS)
+    await wait_until(lambda: quorum_lag_reason(node, context), context.clock, RETURN_DEADLINE_MS)
 
 
 def _took_over(before: Quorum, now: Quorum) -> bool:
@@ -111,7 +99,7 @@ def _took_over(before: Quorum, now: Quorum) -> bool:
 
 
 class KillControllerInjection(KillInjection):
-    """``before``: the active controller and its epoch before it was killed."""
+    """Kill of the active controller; ``before``: its node id and controller epoch before the kill."""
 
     def __init__(self, context: InjectionContext, before: Quorum, targets: Targets) -> None:
         super().__init__(context, before.controller, {}, ())
@@ -123,7 +111,7 @@ class KillControllerInjection(KillInjection):
         await wait_for_new_controller(self.before, self.context)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the new controller at the beginning and at the end of the fault, and the dead node in between."""
+        """Report the new active controller at the beginning and the end of the fault, the killed node in between."""
         report(await new_controller_witness(self.before, self.context))
         await super().hold(until_us, report)
         if until_us is not None:
@@ -137,11 +125,8 @@ class KillController(ControllerFault):
     """Kill the active controller with SIGKILL, and start its node at the end."""
 
     band = Band("#843c39", "kill controller")
-    proof = (
-        "Another node is the active controller, at a higher epoch. The engine reports the killed container as "
-        "exited (read each second)."
-    )
-    remedy = "The node is started and follows the quorum. The new controller stays active."
+    proof = "Another node is the active controller. The engine reports the killed node as exited (read each second)."
+    remedy = "The killed node is started and follows the quorum. The new controller stays active."
     for_rule = "needed"
     allowance_ms = 10_000  # a node is back in service 3-7 s after `docker start`
 
@@ -156,13 +141,13 @@ By = Literal["restart", "pause", "kill"]
 
 @dataclass(eq=False)
 class MoveControllerInjection(Injection):
-    """``before``: the active controller and its epoch before the fault."""
+    """Move of the active controller; ``before``: its node id and controller epoch before the fault."""
 
     before: Quorum
     by: By
 
     async def inject(self) -> None:
-        """Stop, pause or kill the controller, wait until another node is elected, and bring the first node back."""
+        """Take the active controller down, wait until another node is elected, and bring the former controller back."""
         world = self.context.world
         take_away = {"restart": world.stop, "pause": world.pause, "kill": world.kill}[self.by]
         await run_to_completion(take_away(self.before.controller))
@@ -178,11 +163,8 @@ class MoveController(ControllerFault):
     """Make another node the active controller."""
 
     band = Band("#393b79", "move controller")
-    proof = "Another node is the active controller, at a higher epoch of the quorum."
-    remedy = (
-        "The action ends when the former controller is in service. If it is interrupted, the node is started or "
-        "resumed."
-    )
+    proof = "Another node is the active controller, at a higher controller epoch."
+    remedy = "The former controller is back in service. If the fault is interrupted, its node is started or resumed."
     for_rule = "refused"
     allowance_ms = 12_000  # an election takes 1-4 s, a restart 3-7 s
 

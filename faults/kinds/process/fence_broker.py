@@ -4,10 +4,9 @@
 
     broker in rack a ──x── controllers of the other racks          clients and followers reach it as before
 
-No traffic crosses the controller links of the broker's rack in either direction. The broker serves clients as before
-until its broker session times out; then the controller fences the broker and moves its leaderships, without its
-knowledge. Brokers share the links of their rack, so all brokers of a rack are fenced together. Nodes of one rack have
-no link that could be cut, so the active controller must be in another rack than the broker.
+The broker serves clients as before until its broker session times out; then the controller fences the broker and moves
+its leaderships, without its knowledge. Brokers share the links of their rack, so all brokers of a rack are fenced
+together. Nodes of one rack have no link that could be cut, so the active controller must be in another rack.
 """
 
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from aftershock.faults.kinds.fault import (
     Draws,
     ExclusiveResource,
     Fault,
-    Impact,
     Injection,
     InjectionContext,
     PlanContext,
@@ -48,13 +46,12 @@ READ_US = 300_000  # upper bound for reading the registered brokers
 
 @dataclass(eq=False)
 class FenceInjection(ToxicInjection):
-    """Cut of the controller links of one rack; ``fenced``: the brokers of the rack."""
+    """Cut of the links from one rack to the controllers; ``fenced``: the brokers of the rack."""
 
     measuring_us = READ_US
     fenced: frozenset[BrokerId]
 
     async def inject(self) -> None:
-        """Cut the controller links, and wait until the rack's brokers are fenced."""
         await super().inject()
 
         async def not_fenced() -> str | None:
@@ -70,7 +67,7 @@ class FenceInjection(ToxicInjection):
         return Witness(what, count, count - len(unfenced), "brokers", count, not unfenced)
 
     async def confirm_healed(self) -> None:
-        """Wait until the fenced brokers are unfenced, in the metadata of all other brokers too, and in every ISR."""
+        """Wait until the metadata of all other brokers shows the brokers as unfenced, and they are in every ISR."""
 
         async def still_fenced() -> str | None:
             fenced = self.fenced - await self._unfenced()
@@ -81,12 +78,12 @@ class FenceInjection(ToxicInjection):
             await wait_until_in_service(broker, self.context)
 
     async def _unfenced(self) -> frozenset[BrokerId]:
-        """Return unfenced brokers by the metadata of other brokers: a fenced broker doesn't learn of its fencing."""
+        """Return those brokers of the rack that the metadata of brokers outside the rack shows as unfenced."""
         return self.fenced & await self.context.world.registered(excluding=self.fenced)
 
 
 class FenceBroker(Fault):
-    """Cut the controller links of a broker's rack until the broker is fenced, and keep it fenced."""
+    """Cut the links between a broker's rack and the controllers, so that the broker is fenced until the end."""
 
     family = "Kafka"
     band = Band("#637939", "fence")
@@ -102,16 +99,14 @@ class FenceBroker(Fault):
         default=None, description="the broker to fence; by default the first broker that can be fenced"
     )
 
-    def impact(self) -> Impact:
-        return "unknown"  # until the broker is fenced, it leads and can't shrink an ISR; afterwards it serves no client
+    # the impact is unknown: until the broker is fenced, it leads and can't shrink an ISR; then it serves no client
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         timeout_ms = SESSION_TIMEOUT_MS[plan.cluster.profile] if plan.cluster else 0
         if self.for_ is not None and self.for_ <= timeout_ms:
-            sentence = (
-                f"a broker is fenced after {format_duration(timeout_ms)} without a heartbeat, so this fault would "
-            )
-            yield Problem(("for",), sentence + "be in force longer than `for`: lengthen `for`")
+            timeout = format_duration(timeout_ms)
+            message = f"a broker is fenced after {timeout} without a heartbeat: set `for` to more than {timeout}"
+            yield Problem(("for",), message)
         yield from combined_node_warnings(plan)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
@@ -125,8 +120,8 @@ class FenceBroker(Fault):
             raise FaultError(f"node {broker} is not a broker, so it can't be fenced; name a broker")
         if racks[controller] == racks[broker]:
             raise FaultError(
-                f"the active controller, node {controller}, is in rack {racks[broker]} like broker {broker}, and nodes"
-                " of one rack have no link to cut: move the controller first, or omit `broker`"
+                f"broker {broker} and the active controller, node {controller}, are both in rack {racks[broker]}, and"
+                " nodes of one rack have no link to cut: use `move_controller` first, or omit `broker`"
             )
         rack = racks[broker]
         links = [link for link in world.links() if link.channel == "controller" and link.source_rack == rack]

@@ -1,16 +1,12 @@
 """``kill``, ``crash_loop`` and ``lose_rack``: SIGKILL one node, once or repeatedly, or all nodes of a rack.
 
-``kill``: the node's container stays dead until the heal starts it. The journal records the partitions that the killed
-node led and whether it was the active controller, because recovery from the death of a combined node takes seconds
-longer when the quorum must elect first (5.8 s against 3 s, measured).
+The journal records whether a killed node was the active controller, because recovery from the death of a combined node
+takes seconds longer if the quorum must elect a controller first (5.8 s against 3 s, measured). SIGKILL keeps the host's
+page cache, so a killed broker loses no data that it had written.
 
-``crash_loop``: the node is killed, started at once, and killed again each time it is back in service, until the fault
-ends, like a broker that can't stay up under a supervisor: leaders move away and back repeatedly. ``every`` is the
-minimum time between two kills of ``crash_loop``.
-
-``lose_rack``: all nodes of a rack die at once, brokers and isolated controllers alike, as in a power failure; the heal
-starts them together. Clients in the lost rack keep running. SIGKILL keeps the host's page cache, so a killed broker
-loses no data that it had written.
+``crash_loop`` kills a node, starts it at once, and kills it again each time it is back in service: leaders move away
+and back repeatedly. ``lose_rack`` kills all brokers and isolated controllers of a rack at once, as in a power failure;
+clients in the rack keep running.
 """
 
 import asyncio
@@ -55,7 +51,6 @@ class Kill(NodeFault):
     band = Band("#d62728", "kill")
     proof = "The engine reports the container as exited (read each second)."
     remedy = "The node is started, and is in the ISR of all its partitions again."
-    for_rule = "needed"
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
     injection = KillInjection
     closes_connections = True
@@ -70,7 +65,7 @@ DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """``deaths``: number of times the node was killed; ``returns``: number of its returns into service."""
+    """Repeated kill; ``deaths``: number of kills of the node; ``returns``: number of its returns into service."""
 
     every_us: int
     deaths = 0
@@ -81,7 +76,7 @@ class CrashLoopInjection(KillInjection):
         self.deaths += 1
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each kill of the node as a witness, and the number of kills at the end."""
+        """Report a witness for each kill of the node, and the number of kills at the end of the fault."""
         clock = self.context.clock
         if self.deaths:  # a rehearsal kills no node
             looping = asyncio.create_task(self._loop(report))
@@ -93,7 +88,7 @@ class CrashLoopInjection(KillInjection):
                 looping.cancel()
                 with suppress(asyncio.CancelledError):
                     await looping  # raises an exception of the loop
-        what = f"deaths of node {self.victim}; after each death but the last, the node came back into every ISR"
+        what = f"kills of node {self.victim}; after each kill but the last, the node came back into every ISR"
         ok = self.deaths >= DEATHS_MIN and self.returns >= self.deaths - 1
         report(Witness(what, DEATHS_MIN, self.deaths, "deaths", self.deaths + self.returns, ok))
 
@@ -110,21 +105,17 @@ class CrashLoopInjection(KillInjection):
 
 
 class CrashLoop(NodeFault):
-    """Kill a node with SIGKILL again each time it is back in service."""
+    """Kill a node with SIGKILL and start it, again each time it is back in service."""
 
     band = Band("#e7298a", "crash loop")
-    proof = (
-        "The engine reports the container as exited at each death. Between two deaths, the node is registered and "
-        "in every ISR."
-    )
+    proof = "The engine reports the container as exited after each kill. Between two kills, the node is in every ISR."
     remedy = "The node is started, and is in the ISR of all its partitions again."
     closes_connections = True
-    for_rule = "needed"
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
 
     kind: Literal["crash_loop"] = "crash_loop"
     every: Annotated[
-        Duration, Field(ge=1_000, le=600_000, description="minimum time between two deaths of the node")
+        Duration, Field(ge=1_000, le=600_000, description="minimum time between two kills of the node")
     ] = 5_000
 
     def create_injection(
@@ -144,7 +135,7 @@ class LoseRackInjection(Injection):
         await asyncio.gather(*(kill.inject() for kill in self.kills))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that no broker of the rack answers, then each second that every container of its nodes is exited."""
+        """Report that no broker of the rack answers; then read the containers of the rack's nodes each second."""
         links = [link for link in self.context.world.links() if link.broker in self.targets.brokers]
         clients = [link for link in links if link.channel == "client"]
         answered = (await probe_all(clients, self.context)).count("answered")
@@ -162,7 +153,7 @@ class LoseRackInjection(Injection):
 
 
 class LoseRack(Fault):
-    """Kill every node of a rack with SIGKILL, and start the nodes at the end."""
+    """Kill all nodes of a rack with SIGKILL, and start them at the end."""
 
     family = "rack and group"
     band = Band("#a50f15", "lose rack")

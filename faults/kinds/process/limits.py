@@ -1,15 +1,10 @@
 """``cpu_quota`` and ``memory_limit``: lower the limits of one node, and restore the limits at the end.
 
-The container engine enforces a limit, and kernel counters (throttled periods, memory in use) show its effect. If the
-node never reaches its limit, the fault had no effect, and its witness fails.
-
-``cpu_quota`` gives the node a share of the processors (the kernel's CFS bandwidth control). Once a node has used up its
-quota of a 100 ms period, all its threads stop until the next period: a slow broker that delays all requests and refuses
-none.
-
-``memory_limit`` limits all memory of a node: heap, threads, and the page cache of the logs, which is evicted first. If
-the limit is below the JVM's own needs, the kernel kills the process, which is a valid fault too; the heal starts the
-node again.
+If a node under ``cpu_quota`` or ``memory_limit`` never reaches its limit, the fault has no effect, and its witness
+fails. Once a node has used up its CPU quota of a 100 ms period (CFS bandwidth control), the kernel stops all threads of
+the node until the next period. ``memory_limit`` limits all memory of a node: heap, threads, and the page cache of its
+logs, which the kernel evicts first. If a memory limit is below the needs of the JVM, the kernel kills the node's
+process, and the heal starts the node again.
 """
 
 from abc import abstractmethod
@@ -37,14 +32,14 @@ from aftershock.faults.targets.values import BrokerId, Limits
 
 @dataclass(eq=False)
 class LimitInjection(Injection):
-    """CPU or memory limits of one node; ``lowered``: the limits during the fault."""
+    """Injection that lowers the CPU or memory limit of a node; ``lowered``: both limits during the fault."""
 
     victim: BrokerId
     lowered: Limits
 
     @abstractmethod
     async def sample(self) -> None:
-        """Read the kernel's counters of the node; called the first time before the limits are set."""
+        """Read the CPU or memory counters of the node from the kernel; first called before the limits are set."""
 
     @abstractmethod
     def limit_reached(self) -> Witness:
@@ -65,7 +60,7 @@ class LimitInjection(Injection):
 
     async def read_back(self) -> Witness:
         ok = await self.context.world.limits(self.victim) == self.lowered
-        what = f"the limits of node {self.victim}, read back from the engine, are the requested limits"
+        what = f"the CPU and memory limits of node {self.victim}, read back from the engine, are the requested limits"
         return Witness(what, asked=1, observed=float(ok), unit="reads", n=1, ok=ok)
 
     async def confirm_healed(self) -> None:
@@ -73,14 +68,14 @@ class LimitInjection(Injection):
 
 
 class LimitFault(NodeFault):
-    """Base of faults that lower the limits of one node."""
+    """Base of faults that lower the CPU or memory limit of one node."""
 
     drops_traffic = False
     limit_injection: ClassVar[type[LimitInjection]]
 
     @abstractmethod
     def lower(self, before: Limits) -> Limits:
-        """Return the CPU and memory limits to set, given the node's current limits."""
+        """Return the limits of the fault: one limit is lowered, the other stays as in ``before``."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
@@ -97,7 +92,7 @@ class LimitFault(NodeFault):
 
 
 class CpuQuotaInjection(LimitInjection):
-    """``throttled``: the kernel's count of throttled CPU periods, when first and when last read."""
+    """CPU quota of a node; ``throttled``: the kernel's first and last count of throttled CPU periods of the node."""
 
     throttled: tuple[int, int] | None = None
 
@@ -116,9 +111,8 @@ class CpuQuota(LimitFault):
 
     band = Band("#bcbd22", "cpu quota")
     proof = "The kernel counts periods in which it throttled the node. The engine reports the quota (read each second)."
-    remedy = "The earlier quota is restored, and the node is in the ISR of all its partitions."
+    remedy = "The earlier CPU quota is restored, and the node is in the ISR of all its partitions."
     exclusive_resources = (ExclusiveResource("cpu", "brokers"),)
-    for_rule = "needed"
     allowance_ms = 4_000
     limit_injection = CpuQuotaInjection
 
@@ -136,20 +130,19 @@ USED_UP = 0.95  # share of the limit that counts as reached
 
 
 class MemoryLimitInjection(LimitInjection):
-    """``bytes_max``: maximum memory in use under the limit; ``killed``: True if the kernel killed the node."""
+    """Memory limit of a node; ``bytes_max``: its largest memory use; ``killed``: True if the kernel killed the node."""
 
     bytes_max = 0
     killed = False
 
     async def sample(self) -> None:
-        """Read the node's memory in use, once the memory limit is set."""
         world = self.context.world
         if await world.limits(self.victim) == self.lowered:
             self.killed = self.killed or await world.state(self.victim) == "exited"
             self.bytes_max = max(self.bytes_max, await world.memory_used(self.victim))
 
     def limit_reached(self) -> Witness:
-        """Report the node's maximum memory in use, which must be close to the limit, or its kill by the kernel."""
+        """Return a witness that the node used nearly all memory that the limit allows, or was killed by the kernel."""
         if self.killed:
             return Witness(f"node {self.victim} was killed under its memory limit", 1, 1, "kills", n=1, ok=True)
         limit_bytes = self.lowered.memory_bytes or 0
@@ -162,15 +155,10 @@ class MemoryLimit(LimitFault):
 
     band = Band("#7f7f7f", "memory limit")
     proof = (
-        "The node uses nearly all memory that the limit allows, or the kernel kills it. The engine reports the "
-        "limit (read each second)."
+        "The node uses nearly all of its memory limit, or is killed. The engine reports the limit (read each second)."
     )
-    remedy = (
-        "The earlier limit is restored. The node is started if the kernel killed it, and is in the ISR of all its "
-        "partitions."
-    )
+    remedy = "The earlier memory limit is restored. A killed node is started, and is in the ISR of all its partitions."
     exclusive_resources = (ExclusiveResource("memory", "brokers"),)
-    for_rule = "needed"
     allowance_ms = 8_000  # a killed node is back 3-7 s after its start
     limit_injection = MemoryLimitInjection
 

@@ -1,31 +1,27 @@
 """``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
 
-The next node is stopped when the previous node is in service again, that is in the ISR of all its partitions. If a node
-doesn't return into service, the fault ends. The active controller comes last, so that the quorum elects only once. At
-the end, witnesses report what was observed while each node restarted (restarts, nodes down, leader epochs).
+Before a node is stopped, the previous node must be in the ISR of all its partitions again; a node that doesn't return
+into service ends the fault. The active controller is restarted last, so that the quorum elects only once.
 
-``rolling_restart`` stops and starts every broker. ``rolling_restart`` has no ``for``; after an interrupted restart, the
-undo starts every broker.
-
-``rolling_upgrade`` replaces every node by another Kafka version on the same disk::
+``rolling_upgrade`` replaces every node by a node of another Kafka version on the same disk::
 
     k1 4.1.2 ─▶ stopped ─▶ 4.3.1, in every ISR ─▶ pause ─▶ k2 ... ─▶ kN ─▶ (finalize: metadata.version raised)
 
-Isolated controllers are upgraded first, then brokers. During the upgrade, nodes of both versions run, which Kafka
-supports. With ``for`` (which includes the upgrade) the heal downgrades node by node; without ``for`` the upgrade stays.
-``finalize`` raises the cluster's ``metadata.version`` to the highest level that all nodes support; a raised level can't
-be undone (rules: ``runtime/undo.py``). The cluster must be launched with the older version: a cluster formatted by a
-newer version has a level that no older node supports.
+With ``for`` (which includes the time of the upgrade) the heal downgrades node by node; without ``for`` the upgrade
+stays. ``finalize`` raises the cluster's ``metadata.version`` to the highest level that all nodes support, which no heal
+reverts (rules: ``runtime/undo.py``). The cluster must be launched with the older version: a cluster formatted by a
+newer version has a ``metadata.version`` that no older node supports.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from aftershock.errors import AftershockError, FaultError
+from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import (
     Band,
     Draws,
@@ -41,8 +37,10 @@ from aftershock.faults.kinds.fault import (
 from aftershock.faults.kinds.process.base import (
     EXITED_DEADLINE_MS,
     RETURN_DEADLINE_MS,
+    active_controller,
     count_new_epochs,
     quorum_lag_reason,
+    require_running,
     wait_for_state,
     wait_until_in_service,
 )
@@ -59,36 +57,28 @@ from aftershock.faults.targets.values import BrokerId
 MIN_ISR = "min.insync.replicas"
 
 
-@dataclass(frozen=True)
-class Turn:
-    """What was observed while one node was restarted or replaced.
-
-    ``down``: number of nodes that did not run; ``led``: number of partitions that the node led before; ``grown``:
-    number of partitions led before whose leader epoch grew.
-    """
-
-    down: int
-    led: int
-    grown: int
-
-
 @dataclass(eq=False)
 class RollingInjection(Injection):
-    """Stop and start of nodes, one after the other, with ``pause_ms`` between two nodes."""
+    """Stop and start of nodes, one after the other, with ``pause_ms`` between two nodes.
+
+    ``returned``: number of nodes that were stopped and are back in service; ``down_max``: largest number of nodes that
+    were down at one time; ``led``: number of partitions that the nodes led before their stop; ``grown``: number of
+    these partitions whose leader epoch grew.
+    """
 
     nodes: Sequence[BrokerId]
     pause_ms: int
-    turns: list[Turn] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self.returned = self.down_max = self.led = self.grown = 0
 
     @abstractmethod
     async def take_down(self, node: BrokerId) -> None: ...
 
     @abstractmethod
-    async def bring_back(self, node: BrokerId) -> None:
-        """Start the node."""
+    async def bring_back(self, node: BrokerId) -> None: ...
 
     async def inject(self) -> None:
-        """Take down and bring back one node after the other, with a pause of ``pause_ms`` between two nodes."""
         clock, world = self.context.clock, self.context.world
         for number, node in enumerate(self.nodes):
             if number:
@@ -100,14 +90,17 @@ class RollingInjection(Injection):
             await self.bring_back(node)
             await self._wait_until_back(node)
             states = await retry_refused(world.partitions, clock, READ_DEADLINE_MS)
-            self.turns.append(Turn(down, len(led), count_new_epochs(led, states)))
+            self.returned += 1
+            self.down_max = max(self.down_max, down)
+            self.led += len(led)
+            self.grown += count_new_epochs(led, states)
 
     async def confirm_healed(self) -> None:
         for node in self.nodes:
             await self._wait_until_back(node)
 
     async def _wait_until_back(self, node: BrokerId) -> None:
-        """Wait until a restarted node is in service, and follows the quorum if it is an isolated controller."""
+        """Wait until a restarted node is in service; an isolated controller must also follow the metadata quorum."""
         await wait_until_in_service(node, self.context)
         world = self.context.world
         if node in brokers_of(world):
@@ -121,19 +114,20 @@ class RollingInjection(Injection):
 
         await wait_until(behind, self.context.clock, RETURN_DEADLINE_MS)
 
-    def turn_witnesses(self) -> Iterator[Witness]:
-        """Yield witnesses: the nodes that came back, the nodes down at one time, and the leader epochs that grew."""
-        asked, turned = len(self.nodes), len(self.turns)
-        what = "nodes that exited and came back into the ISR of all their partitions before the next node's turn"
-        yield Witness(what, asked, turned, "nodes", asked, ok=turned == asked)
-        most = max((turn.down for turn in self.turns), default=0)
-        yield Witness("nodes down at one time", 1, most, "nodes", turned, ok=most == 1)
-        led, grown = sum(turn.led for turn in self.turns), sum(turn.grown for turn in self.turns)
+    async def hold(self, until_us: int | None, report: Report) -> None:  # noqa: ARG002 -- the restarts are over
+        """Report the nodes that came back, the nodes down at one time, and the leader epochs that grew."""
+        asked, returned = len(self.nodes), self.returned
+        what = "nodes that exited and came back into the ISR of all their partitions before the next node was stopped"
+        report(Witness(what, asked, returned, "nodes", asked, ok=returned == asked))
+        what = "largest number of nodes that were down at one time"
+        report(Witness(what, 1, self.down_max, "nodes", returned, ok=self.down_max == 1))
         what = "partitions whose leader epoch grew when the node that led them restarted"
-        yield Witness(what, led, grown, "partitions", led, ok=grown == led and turned == asked)
+        ok = self.grown == self.led and returned == asked
+        report(Witness(what, self.led, self.grown, "partitions", self.led, ok))
 
 
 class RollingFault(Fault):
+    family = "process"
     exposure_target = "brokers"
     drops_traffic = True
     closes_connections = True
@@ -152,25 +146,18 @@ class RollingFault(Fault):
             default = plan.cluster.config.get(MIN_ISR, "1") if plan.cluster else "1"
             min_isr = topic.config.get(MIN_ISR, default)
             if min_isr.isdecimal() and int(min_isr) >= topic.replication:
-                sentence = (
-                    f"the topic {topic.name} needs {min_isr} of its {topic.replication} replicas in sync, "
-                    f"so no record can be "
+                message = (
+                    f"while a replica of the topic {topic.name} restarts, the topic accepts no records with acks=all: "
+                    f"it has {topic.replication} replicas and {MIN_ISR} is {min_isr}; lower {MIN_ISR}"
                 )
-                yield Problem((), sentence + f"produced with acks=all while a replica restarts; lower {MIN_ISR}")
+                yield Problem((), message)
 
 
 async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
-    """Return controllers by id, the active controller last, then brokers by id; raise FaultError if a node is down."""
-    try:
-        active = await world.controller()
-    except AftershockError:
-        active = None  # unknown in the middle of an election
-    brokers = brokers_of(world)
+    """Return isolated controllers before brokers, and the active controller last of its group; all nodes must run."""
+    active, brokers = await active_controller(world), brokers_of(world)
     for node in candidates:
-        if (state := await world.state(node)) != "running":
-            raise FaultError(
-                f"node {node} is {state} already; let the other fault on the node heal before this fault begins"
-            )
+        await require_running(node, world)
     return sorted(candidates, key=lambda node: (node in brokers, node == active, node))
 
 
@@ -182,18 +169,13 @@ class RollingRestartInjection(RollingInjection):
     async def bring_back(self, node: BrokerId) -> None:
         await run_to_completion(self.context.world.start(node))
 
-    async def hold(self, _until_us: int | None, report: Report) -> None:
-        for witness in self.turn_witnesses():
-            report(witness)
-
 
 class RollingRestart(RollingFault):
-    """Restart all brokers, one after the other."""
+    """Stop and start all brokers, one after the other."""
 
-    family = "process"
     band = Band("#1f9ea8", "rolling restart")
     proof = "Each broker exited and came back into service, only one broker was down at a time, and leader epochs grew."
-    remedy = "The action ends when all brokers are in service. If it is interrupted, every broker is started."
+    remedy = "All brokers are back in service. If the fault is interrupted, every broker is started."
     for_rule = "refused"
     allowance_ms = 60_000  # for each broker a stop of 1-3 s, and 3-7 s until it is in service
 
@@ -213,8 +195,8 @@ RAISED_DEADLINE_MS = 15_000
 class RollingUpgradeInjection(RollingInjection):
     """Replacement of all nodes by nodes of Kafka version ``to``.
 
-    ``before``: version of each node before the fault; ``levels_before``: highest metadata level that each broker
-    supported; ``level``: the cluster's finalised metadata level before the fault.
+    ``before``: Kafka version of each node before the fault; ``levels_before``: highest ``metadata.version`` that each
+    broker supported before the fault; ``level``: the cluster's finalised ``metadata.version`` before the fault.
     """
 
     to: str
@@ -230,24 +212,22 @@ class RollingUpgradeInjection(RollingInjection):
         await run_to_completion(self.context.world.replace(node, self.to))
 
     async def inject(self) -> None:
-        """Replace all nodes one after the other; with ``finalize``, raise the cluster's metadata level."""
+        """Replace all nodes one after the other; with ``finalize``, raise the cluster's ``metadata.version``."""
         await super().inject()
-        if self.finalize:
-            highest = min((await self._supported_levels()).values())
-            await self.context.world.raise_feature(METADATA_VERSION, highest)
+        if not self.finalize:
+            return
+        highest = min((await self._supported_levels()).values())
+        await self.context.world.raise_feature(METADATA_VERSION, highest)
 
-            async def not_raised() -> str | None:
-                level = (await self.context.world.features()).get(METADATA_VERSION)
-                return (
-                    None if level == highest else f"the finalised {METADATA_VERSION} is {level} and should be {highest}"
-                )
+        async def not_raised() -> str | None:
+            level = (await self.context.world.features()).get(METADATA_VERSION)
+            return None if level == highest else f"the finalised {METADATA_VERSION} is {level} and should be {highest}"
 
-            await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
+        await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report restarts, versions and finalised level; then each second the metadata levels that brokers support."""
-        for witness in self.turn_witnesses():
-            report(witness)
+        """Report restarts, Kafka versions and the finalised ``metadata.version``; then supported levels each second."""
+        await super().hold(until_us, report)
         # the version that each process logged at its start, which may differ from the image's
         versions = [await self.context.world.reported_version(node) for node in self.nodes]
         what = f"nodes whose process reports the new Kafka version {self.to}"
@@ -257,53 +237,49 @@ class RollingUpgradeInjection(RollingInjection):
         rise = features[METADATA_VERSION] - self.level
         due_rise = min((await self._supported_levels()).values()) - self.level if self.finalize else 0
         what = f"rise of the finalised {METADATA_VERSION} above {self.level}"
-        report(Witness(what, due_rise, rise, "levels", 1, ok=rise == due_rise and bool(self.turns)))
+        report(Witness(what, due_rise, rise, "levels", 1, ok=rise == due_rise and self.returned > 0))
         await report_each_second(self._levels_witness, report, self.context.clock, until_us)
 
     async def confirm_healed(self) -> None:
-        """Wait until each node is in service; raise FaultError if a node reports another version than before."""
+        """Wait until each node is in service; raise FaultError if a node runs another version than before the fault."""
         await super().confirm_healed()
         for node, version in self.before.items():
             reported = await self.context.world.reported_version(node)
             if reported != version:
-                raise FaultError(
-                    f"node {node} reports version {reported} after the upgrade, and reported {version} before"
-                )
+                raise FaultError(f"node {node} runs Kafka {reported} after the heal and ran {version} before the fault")
 
     async def _levels_witness(self) -> Witness:
-        """Read the feature levels that brokers support from ApiVersions; some releases differ in these levels."""
+        """Return a witness that brokers support another ``metadata.version`` than before, where the releases differ."""
         levels = await self._supported_levels()
         due = [broker for broker in self.levels_before if minor(self.before[broker]) != minor(self.to)]
         changed = sum(levels[broker] != self.levels_before[broker] for broker in due)
         what = f"brokers whose highest supported {METADATA_VERSION}, read over Kafka's protocol, has changed"
-        return Witness(what, len(due), changed, "brokers", len(levels), ok=changed == len(due) and bool(self.turns))
+        return Witness(what, len(due), changed, "brokers", len(levels), ok=changed == len(due) and self.returned > 0)
 
     async def _supported_levels(self) -> dict[BrokerId, int]:
-        return await retry_refused(
-            lambda: supported_metadata_levels(self.context), self.context.clock, READ_DEADLINE_MS
-        )
+        read = partial(supported_metadata_levels, self.context)
+        return await retry_refused(read, self.context.clock, READ_DEADLINE_MS)
 
 
 class RollingUpgrade(RollingFault):
     """Replace all nodes by nodes of another Kafka version, one after the other."""
 
-    family = "process"
     band = Band("#0b7a75", "rolling upgrade")
     proof = (
-        "Each node went down and came back, one at a time. Each process logs the new version, and brokers offer "
-        "the feature levels of that version."
+        "Nodes went down and came back, one at a time. Each process logs the new Kafka version, and brokers offer the "
+        "feature levels of that version."
     )
     remedy = (
-        "With `for`, or if the upgrade is interrupted, each node runs its old version again and is in service. "
-        "After `finalize` no node can return to the old version, so every node is started in the new version."
+        "With `for`, or if the upgrade is interrupted, each node runs its old version again. After `finalize` no node "
+        "can return to the old version, so every node is started in the new version."
     )
-    permanent_effect = "Without `for`, the nodes stay at the new version. With `finalize`, so does the metadata level."
+    permanent_effect = "Without `for`, nodes stay at the new version. With `finalize`, `metadata.version` stays raised."
     for_rule = "optional"
     allowance_ms = 120_000  # for each node 6-12 s there, and as long back
 
     kind: Literal["rolling_upgrade"] = "rolling_upgrade"
     to: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$", description="a Kafka version, like 4.3.1")]
-    finalize: Annotated[bool, Field(description="raise metadata.version once all nodes are upgraded")] = False
+    finalize: Annotated[bool, Field(description="raise metadata.version after the upgrade of all nodes")] = False
 
     @model_validator(mode="after")
     def _no_way_back(self) -> Self:
@@ -320,10 +296,11 @@ class RollingUpgrade(RollingFault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         launched = plan.cluster.kafka if plan.cluster else "default"
         if launched != "default" and minor(self.to) < minor(launched):
-            sentence = (
-                f"Kafka {self.to} can't read the metadata of {launched}, which formats the cluster: launch it with "
+            message = (
+                f"Kafka {self.to} can't read the metadata of a cluster that Kafka {launched} formats: launch the "
+                f"cluster with `kafka: {self.to}`, or upgrade to a later version than {launched}"
             )
-            yield Problem(("to",), sentence + f"`kafka: {self.to}`, or upgrade to a later version")
+            yield Problem(("to",), message)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         world = context.world
@@ -351,6 +328,6 @@ class RollingUpgrade(RollingFault):
 
 
 async def supported_metadata_levels(context: InjectionContext) -> dict[BrokerId, int]:
-    """Return the highest metadata level that each broker supports."""
+    """Return the highest ``metadata.version`` that each broker supports."""
     brokers = sorted(brokers_of(context.world))
     return {broker: (await context.world.supported_features(broker))[METADATA_VERSION] for broker in brokers}

@@ -1,14 +1,8 @@
 """``stop``, ``restart`` and ``pause``: take one node down cleanly, or freeze it.
 
-``stop`` sends SIGTERM; the node's container stays down until the heal starts it. On SIGTERM a broker hands its
-leaderships over before it exits, so clients should hardly notice a ``stop``. If the engine had to kill the node, the
-stop was not clean, and the fault fails.
-
-``restart`` sends SIGTERM and starts the node again at once, as in a rolling upgrade. ``restart`` has no ``for``: the
-fault ends when the node is back in service, and then nothing is left to undo.
-
-``pause`` freezes a node's processes: connections stay open and no request is answered, so clients see only silence
-until their own timeouts expire.
+``stop`` and ``restart`` send SIGTERM. A broker hands its leaderships over before it exits, so clients should hardly
+notice a ``stop``. A ``restart`` ends when the node is back in service. ``pause`` freezes a node's processes:
+connections stay open and no request is answered, so clients see only silence until their own timeouts expire.
 """
 
 from typing import Literal
@@ -36,9 +30,9 @@ class StopInjection(NodeInjection):
         await self.wait_until_down(EXITED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that the node's leaderships moved before its exit, and each second that the node is down.
+        """Report that the node leads no partition right after its exit, and each second that its container is exited.
 
-        The leaders are read right after the node's exit: a killed node would lead until its session times out.
+        A killed node would lead until its broker session times out, so a leader that remains shows an unclean stop.
         """
         if self.led:
             states = await retry_refused(self.context.world.partitions, self.context.clock, READ_DEADLINE_MS)
@@ -54,7 +48,6 @@ class Stop(NodeFault):
     band = Band("#bcbd22", "stop")
     proof = "The node leads no partition after its exit. The engine reports the container as exited (read each second)."
     remedy = "The node is started, and is in the ISR of all its partitions again."
-    for_rule = "needed"
     allowance_ms = 8_000  # a broker is back in service 3-7 s after `docker start`
     injection = StopInjection
     closes_connections = True
@@ -75,7 +68,7 @@ class RestartInjection(StopInjection):
         await wait_until_in_service(self.victim, self.context)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that the node exited and is in service, and that its partitions have had another leader since."""
+        """Report that the node exited and is in service, and that the leader epochs of its partitions have grown."""
         ok = self.was_down and await out_of_service_reason(self.victim, self.context) is None
         what = f"node {self.victim} exited and came back into service"
         report(Witness(what, asked=1, observed=float(ok), unit="restarts", n=1, ok=ok))
@@ -91,7 +84,7 @@ class Restart(NodeFault):
 
     band = Band("#17becf", "restart")
     proof = "The node exited and came back into service. The leader epoch of each partition that it led has grown."
-    remedy = "The action ends when the node is back in service. If it is interrupted, the node is started."
+    remedy = "The node is back in service. If the fault is interrupted, the node is started."
     for_rule = "refused"
     allowance_ms = 10_000  # a stop of 1-3 s, and 3-7 s until it is in service
     injection = RestartInjection
@@ -111,7 +104,7 @@ class PauseInjection(NodeInjection):
         await run_to_completion(self.context.world.pause(self.victim))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second that the node is paused, and once that the node doesn't answer requests."""
+        """Report each second that the node's container is paused, and once that the node doesn't answer a request."""
         report(await self.read_back())
         links = (link for link in self.context.world.links() if link.channel == "client" and link.broker == self.victim)
         if (link := next(links, None)) is not None:
@@ -130,7 +123,6 @@ class Pause(NodeFault):
     band = Band("#9467bd", "pause")
     proof = "The engine reports the container as paused (read each second). The node does not answer a request."
     remedy = "The node is resumed, and is in the ISR of all its partitions again."
-    for_rule = "needed"
     allowance_ms = 4_000  # a resumed broker must first learn that it was fenced
     injection = PauseInjection
 

@@ -74,8 +74,8 @@ def test_a_valid_kind_is_used() -> None:
         (Entry("smite", ImportError("no module named x")), "can't be loaded (ImportError: no module named x)"),
         (Entry("smite", SyntaxError("bad")), "can't be loaded (SyntaxError: bad)"),
         (Entry("smite", print), "is no subclass of aftershock.faults.kinds.fault.Fault"),
-        (Entry("smote", Smite), 'must have the field `kind: Literal["smote"] = "smote"`'),
-        (Entry("abstract", Abstract), "needs a family of link,"),
+        (Entry("smote", Smite), 'needs the field `kind: Literal["smote"] = "smote"`'),
+        (Entry("abstract", Abstract), "needs a `family` (one of link,"),
         (Entry("nameless", Nameless), "needs a docstring"),
     ],
 )
@@ -93,7 +93,10 @@ def test_a_built_in_name_is_refused() -> None:
     """A package with a kind `kill` is refused, and the built-in kind stays."""
     result = load_external_kinds([Entry("kill", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert {} == result.kinds
-    assert "`kill` is a kind of Aftershock itself: it needs another name" in result.refused["kill of theirs 1.2"]
+    assert (
+        "Aftershock itself has a kind `kill` too, so the kind needs another name"
+        in result.refused["kill of theirs 1.2"]
+    )
 
 
 def test_two_packages_of_one_name() -> None:
@@ -101,7 +104,7 @@ def test_two_packages_of_one_name() -> None:
     entries = [Entry("smite", Smite, "bbb"), Entry("smite", Smite, "aaa")]
     result = load_external_kinds(entries, BUILT_IN)  # type: ignore[arg-type]
     assert {"smite": "aaa 1.2"} == result.packages
-    assert "is a kind of the package aaa 1.2" in result.refused["smite of bbb 1.2"]
+    assert "the package aaa 1.2 has a kind `smite` too" in result.refused["smite of bbb 1.2"]
 
 
 def no_engine() -> None:

@@ -236,13 +236,13 @@ async def test_a_rehearsal_of_groups_fails_its_witnesses(stage: Stage, fault: st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("between: [[1, 2]]", "needs two groups or more"),
-        ("between: [[1], []]", "needs two groups or more"),
+        ("between: [[1, 2]]", "needs two or more groups"),
+        ("between: [[1], []]", "needs two or more groups"),
         ("between: [[1], [b]]", "node ids or racks, not both"),
         ("between: [[1, 2], [2, 3]]", "`2` is in `between` twice"),
         ("between: [[1], [7]]", "no node or rack `7`"),
-        ("between: [[1], [2], [3]], ways: in", "`ways` only applies to `rack` or two groups"),
-        ("shape: ring, ways: in", "`ways` only applies to `rack` or two groups"),
+        ("between: [[1], [2], [3]], ways: in", "`ways` only applies to `rack` or to two groups"),
+        ("shape: ring, ways: in", "`ways` only applies to `rack` or to two groups"),
         ("shape: ring, rack: b", "a cut needs either"),
     ],
 )

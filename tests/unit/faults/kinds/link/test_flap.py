@@ -87,8 +87,8 @@ async def test_cancelled_in_flight(stage: Stage, at_ms: int) -> None:
     ("fault", "message"),
     [
         (FLAP.replace("up: 2s", "up: 100ms"), "`up` must be at least"),
-        (FLAP.replace("up: 2s", "up: 2s, jitter: 900ms"), "lower the jitter"),
-        (FLAP.replace("down: 1s", "down: 7s"), "use refuse"),
+        (FLAP.replace("up: 2s", "up: 2s, jitter: 900ms"), "lower `jitter`"),
+        (FLAP.replace("down: 1s", "down: 7s"), "use `refuse`"),
     ],
 )
 def test_refused_by_the_check(fault: str, message: str) -> None:

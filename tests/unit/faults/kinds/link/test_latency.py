@@ -116,7 +116,7 @@ async def test_links_between_brokers_are_witnessed_by_their_toxics(stage: Stage)
     assert stage.all_ok("slow")
     assert stage.line("slow", "injected").targets.links == ("replication_a-k2", "replication_a-k3")
     probes = [witness for witness in stage.journal.witnesses("slow") if witness.unit == "probes"]
-    assert "no way into these links" in probes[0].what
+    assert "can't send requests over the fault's links" in probes[0].what
 
 
 async def test_link_whose_broker_dies(stage: Stage) -> None:

@@ -71,10 +71,10 @@ def test_spikes_depend_on_the_seed() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("delay: 20ms, ramp_to: 60ms, every: 8s", "a ramp needs at least two turns"),
-        ("delay: 20ms, spikes: {count: 16, delay: 50ms}", "the first and the last can't be spikes"),
-        ("delay: 20ms, spikes: {count: 2, delay: 300ms}", "make `every` 700ms or longer"),
-        ("delay: 20ms, ramp_to: 5ms, jitter: 10ms", "more than the delay of 5ms"),
+        ("delay: 20ms, ramp_to: 60ms, every: 8s", "`ramp_to` needs at least two intervals"),
+        ("delay: 20ms, spikes: {count: 16, delay: 50ms}", "only 14 intervals can be spikes"),
+        ("delay: 20ms, spikes: {count: 2, delay: 300ms}", "set `every` to 700ms"),
+        ("delay: 20ms, ramp_to: 5ms, jitter: 10ms", "exceeds the lowest delay of 5ms"),
     ],
 )
 def test_invalid_schedules_are_refused(words: str, message: str) -> None:

@@ -108,8 +108,8 @@ async def test_healed_by_another_process(stage: Stage) -> None:
     ("fault", "message"),
     [
         (SWIZZLE.replace("for: 9s", "for: 4s"), "takes at least 6s"),
-        (SWIZZLE.replace("period: 1s", "among: [b]"), "needs two or more racks"),
-        (SWIZZLE.replace("period: 1s", "among: [a, a]"), "needs two or more racks"),
+        (SWIZZLE.replace("period: 1s", "among: [b]"), "needs two or more different racks"),
+        (SWIZZLE.replace("period: 1s", "among: [a, a]"), "needs two or more different racks"),
         (SWIZZLE.replace("period: 1s", "among: [a, z]"), "the cluster has no rack `z`"),
         (SWIZZLE.replace("for: 9s, ", ""), "a swizzle needs `for`"),
     ],

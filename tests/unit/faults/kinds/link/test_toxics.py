@@ -126,10 +126,10 @@ async def test_a_heal_without_effect(stage: Stage, kind: str) -> None:
 
 @EVERY
 async def test_links_that_cannot_be_dialled(stage: Stage, kind: str) -> None:
-    """The toxics read back are the witness, and it says so."""
+    """The toxics no broker, and it says so."""
     await stage.play(fault(kind, "replication(a) -> broker"))
     assert stage.all_ok("it")
-    assert any("read back are the witness" in witness.what for witness in stage.journal.witnesses("it"))
+    assert any("no broker" in witness.what for witness in stage.journal.witnesses("it"))
 
 
 @EVERY
@@ -170,7 +170,7 @@ def test_for_is_required(kind: str) -> None:
         ("kind: bandwidth, rate: 100", "is not a bandwidth: give bytes per second"),
         ("kind: blackhole, timeout: 6s", "fault ends before a connection is closed"),
         ("kind: reset, timeout: 6s", "fault ends before a connection can be reset"),
-        ("kind: slow_close, delay: 6s", "fault ends before a close"),
+        ("kind: slow_close, delay: 6s", "fault ends before a delayed close"),
         ("kind: slice, average_size: 1", "`average_size` must be at least"),
         ("kind: limit_data, bytes: 0", "`bytes` must be at least"),
     ],

@@ -164,7 +164,7 @@ async def test_a_patch_has_no_level_of_its_own(stage: Stage, monkeypatch: pytest
         (
             UP.replace("4.3.1", "4.1.2"),
             "cluster: {kafka: 4.3.1}\n",
-            "Kafka 4.1.2 can't read the metadata of 4.3.1",
+            "Kafka 4.1.2 can't read the metadata of a cluster that Kafka 4.3.1 formats",
         ),
         (UP.replace("4.3.1", "newest"), "", "to"),
     ],
