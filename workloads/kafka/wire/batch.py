@@ -1,17 +1,13 @@
 """Parser of record batches of format v2: a header, and records as columns of numbers over one block of bytes.
 
-Columns (``offsets``, ``value_sizes``, ``header_values``) are computed without creating an object per record;
-``records()`` creates such objects.
-
 1. A batch is parsed only after its CRC has been checked; lengths and counts are checked before memory is reserved.
 2. A batch that is cut off at the end of the buffer is ignored: brokers cut responses at the fetch's byte limit.
-3. ``parse`` makes all checks, so the methods of ``Batch`` can't fail.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import crc32c
 import numpy as np
@@ -36,9 +32,9 @@ UNTIL_LENGTH_BYTES = 12  # base offset and length, which the length of a batch d
 UNTIL_CRC = Struct(">qiibI")
 AFTER_CRC = Struct(">hiqqqhii")
 BATCH_OVERHEAD = UNTIL_CRC.size + AFTER_CRC.size
-"""Size of a batch without records: 61 bytes."""
+"""Size of a record batch without records: 61 bytes."""
 BATCH_BYTES_MAX = 16 * 1024 * 1024
-"""Largest batch, compressed or decompressed: 16 times the default of a topic's max.message.bytes."""
+"""Largest accepted record batch, before and after decompression: 16 times the default of max.message.bytes."""
 
 CODEC = 0b111  # bits of a batch's attributes
 LOG_APPEND_TIME = 1 << 3
@@ -47,7 +43,7 @@ CONTROL = 1 << 5
 
 
 class Record(NamedTuple):
-    """Record; None stands for a null key, value or header value."""
+    """Record of a batch; None stands for a null key, value or header value."""
 
     offset: int
     timestamp_ms: int
@@ -75,9 +71,9 @@ class BatchHeader(NamedTuple):
 
 
 class Batch:
-    """Checked batch. ``payload`` is the decompressed block of records, ``size_bytes`` the batch's size on the wire.
+    """Record batch whose content has been checked; its keys and values are views, so it keeps the response in memory.
 
-    Keys, values and ``header_values`` may be views of the payload, so a batch keeps the whole response in memory.
+    ``payload``: the batch's records after decompression; ``size_bytes``: the batch's size before decompression.
     """
 
     def __init__(self, header: BatchHeader, payload: memoryview, pieces: Pieces, size_bytes: int) -> None:
@@ -88,17 +84,16 @@ class Batch:
 
     @property
     def base_offset(self) -> int:
-        """Offset of the batch's first record as produced; compaction may have removed that record."""
+        """Offset of the batch's first record as produced; compaction may remove it."""
         return self.header.base_offset
 
     @property
     def last_offset(self) -> int:
-        """Last offset of the batch, even if compaction removed the record; the next fetch starts after that offset."""
+        """Offset of the batch's last record as produced; the next fetch starts after this offset."""
         return self.header.base_offset + self.header.last_offset_delta
 
     @property
     def leader_epoch(self) -> int:
-        """Leader epoch in which the batch was appended."""
         return self.header.leader_epoch
 
     @property
@@ -131,9 +126,9 @@ class Batch:
         return self.columns.value_size
 
     def header_values(self, name: str, size: int) -> NDArray[np.uint8] | None:
-        """Return all records' values of header ``name``, shape (count, size).
+        """Return the values of header ``name`` of all records, as an array with ``size`` bytes per record.
 
-        The result is None unless the header ``name``, with a value of ``size`` bytes, is every record's only header.
+        Returns None if a record has another header, or a value of another size.
         """
         return header_values_of(self._pieces, self.payload, _single_header_lead(name, size), size)
 
@@ -145,17 +140,10 @@ class Batch:
 
     def records(self) -> Sequence[Record]:
         """Return all records, copied out of the batch."""
-        columns: Any = (self.offsets, self.timestamps_ms, self.columns.headers_at)
         return [
-            Record(
-                offset,
-                time_ms,
-                None if key is None else bytes(key),
-                None if value is None else bytes(value),
-                self._headers(headers_at),
-            )
-            for (offset, time_ms, headers_at), key, value in zip(
-                zip(*(column.tolist() for column in columns), strict=True), self.keys(), self.values(), strict=True
+            Record(int(offset), int(time_ms), _copied(key), _copied(value), self._headers(int(headers_at)))
+            for offset, time_ms, key, value, headers_at in zip(
+                self.offsets, self.timestamps_ms, self.keys(), self.values(), self.columns.headers_at, strict=True
             )
         ]
 
@@ -175,9 +163,13 @@ class Batch:
         return tuple(headers)
 
 
+def _copied(field: memoryview | None) -> bytes | None:
+    return None if field is None else bytes(field)
+
+
 @lru_cache(maxsize=256)
 def _single_header_lead(name: str, size: int) -> bytes:
-    """Return the bytes before the value of a record's only header: header count, name and value size."""
+    """Return the bytes before a header value of ``size`` bytes in records that have only the header ``name``."""
     return varint(1) + varint(len(name.encode())) + name.encode() + varint(size)
 
 
@@ -193,12 +185,9 @@ def parse(
     while len(view) - at > _MAGIC_AT:
         magic = view[at + _MAGIC_AT]
         if magic < MAGIC:
-            raise UnsupportedError(
-                f"the record batch has the old format {magic}; this client reads format {MAGIC}, the only format that "
-                "Kafka 4 writes"
-            )
+            raise UnsupportedError(f"a record batch has the old format {magic}; this client reads only format {MAGIC}")
         if magic > MAGIC:
-            raise ProtocolError(f"the record batch has the unknown format {magic}; the latest format is {MAGIC}")
+            raise ProtocolError(f"a record batch has the unknown format {magic}; this client reads only format {MAGIC}")
         size = UNTIL_LENGTH_BYTES + int.from_bytes(view[at + 8 : at + UNTIL_LENGTH_BYTES], "big", signed=True)
         if not BATCH_OVERHEAD <= size <= batch_bytes_max:
             raise ProtocolError(f"a record batch has {size} bytes; {BATCH_OVERHEAD} to {batch_bytes_max} are allowed")

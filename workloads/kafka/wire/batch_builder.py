@@ -1,8 +1,7 @@
 """Builder of record batches of format v2.
 
-Records of the same shape (values of one size; keys of one size or none; one header of the same name and size, or none)
-are built by joining columns: each variable part is a column, and the bytes between two columns are constant. Records of
-different shapes, and single records, are written one by one, with the same bytes as a result.
+If all records of a batch have fields of the same lengths, and one header of the same name or no header, the batch is
+built by joining columns of fields; otherwise its records are written one by one. The bytes of the batch are the same.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from aftershock.workloads.kafka.wire.schema import varint
 
 Headers = Sequence[tuple[str, bytes | None]]
 Column = Any
-"""Bytes for a constant, otherwise a sequence with one item per record."""
+"""Bytes that all records of a batch have in common, or a sequence of byte strings with one item per record."""
 
 _ATTRIBUTES = b"\0"  # the attributes of a record have no meaning yet
 _NULL = varint(-1)
@@ -44,15 +43,15 @@ def build(
     compression: str = "none",
     transactional: bool = False,
 ) -> bytes:
-    """Build a batch of one or more records; ``timestamps_ms``, ``keys`` and ``headers`` are as long as ``values``.
+    """Build a record batch; ``timestamps_ms``, ``keys`` and ``headers`` are as long as ``values``.
 
-    Raises UnsupportedError if the package for ``compression`` isn't installed, ValueError if there are no records or
-    columns of different lengths.
+    Raises UnsupportedError if the package for ``compression`` isn't installed, ValueError if there are no values or if
+    the arguments have different lengths.
     """
     count = len(values)
     lengths = len(timestamps_ms), len(values if keys is None else keys), len(values if headers is None else headers)
     if not count or lengths != (count, count, count):
-        raise ValueError(f"a batch needs records and columns of equal length, got {count} values")
+        raise ValueError(f"a batch needs values, and as many timestamps, keys and headers; got {count} values")
     base_ms = timestamps_ms[0]
     records = records_bytes(values, [time_ms - base_ms for time_ms in timestamps_ms], keys, headers)
     if compression != "none":
@@ -110,7 +109,7 @@ def one_by_one(
 
 
 def _field(content: bytes | None) -> tuple[bytes, bytes]:
-    """Return the length and content of a record's key or value as byte strings, which the caller joins."""
+    """Return the encoded length of a record's key or value, and its content."""
     return (_NULL, b"") if content is None else (varint(len(content)), content)
 
 
@@ -123,7 +122,7 @@ def _name(name: str) -> bytes:
 def _same_shape_columns(
     values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, headers: Sequence[Headers] | None
 ) -> list[Column] | None:
-    """Return all bytes after the records' time and offset deltas, as columns; None if the records differ in shape."""
+    """Return the records' bytes after the offset deltas as columns; None if fields or headers differ in length."""
     value_size = _common_size(values)
     key_size = -1 if keys is None else _common_size(keys)
     if value_size is None or key_size is None:

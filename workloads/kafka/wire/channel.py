@@ -1,14 +1,13 @@
 """Asyncio connection to one broker, with many requests in flight and responses in request order.
 
 1. ``request`` writes a request at once and returns a future; cancelling the future discards the response, and the
-   channel stays open. ``ask`` creates no future, to save time; ``flush`` writes the requests of several ``ask`` calls
-   together.
+   channel stays open. ``ask`` saves the time for a future, and ``flush`` writes the requests of several ``ask`` calls.
 2. A request without a response in time fails with TimeoutError and closes the channel, as in Kafka's NetworkClient:
    responses are ordered, so no later response can arrive before the missing response. All other requests in flight on
    the closed channel fail with ConnectionError.
 3. An invalid or unexpected message from the broker closes the channel; all requests in flight fail with ProtocolError.
-4. ``open`` logs in and negotiates API versions by ApiVersions v4 or older, which names no cluster and no node: with v5
-   (KIP-1242) a broker behind a misrouting proxy would refuse the connection.
+4. ``Channel.open`` sends ApiVersions v4 or older, which names no cluster and no node: with v5 (KIP-1242) a broker
+   behind a misrouting proxy would refuse the connection.
 """
 
 import asyncio
@@ -47,11 +46,11 @@ _CLOSE_TIMEOUT_MS = 1_000.0  # limit for writing buffered requests in `close`
 _BUFFER_BYTES_MAX = 1 << 16  # `ask` and `send_only` flush when their buffer reaches this size
 
 Callback = Callable[[Any], None]
-"""Callback that receives the response, or an exception instead; must not raise."""
+"""Callback of a request, called with the response or with an exception; the callback must not raise."""
 
 
 class Reply(NamedTuple):
-    """Decoded response, and its size on the wire including the length prefix."""
+    """Decoded response of a broker, and the size of its encoded bytes with the length prefix."""
 
     response: Any
     size_bytes: int
@@ -65,10 +64,10 @@ class _Pending(NamedTuple):
 
 
 class Channel(asyncio.Protocol):
-    """Open connection to a broker. Methods without a docstring belong to asyncio's protocol interface.
+    """Open connection to a broker, which offers the API versions ``versions``.
 
-    ``versions`` are the API versions that the broker offers. ``closed`` is True when no request can be sent any more.
-    ``on_answers`` is called after the callbacks of responses that arrived together, and after the channel closes.
+    ``closed`` is True when the channel can't send requests any more. The function ``on_answers`` is called after the
+    callbacks of responses that arrived together, and after the channel closes.
     """
 
     versions: Versions
@@ -116,7 +115,7 @@ class Channel(asyncio.Protocol):
                 )
                 channel.versions = await _negotiate(channel, security, connect_timeout_ms)
         except TimeoutError as error:
-            raise TimeoutError(f"no usable connection to {address} within {connect_timeout_ms:.0f} ms") from error
+            raise TimeoutError(f"no connection and login to {address} within {connect_timeout_ms:.0f} ms") from error
         return channel
 
     @property
@@ -130,7 +129,7 @@ class Channel(asyncio.Protocol):
         return self._transport.get_write_buffer_size() == 0
 
     def request(self, request: RequestPayload, *, timeout_ms: float) -> asyncio.Future[Reply]:
-        """Send a request at once; the future may fail with TimeoutError, ConnectionError or ProtocolError.
+        """Send a request at once; the returned future may fail with TimeoutError, ConnectionError or ProtocolError.
 
         Raises ConnectionError if the channel is closed, ValueError if the request can't be encoded.
         """
@@ -140,7 +139,7 @@ class Channel(asyncio.Protocol):
         return reply
 
     def ask(self, kind: type[RequestPayload], body: Sequence[bytes], callback: Callback, *, timeout_ms: float) -> None:
-        """Queue an encoded request for the next ``flush``; ``callback`` gets its response or an exception once.
+        """Queue an encoded request for the next ``flush``; ``callback`` gets a response or an exception, once.
 
         Raises ConnectionError, and doesn't call ``callback``, if the channel is closed.
         """
@@ -151,7 +150,7 @@ class Channel(asyncio.Protocol):
             self._set_timer(deadline_s)
 
     def send_only(self, kind: type[RequestPayload], body: Sequence[bytes]) -> None:
-        """Queue an encoded request without a response (Produce, acks=0); raise ConnectionError if closed."""
+        """Queue an encoded Produce request with acks=0, which has no response; raise ConnectionError if closed."""
         if self.closed:
             raise ConnectionResetError(f"the connection to {self.address} is closed: {self._close_reason}")
         self._correlation_id = (self._correlation_id + 1) % _CORRELATION_IDS
@@ -208,11 +207,9 @@ class Channel(asyncio.Protocol):
         self._lost.set_result(None)
 
     def _settle(self, reply: asyncio.Future[Reply], outcome: Any) -> None:
-        if reply.done():
-            return
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, Exception) and not reply.done():
             reply.set_exception(outcome)
-        else:
+        elif not reply.done():
             reply.set_result(Reply(outcome, self._response_bytes))
 
     def _set_timer(self, deadline_s: float) -> None:
@@ -228,10 +225,10 @@ class Channel(asyncio.Protocol):
         if first.deadline_s > self._loop.time():
             self._set_timer(first.deadline_s)
             return
-        reason = f"no {first.response_type.__name__} from {self.address} in time"
+        reason = f"no {first.response_type.__name__} from {self.address} within the request's timeout"
         self._pending.remove(first)
         first.callback(TimeoutError(reason))
-        self._fail(ConnectionAbortedError, f"the connection was aborted: {reason}")
+        self._fail(ConnectionAbortedError, f"the connection to {self.address} was aborted: {reason}")
         self._transport.abort()
 
     def _fail(self, kind: type[Exception], reason: str) -> None:

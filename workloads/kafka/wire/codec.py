@@ -1,4 +1,4 @@
-"""Kafka messages on the wire: length prefixes, choice of API versions, headers.
+"""Length prefixes, headers and API versions of Kafka messages.
 
 A frame is a signed 32-bit length and a message; a message is a header and a body. Of each API the client uses the
 highest version that the broker offers, kio knows and the caller allows.
@@ -13,14 +13,14 @@ from typing import TypeVar, cast
 from kio.index import load_request_schema, load_response_from_request, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
-from kio.static.protocol import RequestPayload, ResponsePayload
+from kio.static.protocol import Entity, RequestPayload, ResponsePayload
 
 from aftershock.errors import ProtocolError, UnsupportedError
-from aftershock.workloads.kafka.wire.decoder import decode, prepare_decoder
+from aftershock.workloads.kafka.wire.decoder import decode, struct_reader
 from aftershock.workloads.kafka.wire.encoder import encoded_parts
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-"""Kafka's default for socket.request.max.bytes. A longer message comes from a broken or hostile peer."""
+"""Largest accepted message: Kafka's default for socket.request.max.bytes."""
 
 PREFIX = struct.Struct(">i")
 _MESSAGE_BYTES_MIN = 4  # a correlation id
@@ -37,8 +37,7 @@ def checked_length(prefix: bytes | bytearray | memoryview, position: int, bytes_
 class Frames:
     """Splits a stream of bytes, received in arbitrary pieces, into Kafka messages.
 
-    The messages returned are views of the received data. Only an incomplete message is stored between two calls of
-    ``feed``; its buffer grows with the bytes received, never with the length announced.
+    Only an incomplete message is stored; its buffer grows with the received bytes, never with the announced length.
     """
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -47,7 +46,7 @@ class Frames:
         self._needed_bytes = PREFIX.size  # with fewer bytes, _partial can't contain a whole message
 
     def feed(self, data: bytes) -> list[memoryview]:
-        """Return the messages that ``data`` completes, without prefixes; raise ProtocolError for an invalid length."""
+        """Return views of the messages that ``data`` completes; raise ProtocolError for an invalid length."""
         buffer = memoryview(data)
         if self._partial:
             self._partial += data
@@ -107,7 +106,7 @@ class Versions:
         self.offered = dict(offered)
 
     def pick(self, api: Api, cap: int | None = None) -> int:
-        """Return an API's highest version up to ``cap`` that broker and client support; else raise UnsupportedError."""
+        """Return an API's highest common version of broker and client, up to ``cap``; else raise UnsupportedError."""
         if api not in self.offered:
             raise UnsupportedError(
                 f"the broker doesn't offer {api.name}; this client needs one of versions {_span(api)}"
@@ -116,7 +115,7 @@ class Versions:
         versions = known_versions(api)
         version = min(highest, versions[-1], versions[-1] if cap is None else cap)
         if version < max(lowest, versions[0]):
-            limit = "" if cap is None else f" and may use at most {cap}"
+            limit = "" if cap is None else f" and may use at most {cap} here"
             raise UnsupportedError(
                 f"{api.name}: the broker offers versions {lowest} to {highest}, this client knows {_span(api)}{limit}"
             )
@@ -166,17 +165,18 @@ def response_type(kind: type[RequestPayload]) -> type[ResponsePayload]:
 
 
 def prepare(kind: type[RequestPayload]) -> None:
-    """Import and compile the response decoder now, so that the first response isn't delayed by about 10 ms."""
+    """Compile the decoder of a request's response now, so that the first response isn't delayed by about 10 ms."""
     response = response_type(kind)
-    prepare_decoder(response.__header_schema__)
-    prepare_decoder(response)
+    header: type[Entity] = response.__header_schema__
+    struct_reader(header)
+    struct_reader(response)
 
 
 def decode_response(response_type: type[Response], message: bytes | memoryview, correlation_id: int) -> Response:
     """Decode a response with its header. Bytes after the end of a response are ignored, as in Kafka.
 
     A broker without this client's version of ApiVersions responds in version 0 with UNSUPPORTED_VERSION (KIP-511).
-    librdkafka's mock broker sends invalid bytes after the error, which are replaced by an empty list of versions.
+    Invalid bytes after that error, which librdkafka's mock broker sends, are replaced by an empty list of versions.
     Raises ProtocolError if the response is invalid or responds to another request.
     """
     header, position = decode(response_type.__header_schema__, message)

@@ -1,9 +1,7 @@
-"""Kafka's error codes, and the groups of codes that its clients treat alike.
+"""Kafka's error codes, and groups of error codes that Kafka's clients treat alike.
 
-The error codes are the numbers of kio's ``ErrorCode`` (an ``IntEnum``). Brokers newer than kio may send other error
-codes, so ``name`` and the groups accept any integer. ``RETRIABLE`` and ``INVALID_METADATA`` follow
-``org.apache.kafka.common.protocol.Errors`` of Kafka 4.3: the exceptions that extend ``RetriableException``, and of
-these the exceptions that extend ``InvalidMetadataException``.
+``RETRIABLE`` and ``INVALID_METADATA`` are the errors in ``org.apache.kafka.common.protocol.Errors`` of Kafka 4.3 whose
+exceptions extend ``RetriableException`` and ``InvalidMetadataException``.
 """
 
 from kio.schema.errors import ErrorCode
@@ -14,7 +12,7 @@ INVALID_METADATA: frozenset[int] = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 80, 83
 RETRIABLE: frozenset[int] = INVALID_METADATA | frozenset(
     {2, 7, 14, 15, 16, 19, 20, 41, 51, 70, 71, 75, 78, 88, 89, 106, 122, 123, 133}
 )
-"""Errors after which the same request may succeed."""
+"""Errors after which a client may send the same request again."""
 
 HOPELESS: frozenset[int] = frozenset({17, 29})
 """INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: this client can't get the topic's metadata."""

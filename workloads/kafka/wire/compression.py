@@ -2,7 +2,7 @@
 
 The Java broker can't read LZ4 frames with linked blocks, the default of LZ4 libraries, so blocks are independent. Java
 producers wrap snappy in the block format of snappy-java ("xerial"), librdkafka doesn't: ``decompress`` reads both
-formats, ``compress`` writes snappy-java's. Decompression never uses more memory than the caller allows.
+formats, ``compress`` writes snappy-java's. Decompression never uses more memory than the argument ``limit``.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ def available(name: str) -> bool:
 
 
 def compress(name: str, data: bytes) -> bytes:
-    """Compress ``data``. Compress records; raise UnsupportedError if the codec isn't installed."""
+    """Compress the records of a batch; raise UnsupportedError if the codec ``name`` isn't installed."""
     if name == "gzip":
         return zlib.compress(data, wbits=_GZIP_WBITS)
     cramjam = _import_cramjam(name)
@@ -49,7 +49,7 @@ def compress(name: str, data: bytes) -> bytes:
 
 
 def decompress(name: str, data: Buffer, limit: int) -> Buffer:
-    """Decompress records to at most ``limit`` bytes.
+    """Decompress the records of a batch to at most ``limit`` bytes.
 
     Raises ProtocolError if the data is invalid or larger than ``limit`` when decompressed, UnsupportedError if the
     codec isn't installed.
@@ -91,7 +91,7 @@ def _decompress_snappy(snappy: Any, data: Buffer, limit: int) -> bytes:
         (length,) = _LENGTH.unpack_from(data, at)
         at += _LENGTH.size
         if not 0 < length <= len(data) - at:
-            raise struct.error(f"snappy block of {length} bytes, but {len(data) - at} bytes remain")
+            raise struct.error(f"a snappy block has {length} bytes, but only {len(data) - at} bytes of data remain")
         block = data[at : at + length]
         _check_limit(snappy.decompress_raw_len(block), room)
         blocks.append(bytes(snappy.decompress_raw(block)))
@@ -102,4 +102,4 @@ def _decompress_snappy(snappy: Any, data: Buffer, limit: int) -> bytes:
 
 def _check_limit(size: int, limit: int) -> None:
     if size > limit:
-        raise zlib.error(f"decompressed size exceeds {limit} bytes")
+        raise zlib.error(f"the decompressed records exceed {limit} bytes")

@@ -6,6 +6,7 @@ so that a caller that tries several brokers continues with the next broker.
 
 import socket
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -32,13 +33,13 @@ class Address(NamedTuple):
 
     @classmethod
     def checked(cls, host: str, port: int) -> Self:
-        """Return the address; raise ValueError for an address that no socket accepts."""
+        """Return the address of a host and port; raise ValueError if no socket would accept them."""
         try:
             host.encode("idna")  # the encoding that sockets use
         except UnicodeError as error:
             raise ValueError(f"{host!r} is not a host name: {error}") from error
         if not host or not 1 <= port <= PORT_MAX:
-            raise ValueError(f"{host}:{port} is not an address: give a host and a port from 1 to {PORT_MAX}")
+            raise ValueError(f"{host}:{port} is not an address: give a host name and a port from 1 to {PORT_MAX}")
         return cls(host, port)
 
     def __str__(self) -> str:
@@ -46,14 +47,14 @@ class Address(NamedTuple):
 
 
 class PeerError(ConnectionError):
-    """Error: the broker violated the protocol, or authentication failed."""
+    """Error of a connection to a broker that violated Kafka's protocol, or refused to authenticate the client."""
 
 
 class Connection:
     """Blocking connection to a broker; its constructor connects and logs in.
 
-    All methods of a connection raise OSError if the connection is refused, reset, closed or not trusted
-    (``PeerError``), or if there is no response within ``timeout_s`` (``TimeoutError``).
+    All methods of a connection raise OSError if the connection fails: ``PeerError`` if the broker can't be trusted,
+    ``TimeoutError`` if the broker sends no response within ``timeout_s``.
     """
 
     def __init__(self, address: Address, timeout_s: float, security: Security = PLAINTEXT) -> None:
@@ -66,12 +67,9 @@ class Connection:
             if security.tls is not None:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=address.host)
             steps, response = login(security), None
-            while True:
-                try:
-                    request = steps.send(response)
-                except StopIteration:
-                    break
-                response = self.ask(request)
+            with suppress(StopIteration):
+                while True:
+                    response = self.ask(steps.send(response))
         except AuthenticationError as error:
             self.close()
             raise PeerError(f"{address}: {error}") from error
@@ -91,7 +89,7 @@ class Connection:
         self._socket.close()
 
     def ask(self, request: RequestPayload, timeout_s: float | None = None) -> ResponsePayload:
-        """Send one request and return its decoded response; ``timeout_s`` limits the whole exchange."""
+        """Send one request and return its decoded response; ``timeout_s`` limits the time for both."""
         deadline_s = time.monotonic() + (timeout_s or self._timeout_s)
         self._correlation_id += 1
         self._socket.sendall(encode_frame(request, self._correlation_id, "aftershock"))
@@ -107,7 +105,7 @@ class Connection:
         while len(buffer) < count:
             remaining_s = deadline_s - time.monotonic()
             if remaining_s <= 0:
-                raise TimeoutError(f"no response from {self.address} in time")
+                raise TimeoutError(f"no response from {self.address} within the request's timeout")
             self._socket.settimeout(remaining_s)
             chunk = self._socket.recv(min(count - len(buffer), 1 << 16))
             if not chunk:

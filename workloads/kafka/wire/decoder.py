@@ -1,6 +1,6 @@
 """Decoder of Kafka's messages into kio's dataclasses, with bounded memory.
 
-kio's own reader is unsafe for received bytes: kio reserves memory for any announced item count (a ten-byte response can
+kio's own decoder is unsafe for received bytes: it reserves memory for any announced item count (a ten-byte response can
 exhaust a process's memory), fails on unknown tagged fields and error codes, and accepts an invalid null. Rules of this
 decoder of Kafka messages:
 
@@ -10,7 +10,7 @@ decoder of Kafka messages:
 2. Unknown tagged fields are skipped (KIP-482); an unknown error code is a plain int.
 3. A message is refused if it has an invalid null, a tagged field of the wrong size, or text that isn't UTF-8.
 
-For each struct type a decoding function is generated; neighbouring fields of fixed size share one
+For each struct type of a message a decoding function is generated, in which neighbouring fields of fixed size share one
 ``Struct.unpack_from``. Fields of type ``records`` are views of the message, not copies.
 """
 
@@ -45,22 +45,18 @@ LengthReader = Callable[[Data, int], tuple[int, int]]
 
 
 def decode(entity_type: type[E], data: Data, position: int = 0) -> tuple[E, int]:
-    """Return kio's entity at ``position`` and the position after its end; raise ProtocolError if it is invalid."""
+    """Decode the message or header at ``position`` and return the position after it; raise ProtocolError if invalid."""
     try:
-        entity, end = _struct_reader(entity_type)(data, position, [ITEMS_MAX])
+        entity, end = struct_reader(entity_type)(data, position, [ITEMS_MAX])
     except (struct.error, IndexError, ValueError, OverflowError, ProtocolError) as error:
         reason = "the message is too short" if isinstance(error, struct.error | IndexError) else error
         raise ProtocolError(f"{entity_type.__name__} v{entity_type.__version__} can't be decoded: {reason}") from error
     return entity, end
 
 
-def prepare_decoder(entity_type: type[Entity]) -> None:
-    """Compile the decoder of a message type before its first use."""
-    _struct_reader(entity_type)
-
-
 @cache
-def _struct_reader(entity_type: type[Entity]) -> Reader:
+def struct_reader(entity_type: type[Entity]) -> Reader:
+    """Generate the function that decodes a message or a struct in a message."""
     function = Function("(data, position, remaining)")
     for run in runs(entity_type):
         if not run[0].fixed:
@@ -110,7 +106,7 @@ def _add_variable_field(function: Function, field: Field) -> None:
 
 
 def _tags_reader(fields: Sequence[Field]) -> Reader:
-    """Return a function that reads the values of all tagged fields of a struct, in the order of ``fields``."""
+    """Return a function that decodes the values of a struct's tagged fields, in the order of ``fields``."""
     defaults = [field.default for field in fields]
     readers = {field.tag: (index, _reader(field)) for index, field in enumerate(fields)}
 
@@ -134,12 +130,12 @@ def _tags_reader(fields: Sequence[Field]) -> Reader:
 
 
 def _reader(field: Field) -> Reader:
-    """Return a function that reads a field's value; null is invalid in a tagged field, which would be omitted."""
+    """Return a function that decodes a field's value; a null tagged field is invalid, because null is omitted."""
     kind, nullable = field.kind, field.nullable and field.tag is None
     if field.is_array:
         return _array_reader(field, nullable=nullable)
     if not isinstance(kind, str):
-        read_struct = _struct_reader(kind)
+        read_struct = struct_reader(kind)
 
         def read_nullable_struct(data: Data, position: int, remaining: list[int]) -> tuple[Any, int]:
             if data[position] < _HIGH_BIT:  # KIP-893: a signed byte before the struct, negative for null
@@ -205,11 +201,11 @@ _CONVERSIONS: dict[str, Callable[[Data], Any]] = {"string": _text, "bytes": byte
 
 def _check_null(size: int, *, nullable: bool) -> None:
     if not nullable or size != -1:
-        raise ValueError(f"length {size} is invalid" + ("" if nullable else ": the field can't be null"))
+        raise ValueError(f"a field has the invalid length {size}" + ("" if nullable else "; the field can't be null"))
 
 
 def _reserve_items(data: Data, position: int, count: int, remaining: list[int]) -> None:
-    """Subtract ``count`` items, of at least one byte each, from the message's item limit."""
+    """Subtract ``count`` items from the items that a message may still have; an item has at least one byte."""
     remaining[0] -= count
     if remaining[0] < 0 or count > len(data) - position:
         raise ValueError(f"{count} items exceed the rest of the message, or the limit of {ITEMS_MAX} per message")
@@ -218,12 +214,12 @@ def _reserve_items(data: Data, position: int, count: int, remaining: list[int]) 
 def _end(data: Data, position: int, size: int) -> int:
     end = position + size
     if end > len(data):
-        raise ValueError(f"a field has {size} bytes, but {len(data) - position} remain")
+        raise ValueError(f"a field has {size} bytes, but only {len(data) - position} bytes of the message remain")
     return end
 
 
 def _length_reader(field: Field) -> LengthReader:
-    """Return a function that reads a field's length, -1 for null; a compact length is stored plus one."""
+    """Return a function that decodes a field's length, -1 for null; a compact length is encoded as length + 1."""
     if field.compact:
 
         def read_compact_length(data: Data, position: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""Encoder of kio's messages: the same bytes as kio's own writer, many times as fast.
+"""Encoder of kio's messages: the same bytes as kio's own encoder, many times as fast.
 
-Each struct type is compiled once into a function that appends the bytes of its fields; neighbouring fields of fixed
-size share one ``Struct.pack``.
+For each struct type of a message an encoding function is generated, in which neighbouring fields of fixed size share
+one ``Struct.pack``.
 """
 
 import struct
@@ -18,12 +18,12 @@ Writer = Callable[[Any, Put], None]
 
 
 def encode(entity: Entity) -> bytes:
-    """Encode a kio entity (request, response or header); raise ValueError if a field has an invalid value."""
+    """Encode a request, response or message header; raise ValueError if a field has an invalid value."""
     return b"".join(encoded_parts(entity))
 
 
 def encoded_parts(entity: Entity) -> list[bytes]:
-    """Return an encoded kio entity as byte strings; fields of type ``bytes`` are not copied."""
+    """Encode a request, response or message header as byte strings; fields of type ``bytes`` are not copied."""
     parts: list[bytes] = []
     kind = type(entity)
     try:
@@ -68,7 +68,7 @@ def _struct_writer(entity_type: type[Entity]) -> Writer:
 
 
 def _writer(field: Field) -> Writer:
-    """Return a function that writes a field's value: an array or a single item, either of which may be null."""
+    """Return a function that encodes a field's value: an array, a single item, or null."""
     length, write_item = _length_writer(field, short=False), _item_writer(field)
 
     def write_array(items: Sequence[Any], put: Put) -> None:
@@ -97,7 +97,7 @@ def _writer(field: Field) -> Writer:
 
 
 def _item_writer(field: Field) -> Writer:
-    """Return a function that writes one value of the field's type, ignoring ``is_array`` and ``nullable``."""
+    """Return a function that encodes one value of a field's type, or one item of an array field; never null."""
     if not isinstance(field.kind, str):
         return _struct_writer(field.kind)
     if field.kind in FIXED:
@@ -124,7 +124,7 @@ def _item_writer(field: Field) -> Writer:
 
 
 def _length_writer(field: Field, *, short: bool) -> Callable[[int], bytes]:
-    """Return a function that encodes a length, -1 for null; a compact length is stored plus one."""
+    """Return a function that encodes a field's length, -1 for null; a compact length is encoded as length + 1."""
     if field.compact:
         return lambda length: uvarint(length + 1)
     return struct.Struct(">h" if short else ">i").pack

@@ -24,11 +24,11 @@ from aftershock.workloads.kafka.wire.security import Security
 
 Login = Generator[RequestPayload, Any, None]
 Conversation = Generator[bytes, bytes, None]
-"""Client's side of a mechanism: yields the client's messages, and is sent the server's messages."""
+"""Client's side of a SASL mechanism: a generator that yields the client's messages and receives the server's."""
 
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 1_000_000
-"""Kafka allows at most 16384. With more than a million a hostile server could block the client for seconds."""
+"""Limit of SCRAM iterations, with which a hostile server could block the client; Kafka allows at most 16384."""
 
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_BINDING = "n,,"  # RFC 5802: no channel binding
@@ -63,7 +63,7 @@ def login(security: Security) -> Login:
 
 
 def conversation(mechanism: str, user: str, password: str) -> Conversation:
-    """Return the client's SASL messages for PLAIN, or for a SCRAM mechanism with a fresh nonce, as a generator."""
+    """Return a generator of the client's SASL messages for PLAIN or SCRAM."""
     if mechanism == "PLAIN":
         return plain(user, password)
     return scram(_HASHES[mechanism], user, password, secrets.token_urlsafe(_NONCE_BYTES))
@@ -75,7 +75,7 @@ def plain(user: str, password: str) -> Conversation:
 
 
 def scram(algorithm: str, user: str, password: str, nonce: str) -> Conversation:
-    """Generate the messages of SCRAM (RFC 5802); ``nonce`` is fresh, printable ASCII without a comma."""
+    """Generate the client's SCRAM messages (RFC 5802); ``nonce`` is random printable ASCII without a comma."""
     client_first = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     server_first = yield (_NO_BINDING + client_first).encode()
     challenge = _attributes(server_first)
@@ -85,7 +85,7 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Conversation:
     iterations = int(iterations_text) if iterations_text.isdecimal() else 0
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise AuthenticationError(
-            f"the server requests {iterations_text} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
+            f"the server requests {iterations_text} SCRAM iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are allowed"
         )
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), _decode(challenge.get("s", "")), iterations)
 
@@ -98,7 +98,7 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Conversation:
 
     server_signature = digest(digest(salted, b"Server Key", algorithm), signed, algorithm)
     if not compare_digest(_decode(server_final.get("v", "")), server_signature):
-        raise AuthenticationError("the server's signature is wrong: the server does not know the password")
+        raise AuthenticationError("the server's SCRAM signature is wrong: the server does not know the password")
 
 
 def _attributes(message: bytes) -> dict[str, str]:
@@ -110,7 +110,7 @@ def _attributes(message: bytes) -> dict[str, str]:
     if "m" in attributes:  # RFC 5802, 5.1: a client must not ignore a mandatory extension
         raise AuthenticationError("the server requires a SCRAM extension that this client does not support")
     if "e" in attributes:
-        raise AuthenticationError(f"the server reports: {attributes['e']}")
+        raise AuthenticationError(f"the server reports the SCRAM error {attributes['e']}")
     return attributes
 
 

@@ -1,13 +1,12 @@
-"""Reader of the records in a decompressed batch, as columns of numbers: deltas, positions and sizes.
+"""Parser of the records in a decompressed batch, as columns of numbers: deltas, positions and sizes.
 
 A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its checks)::
 
     length │ attributes 1 · time delta · offset delta · key size · key · value size · value · header count · headers
 
 A record's lengths, sizes, counts and deltas are varints; a header is a name and a value, each after its size.
-Consecutive records with fields of the same lengths form a *run*. Only the first record of a run is parsed; the other
-records of the run must equal the first record in all bytes but times, keys and values. A record whose neighbours'
-fields have other lengths is parsed alone.
+Consecutive records with fields of the same lengths form a *run*. Only the first record of a run is parsed, because the
+other records of a run equal it in all bytes but deltas, keys and values (header values included).
 """
 
 from array import array
@@ -27,7 +26,7 @@ Ints = NDArray[np.int64]
 
 
 class Columns(NamedTuple):
-    """Deltas of all records of a batch, and positions and sizes of their keys, values and headers; null has size -1."""
+    """Deltas of a batch's records, and positions and sizes of the records' fields; a null field has size -1."""
 
     time_delta_ms: Ints
     offset_delta: Ints
@@ -39,7 +38,7 @@ class Columns(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One parsed record: positions in the decompressed batch, deltas, and sizes (-1 for null)."""
+    """Parsed record: deltas, positions of fields in the decompressed batch, and sizes of fields (-1 for null)."""
 
     start: int
     time_at: int
@@ -53,7 +52,7 @@ class Span(NamedTuple):
     value_size: int
     headers_at: int
     header_values: tuple[tuple[int, int], ...]
-    """Start and end of each header's value."""
+    """Start and end of each header value of a record."""
     end: int
 
     @property
@@ -62,7 +61,7 @@ class Span(NamedTuple):
 
     @property
     def row(self) -> tuple[int, ...]:
-        """Row of a record in ``Columns``: the fields from ``time_delta_ms`` to ``headers_at``."""
+        """Numbers of a record in the order of ``Columns``: the fields from ``time_delta_ms`` to ``headers_at``."""
         return self[4:11]
 
 
@@ -89,36 +88,21 @@ def read(payload: memoryview, start: int) -> Span:
             header_value_at, _, at = _read_field(payload, at, end)
             header_values.append((header_value_at, at))
     except IndexError:
-        raise ProtocolError(f"the record at byte {start} of {len(payload)} is cut off") from None
+        raise ProtocolError(f"the record at byte {start} of {len(payload)} bytes of records is cut off") from None
     if at != end:
         raise ProtocolError(f"the record at byte {start} has length {length}, but its fields end at byte {at}")
-    return Span(
-        start,
-        time_at,
-        offset_delta_at,
-        deltas_end,
-        time_delta_ms,
-        offset_delta,
-        key_at,
-        key_size,
-        value_at,
-        value_size,
-        headers_at,
-        tuple(header_values),
-        end,
-    )
+    row = time_delta_ms, offset_delta, key_at, key_size, value_at, value_size, headers_at
+    return Span(start, time_at, offset_delta_at, deltas_end, *row, tuple(header_values), end)
 
 
 def _read_field(payload: memoryview, at: int, end: int) -> tuple[int, int, int]:
-    """Return the start, size and end of a key, value, header name or header value."""
+    """Return start, size and end of the key, value, header name or header value whose size is at ``at``."""
     size, at = read_varint(payload, at)
     if size < 0:
         return at, -1, at
     field_end = at + size
     if field_end > end:
-        raise ProtocolError(
-            f"a field of {size} bytes at byte {at} of the records, but its record has only {end - at} more"
-        )
+        raise ProtocolError(f"the field at byte {at} of the records has {size} bytes, its record only {end - at} more")
     return at, size, field_end
 
 
@@ -130,7 +114,7 @@ _CACHED_STEPS_MAX = 1024  # runs up to this length share cached steps
 
 
 class Run(NamedTuple):
-    """Run of ``length`` consecutive records whose fields have the same lengths; ``span`` is the first record."""
+    """Consecutive records of a batch with fields of the same lengths; ``span`` is the first of ``length`` records."""
 
     span: Span
     length: int
@@ -143,7 +127,7 @@ class Run(NamedTuple):
         return rows[:, self.span.time_at - self.span.start : self.span.offset_delta_at - self.span.start]
 
     def table(self, payload: memoryview) -> Ints:
-        """Return the numbers of a run as a matrix with one record per row."""
+        """Return the columns of the run's records (``Columns``) as rows of a matrix."""
         steps = _steps if self.length <= _CACHED_STEPS_MAX else _steps.__wrapped__
         table: Ints = steps(self.span.stride, self.length) + np.array(self.span.row)[:, None]
         varints = self.times(self.rows(payload))
@@ -155,7 +139,7 @@ class Run(NamedTuple):
         return table
 
     def is_uniform(self, payload: memoryview) -> bool:
-        """Check that a run's records differ only in times, keys and values, and that offset deltas count up."""
+        """Return True if the records differ only in times, keys and values, and their offset deltas are consecutive."""
         span, rows = self.span, self.rows(payload)
         start = span.start
         offset_deltas = rows[:, span.offset_delta_at - start : span.deltas_end - start]
@@ -181,11 +165,11 @@ class Run(NamedTuple):
 
 
 Pieces = list[Run | Ints]
-"""All records of a block in order: runs, and tables (one row per column) of the records between runs."""
+"""All records of a batch in order: runs of records with fields of the same lengths, and columns of other records."""
 
 
 def pieces_of(payload: memoryview, count: int, last_offset_delta: int) -> Pieces:
-    """Split the records of a batch into runs (records whose fields have the same lengths) and single records.
+    """Split the records of a batch into runs of records with fields of the same lengths, and other records.
 
     Raises ProtocolError if a record is invalid, or offset deltas don't ascend or exceed ``last_offset_delta``.
     """
@@ -196,7 +180,7 @@ def pieces_of(payload: memoryview, count: int, last_offset_delta: int) -> Pieces
         span = read(payload, at)
         stride = span.stride
         if span.offset_delta <= last_delta:
-            raise ProtocolError(f"offset delta {span.offset_delta} follows {last_delta}")
+            raise ProtocolError(f"a record's offset delta {span.offset_delta} follows the offset delta {last_delta}")
         # Guess a run up to the next longer offset delta if the next record has the same length, then halve the guess.
         guess, time_bytes = 1, span.offset_delta_at - span.time_at
         next_at = at + stride
@@ -235,7 +219,7 @@ def columns_of(pieces: Pieces, payload: memoryview) -> Columns:
 
 
 def header_values_of(pieces: Pieces, payload: memoryview, lead: bytes, size: int) -> Bytes | None:
-    """Return every record's ``size`` bytes after the header bytes ``lead``; None if a record has other header bytes."""
+    """Return the ``size`` bytes after ``lead`` in the headers of all records; None if any headers start otherwise."""
     blocks = []
     for piece in pieces:
         if isinstance(piece, Run):
@@ -267,7 +251,7 @@ def _decode_zigzag(numbers: Ints) -> Ints:
 
 @lru_cache(maxsize=256)
 def _steps(stride: int, count: int) -> Ints:
-    """Return what to add to the columns of a run's first record for the columns of its ``count`` records."""
+    """Return the differences of ``count`` consecutive records of ``stride`` bytes to the first record, by column."""
     return np.array([[0], [1], [stride], [0], [stride], [0], [stride]]) * np.arange(count)
 
 

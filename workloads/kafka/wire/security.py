@@ -1,7 +1,7 @@
-"""Security settings of a connection: Kafka's protocol, SASL credentials and TLS certificates.
+"""Security settings of a client connection: Kafka's security protocol, SASL credentials and TLS certificates.
 
-The protocols are PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL; a client certificate and key make SSL mutual (mTLS).
-``workloads/adapters/security.py`` builds the ``Security`` settings from the plan. ``repr`` omits the passwords.
+``workloads/adapters/security.py`` builds the ``Security`` settings from the plan; a client certificate and key make TLS
+mutual (mTLS).
 """
 
 import ssl
@@ -16,10 +16,10 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 @dataclass(frozen=True)
 class Security:
-    """Security settings of a connection; ``ca`` is a PEM file of trusted certificates, None for the system's.
+    """Security settings of a client connection, whose ``repr`` omits the passwords.
 
-    ``certificate`` and ``key`` are PEM files of the client. ``mechanism``, ``user`` and ``password`` are used by SASL
-    only.
+    ``ca``: PEM file of trusted certificates, None for those of the operating system. ``certificate`` and ``key``: PEM
+    files of the client. ``mechanism``, ``user`` and ``password``: for SASL only.
     """
 
     protocol: Protocol = "PLAINTEXT"

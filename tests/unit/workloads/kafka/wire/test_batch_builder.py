@@ -88,5 +88,5 @@ def test_the_largest_timestamp_need_not_be_the_last() -> None:
 )
 def test_columns_must_have_equal_lengths(told: dict[str, Any]) -> None:
     """A caller's error must not give a batch with fewer records."""
-    with pytest.raises(ValueError, match="records and columns of equal length"):
+    with pytest.raises(ValueError, match="as many timestamps, keys and headers"):
         build(**told)

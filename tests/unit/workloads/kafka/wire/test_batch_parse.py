@@ -62,7 +62,7 @@ def test_old_formats_are_unsupported(magic: int) -> None:
     """They have their own layout, and the sentence says which one is read."""
     old = bytearray(alike(1).build())
     old[16] = magic
-    with pytest.raises(UnsupportedError, match=f"old format {magic}.*reads format 2"):
+    with pytest.raises(UnsupportedError, match=f"old format {magic}.*reads only format 2"):
         list(parse(bytes(old)))
 
 

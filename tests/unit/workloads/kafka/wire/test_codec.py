@@ -99,7 +99,7 @@ def test_a_wrong_answer_is_refused(message: bytes, says: str) -> None:
 
 def test_prepared_types_need_no_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Header and body of the response are read by functions that ``prepare`` has compiled."""
-    decoder._struct_reader.cache_clear()
+    decoder.struct_reader.cache_clear()
     prepare(HeartbeatRequest)
     monkeypatch.setattr(decoder, "Function", None)
     assert ErrorCode.rebalance_in_progress == decode_response(HeartbeatResponse, ANSWER, 5).error_code

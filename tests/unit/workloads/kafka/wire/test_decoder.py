@@ -94,7 +94,7 @@ def test_a_tag_of_another_size_than_it_says_is_refused(size: int) -> None:
 )
 def test_null_where_there_must_be_something_is_refused(message_type: type[Any], body: bytes) -> None:
     """Null for what the schema has as never null, and lengths below null, are no surprise for later code to step on."""
-    with pytest.raises(ProtocolError, match=r"length -\d is invalid"):
+    with pytest.raises(ProtocolError, match=r"invalid length -\d"):
         decode(message_type, body + bytes(40))
 
 
@@ -186,5 +186,5 @@ def test_text_that_is_not_utf_8_is_refused() -> None:
 
 def test_a_tagged_field_without_a_default_is_unsupported() -> None:
     """Three responses of Kafka that no client needs have one; better said at once than an absent value made up."""
-    with pytest.raises(UnsupportedError, match="current_leader has no default"):
+    with pytest.raises(UnsupportedError, match="tagged field current_leader"):
         decode(FetchSnapshotResponse, bytes(100))

@@ -133,9 +133,9 @@ def test_nonces_differ() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (RFC_7677[2].replace(b"i=4096", b"i=4095"), "4095 iterations"),
-        (RFC_7677[2].replace(b"i=4096", b"i=9999999"), "9999999 iterations"),
-        (RFC_7677[2].replace(b"i=4096", b"i=x"), "x iterations"),
+        (RFC_7677[2].replace(b"i=4096", b"i=4095"), "4095 SCRAM iterations"),
+        (RFC_7677[2].replace(b"i=4096", b"i=9999999"), "9999999 SCRAM iterations"),
+        (RFC_7677[2].replace(b"i=4096", b"i=x"), "x SCRAM iterations"),
         (f"r={NONCE},s=AAAA,i=4096".encode(), "nonce"),
         (b"r=another,s=AAAA,i=4096", "nonce"),
         (f"r={NONCE}+,s=!!!!,i=4096".encode(), "base64"),

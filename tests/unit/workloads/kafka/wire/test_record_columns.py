@@ -90,7 +90,7 @@ def outcome(reading: Callable[[memoryview, int], Rows], payload: memoryview, cou
 def test_offset_deltas_must_ascend() -> None:
     """A batch that says the same offset twice, or goes back, is corrupt."""
     one = bytes(block(alike(1)))
-    with pytest.raises(ProtocolError, match="offset delta 0 follows 0"):
+    with pytest.raises(ProtocolError, match="offset delta 0 follows the offset delta 0"):
         pieces_of(memoryview(one + one), 2, ANY)
 
 
@@ -157,7 +157,7 @@ def test_negative_sizes_are_nulls() -> None:
     [
         (record(0, 0, -1, -1, 0, b"x"), "has length 7, but its fields end"),
         (record(0, 0, -1, -1, 0, length=5), "-1 bytes|fields end"),
-        (record(0, 0, 100, b"k"), "a field of 100 bytes at byte 6 of the records, but its record has only 1"),
+        (record(0, 0, 100, b"k"), "the field at byte 6 of the records has 100 bytes, its record only 1 more"),
         (record(0, 0, -1, 2**31, b"v"), "2147483648 bytes"),
         (record(0, 0, -1, -1, -1), "-1 headers"),
         (record(0, 0, -1, -1, 50, b"h"), "50 headers in 1 bytes"),
