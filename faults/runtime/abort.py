@@ -10,8 +10,8 @@ offline_partitions   number of partitions of the plan's topics without a leader
 registered_brokers   number of brokers that are registered and unfenced
 ==================== =========================================================================================
 
-An abort condition is met once it has held for its duration (``for``) at every poll of the cluster. If Kafka doesn't
-answer a poll, the duration of every abort condition starts again.
+An abort condition is met when all polls of the cluster during its ``for`` satisfy the comparison. A poll that Kafka
+doesn't answer restarts the ``for`` of every abort condition.
 """
 
 import operator
@@ -49,7 +49,6 @@ class Condition:
     lasting_ms: int
 
     def holds(self, value: int) -> bool:
-        """Return True if the abort condition holds for a measured value."""
         return _OPERATORS[self.operator](value, self.number)
 
     def __str__(self) -> str:
@@ -58,13 +57,11 @@ class Condition:
 
 
 def parse(text: str) -> Condition:
-    """Parse an abort condition; raise ValueError with the grammar if the condition is invalid."""
+    """Parse an abort condition; raise ValueError with the grammar of abort conditions if the text is invalid."""
     match = _GRAMMAR.fullmatch(" ".join(text.split()))
     if match is None:
-        raise ValueError(
-            f"invalid abort condition `{text}`: write one of {', '.join(MEASURES)}, then ==, <, <=, > or >=, a number,"
-            " and `for 5s` if it must last"
-        )
+        form = f"one of {', '.join(MEASURES)}, then ==, <, <=, > or >=, a number, and `for 5s` if it must last"
+        raise ValueError(f"invalid abort condition `{text}`: write {form}")
     return Condition(match[1], match[2], int(match[3]), parse_duration_ms(match[4]) if match[4] else 0)
 
 

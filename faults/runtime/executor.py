@@ -1,13 +1,12 @@
 """Execute a timeline: journal and inject each fault at its time, and heal every started fault in any case.
 
-A fault is journalled as ``intended`` (targets and undo known, nothing changed yet), ``injected``, ``witnessed`` (once
-or more), ``healing``, ``healed``. A fault that fails is journalled as ``failed``, with the reason, and is healed too. A
-fault without targets is only journalled as failed. Faults run concurrently: overlapping faults heal in any order, and a
-failed fault stops no other fault.
+The journal's states of a fault are ``intended`` (targets and undo known, nothing changed yet), ``injected``,
+``witnessed`` (once or more), ``healing``, ``healed``. A fault that fails after ``intended`` is ``failed`` and is then
+healed; a fault whose targets can't be resolved is only ``failed``. Faults run concurrently, and a failed fault stops no
+other fault.
 
-If the executor is cancelled, every open fault is undone at once, without waiting for the effect in the cluster. If the
-executor is not cancelled, ``confirm_healed`` and ``verify_undo`` confirm each heal before it is journalled as
-``healed``. Errors of failed heals are raised at the end, after all heals.
+Each heal is verified before the fault is ``healed``, except if the executor is cancelled: then every open fault is
+undone at once, without verification. Errors of heals are raised at the end, after all heals.
 """
 
 import asyncio
@@ -28,11 +27,9 @@ Log = Callable[[str], None]
 async def execute(
     timeline: Timeline, world: World, journal: Journal, clock: Clock, log: Log, *, rehearse: bool = False
 ) -> None:
-    """Run every step (fault) of a timeline, with times counted from now; ``log`` gets a line for each event.
+    """Run every fault of a timeline, with times counted from now; raise FaultError with every fault left unhealed.
 
-    A rehearsal (negative control) resolves targets and reads witnesses at the same times, but injects nothing.
-
-    Raises FaultError with every fault that could not be healed.
+    A rehearsal (negative control) resolves targets and reads witnesses at the timeline's times, but injects nothing.
     """
     began_us = clock.now_us()
     kind = _Rehearsal if rehearse else _StepRun
@@ -50,7 +47,7 @@ async def execute(
 
 
 class _StepRun:
-    """Run of one step (fault) of a timeline; ``unhealed``: the reason why its heal failed, or None."""
+    """Execution of one fault of a timeline; ``unhealed``: the reason why the heal failed, or None."""
 
     rehearsal = False
     no_undo_reason = "the fault was a single action, which has no undo"
@@ -126,10 +123,8 @@ class _StepRun:
     def _record_witness(self, witness: Witness) -> None:
         self._record("witnessed", witness=witness)
         if not witness.ok:
-            self.log(
-                f"{self.step.id}: the witness does not see the fault: {witness.what} is {witness.observed:g} of "
-                f"{witness.asked:g} {witness.unit}"
-            )
+            observed = f"{witness.what} is {witness.observed:g} of {witness.asked:g} {witness.unit}"
+            self.log(f"{self.step.id}: the witness does not see the fault: {observed}")
 
     def _record_failure(self, error: Exception) -> None:
         self._record("failed", why=_sentence(error))
@@ -140,7 +135,7 @@ class _StepRun:
 
 
 class _Rehearsal(_StepRun):
-    """Rehearsal of one step (fault): nothing is injected or undone, so no witness may see the fault."""
+    """Rehearsal of one fault: nothing is injected or undone, so a witness that sees the fault is wrong."""
 
     rehearsal = True
     no_undo_reason = "a rehearsal: nothing was injected"
@@ -157,6 +152,5 @@ def _sentence(error: Exception) -> str:
 
 def _describe(targets: Targets) -> str:
     brokers = ", ".join(f"node {broker}" for broker in targets.brokers)
-    return (
-        ", ".join(filter(None, (brokers, *targets.links, *targets.topics, *targets.clients))) or "all matching traffic"
-    )
+    targets_named = [name for name in (brokers, *targets.links, *targets.topics, *targets.clients) if name]
+    return ", ".join(targets_named) or "all matching traffic"

@@ -1,7 +1,4 @@
-"""Probe network links with one small request, which is answered, refused, or gets no response.
-
-A link that did not answer before the fault is not probed during the fault, because its silence would prove nothing.
-"""
+"""Probe network links with one small request each."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -20,7 +17,7 @@ Answer = Literal["answered", "closed", "silent"]
 
 
 async def probe(link: Link, context: InjectionContext) -> Answer:
-    """Probe a link for ``SILENCE_MS`` at most; ``closed``: the connection was refused or closed within that time."""
+    """Probe a link for ``SILENCE_MS`` at most; ``closed``: the connection was refused or closed within this time."""
     began_us = context.clock.now_us()
     try:
         answer_ms = await with_timeout(context.world.probe_ms(link), context.clock, SILENCE_MS)
@@ -30,12 +27,12 @@ async def probe(link: Link, context: InjectionContext) -> Answer:
 
 
 async def probe_all(links: Sequence[Link], context: InjectionContext) -> list[Answer]:
-    """Probe all links at the same time; the results are in the order of the links."""
+    """Probe all links at the same time, and return the results in the order of the links."""
     return list(await asyncio.gather(*(probe(link, context) for link in links)))
 
 
 async def answering_links(links: Iterable[Link], context: InjectionContext) -> tuple[Link, ...]:
-    """Return the links over which a broker answers now, sorted by proxy."""
+    """Return those of the links over which a broker answers a probe now, sorted by the links' proxies."""
     ordered = sorted(set(links), key=lambda link: link.proxy)
     answers = await probe_all(ordered, context)
     return tuple(link for link, answer in zip(ordered, answers, strict=True) if answer == "answered")
@@ -46,24 +43,21 @@ async def links_to_running_brokers(links: Iterable[Link], context: InjectionCont
 
 
 async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
-    """Probe links that answered before the fault; if a broker answers now, the witness fails.
+    """Probe links that answered before the fault, and return a witness that fails if a broker answers now.
 
-    ``held``: results of requests sent before, over older connections. A request on a closed connection is not counted.
+    ``held``: results of requests over connections that existed before the fault; closed connections are not counted.
     """
     answers: list[str] = [*await probe_all(links, context), *held]
     answered = answers.count("answered")
     count = answered + answers.count("silent")
     what = "requests that were answered over links that should be silent"
     if not count:
-        what = (
-            "no broker can be reached over the fault's links, so no link can be probed; the "
-            "toxics read back are the witness"
-        )
+        what = "no broker answers over the fault's links, so no link can be probed; see the toxics read back"
     return Witness(what, 0, answered, "answers", count, ok=not answered)
 
 
 async def wait_until_answering(links: Sequence[Link], context: InjectionContext) -> None:
-    """Wait until all links answer, except links under another fault; raise FaultError after a deadline."""
+    """Wait until all links that no other fault affects answer a probe; raise FaultError after a deadline."""
 
     async def missing() -> str | None:
         healthy = await _healthy(links, context)
@@ -75,14 +69,14 @@ async def wait_until_answering(links: Sequence[Link], context: InjectionContext)
 
 
 async def unanswered_reason(node: BrokerId, context: InjectionContext) -> str | None:
-    """Return None once a broker answers through a client link without a fault, or has no such link, else a reason."""
+    """Return None if a broker answers over a client link, or if faults affect all its client links; else a reason."""
     client_links = [link for link in context.world.links() if link.channel == "client" and link.broker == node]
     healthy = await _healthy(client_links, context)
     return None if not healthy or "answered" in await probe_all(healthy, context) else "the node does not answer"
 
 
 async def _healthy(links: Sequence[Link], context: InjectionContext) -> list[Link]:
-    """Return the links that have no toxic, an enabled proxy and a running broker."""
+    """Return the links without toxics whose proxy is enabled and whose broker runs."""
     toxics, disabled = await context.world.toxics(), await context.world.disabled()
     untouched = [link for link in links if not toxics.get(link.proxy) and link.proxy not in disabled]
     return await links_to_running_brokers(untouched, context)

@@ -1,7 +1,7 @@
 """Journal entries of a fault: its targets, its undo, its witnesses.
 
-Journal entries hold only plain values, so that any process can read them. A fault is *open* from its ``intended`` entry
-to its ``healed`` entry; to heal a fault, the undo in its last journal entry is performed.
+A fault is *open* from its ``intended`` entry to its ``healed`` entry. Any process can heal an open fault: the undo in
+the fault's last journal entry consists of plain values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ Verb = Literal[
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of a fault in the running cluster; clients are named by their worker processes.
+    """Targets of a fault in the running cluster; ``clients``: the names of the client processes.
 
     ``roles``: roles (such as leader) that target brokers held at the injection, and facts that only some kinds record.
     """
@@ -62,13 +62,13 @@ NOTHING = Undo("nothing")
 
 
 def all_of(undos: Iterable[Undo]) -> Undo:
-    """Combine undos into one undo, which performs all of them in this order, even after a failure."""
+    """Combine undos into one undo, which performs each undo in this order, even after another undo has failed."""
     return Undo("all_of", {"undos": [undo.as_json() for undo in undos]})
 
 
 @dataclass(frozen=True)
 class Witness:
-    """Measurement that shows a fault in force: ``observed`` and expected (``asked``) value of ``n`` observations."""
+    """Measurement that shows a fault in force: ``asked`` is the expected value, ``n`` the number of observations."""
 
     what: str
     asked: float
@@ -83,7 +83,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the journal of faults, without the line's time and writer."""
+    """Line of the journal of faults, without the time and the writer of the line."""
 
     fault: str
     kind: str
@@ -94,7 +94,6 @@ class Entry:
     why: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields of a journal entry; ``witness`` and ``why`` only if set."""
         line: dict[str, Any] = {"fault": self.fault, "kind": self.kind, "state": self.state}
         line |= {"targets": self.targets.as_json(), "undo": self.undo.as_json()}
         line |= {"witness": self.witness.as_json()} if self.witness else {}

@@ -3,13 +3,12 @@
 Each undo verb is idempotent: a repeated undo changes nothing and raises nothing. An undo that can't be performed raises
 FaultError, or the AftershockError of the failed operation.
 
-Settings: an undo restores a resource's own dynamic value of a setting, or removes the dynamic value (KIP-226), so that
-the value from the server's file or Kafka's default applies again.
+The undo of a changed setting restores the resource's dynamic value of the setting, or removes the dynamic value
+(KIP-226), so that the value from the server's file or Kafka's default applies again.
 
-Versions: a node of any version serves a cluster as long as the node knows the finalised ``metadata.version`` (KIP-778).
-Until ``metadata.version`` is raised, each node can go back to its old image on the same disk. After that, no node of
-the old version would start, and the level of 4.3 can't be lowered (MetadataVersion.java: IBP_4_3_IV0 changed the
-metadata's format), so the undo of such an upgrade lets every node run the new version.
+The undo of an upgrade goes back to the old Kafka version only until ``metadata.version`` is raised. After that, nodes
+of the old version don't start, and the level of Kafka 4.3 can't be lowered (MetadataVersion.java, IBP_4_3_IV0), so the
+undo leaves every node in the new version.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
@@ -89,7 +88,7 @@ async def perform(undo: Undo, world: World, clock: Clock) -> None:  # noqa: C901
 
 
 async def _await_all(heals: Iterable[Awaitable[None]]) -> None:
-    """Await every heal in order, even after a failure; raise FaultError with all failures."""
+    """Await each heal, even after another heal has failed; raise FaultError with the failures of all heals."""
     failures = []
     for heal in heals:
         try:
@@ -113,13 +112,13 @@ def values_equal(left: str | None, right: str | None) -> bool:
 
 
 async def settings_not_in_force(of: Resource, name: str, values: Values, world: World) -> list[str]:
-    """Return the settings whose value in force, as the resource itself reports it, differs from ``values``."""
+    """Return the names of the settings whose value in force at the resource differs from ``values``."""
     current = await world.config(of, name)
     return sorted(key for key, value in values.items() if not values_equal(current.get(key, NO_SETTING).value, value))
 
 
 async def restore_settings(of: Resource, name: str, before: Values, world: World) -> str | None:
-    """Set a resource's settings back to their dynamic values from before; return None once all are in force."""
+    """Restore the dynamic values of a resource's settings; return None if all were restored already, else a reason."""
     current = {key: setting.dynamic for key, setting in (await world.config(of, name)).items()}
     different = {key: value for key, value in before.items() if not values_equal(current.get(key), value)}
     if not different:
@@ -141,7 +140,7 @@ def assignment_from_json(rows: list[list[Any]]) -> dict[TopicPartition, tuple[Br
 
 
 async def pending_reassignment(assignment: Assignment, world: World) -> str | None:
-    """Return None once every partition has its requested replicas and no move is in progress, else what is missing."""
+    """Return None if every partition has its requested replicas and no reassignment is in progress, else a reason."""
     moving = await world.reassigning() & assignment.keys()
     states = await world.partitions(sorted({topic for topic, _ in assignment}))
     current = {(state.topic, state.partition): state.replicas for state in states}
@@ -150,7 +149,7 @@ async def pending_reassignment(assignment: Assignment, world: World) -> str | No
 
 
 async def elect_preferred_leaders(partitions: frozenset[TopicPartition], world: World) -> str | None:
-    """Request preferred elections; return None once ``replicas[0]`` leads every partition, else what is missing."""
+    """Request preferred elections; return None if ``replicas[0]`` leads every partition already, else a reason."""
     states = await world.partitions(sorted({topic for topic, _ in partitions}))
     led_by_others = [
         (state.topic, state.partition)
@@ -169,10 +168,9 @@ def minor(version: str) -> tuple[int, ...]:
 
 
 async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> None:
-    """Start nodes one after the other, in their old Kafka versions if ``metadata.version`` still permits that.
+    """Start nodes one after the other, in their old Kafka versions if ``metadata.version`` was not raised.
 
-    ``args``: ``{"nodes": [[node, old version], ...], "level": old metadata.version}``. Raises ClusterError if a node
-    could not be replaced by its old version.
+    ``args``: ``{"nodes": [[node, old version], ...], "level": old metadata.version}``.
     """
     for node, _ in args["nodes"]:
         if await world.state(BrokerId(node)) == "exited":
@@ -188,15 +186,11 @@ async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> Non
 
 
 async def _degradation(world: World) -> str | None:
-    """Return None once every broker is registered and every ISR is full, else what is missing."""
+    """Return None if every broker is registered and every ISR is full, else a reason."""
     if away := sorted(brokers_of(world) - await world.registered()):
         return f"broker {away[0]} is not registered with the controller"
     behind = [state for state in await world.partitions() if set(state.isr) != set(state.replicas)]
-    return (
-        (
-            f"{len(behind)} partitions have a replica that is not in sync; the first is "
-            f"{behind[0].topic}/{behind[0].partition}"
-        )
-        if behind
-        else None
-    )
+    if not behind:
+        return None
+    first = f"{behind[0].topic}/{behind[0].partition}"
+    return f"{len(behind)} partitions have a replica that is not in sync; the first is {first}"

@@ -1,7 +1,6 @@
 """Verification of an undo: check in the cluster that everything that an undo restores is as before the fault.
 
-Every heal of a fault ends with the verification of its undo. The executor calls ``verify_undo`` after each undo, of any
-verb, and ``aftershock heal`` calls it for the faults of a dead injector, from their journal entries. The
+The executor of faults verifies each undo, and ``aftershock heal`` verifies the undos of a dead executor's faults. The
 ``confirm_healed`` of an injection checks further effects of the heal (links answer, a node is back in every ISR).
 """
 
@@ -17,12 +16,12 @@ VERIFY_DEADLINE_MS = 60_000
 
 
 async def verify_undo(undo: Undo, world: World, clock: Clock) -> None:
-    """Wait until the undo has taken effect; raise FaultError with the remaining effect after ``VERIFY_DEADLINE_MS``."""
+    """Wait until the undo has taken effect; after ``VERIFY_DEADLINE_MS``, raise FaultError with what is not undone."""
     await wait_until(lambda: remaining_effect(undo, world), clock, VERIFY_DEADLINE_MS)
 
 
 async def remaining_effect(undo: Undo, world: World) -> str | None:
-    """Return what an undo has not restored yet, as a sentence; None if everything is as before the fault."""
+    """Return a sentence about something that an undo has not restored yet; None if all is as before the fault."""
     args = undo.args
     remaining: set[str] = set()  # names of the parts that are not as before, and a sentence about one of them
     sentence = "{}"
@@ -56,9 +55,8 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:
             remaining, sentence = {args["topic"]} - (await world.topic_ids()).keys(), "there is no topic {}"
         case "restore_limits":
             limits, before = await world.limits(BrokerId(args["broker"])), Limits(args["cpus"], args["memory_bytes"])
-            return (
-                None if limits == before else f"node {args['broker']} has the limits {limits} and should have {before}"
-            )
+            remaining = set() if limits == before else {str(args["broker"])}
+            sentence = f"node {{}} has the limits {limits} and should have {before}"
         case "reopen_log_dir":
             if (not_running := await _not_running([args["broker"]], world)) is not None:
                 return not_running
@@ -67,15 +65,11 @@ async def remaining_effect(undo: Undo, world: World) -> str | None:
         case "start_clients" | "resume_clients":
             # Clients of a run that has ended no longer exist and need no restoring.
             clients = [client for client in await world.clients() if client.name in args["clients"]]
-            remaining, sentence = (
-                {client.name for client in clients if client.state != "running"},
-                "the client {} does not run",
-            )
+            remaining = {client.name for client in clients if client.state != "running"}
+            sentence = "the client {} does not run"
         case "remove_rules":
-            remaining, sentence = (
-                set(args["rules"]) & (await world.rules()).keys(),
-                "the rule {} is still in force in the wire proxy",
-            )
+            remaining = set(args["rules"]) & (await world.rules()).keys()
+            sentence = "the rule {} is still in force in the wire proxy"
         case "all_of":
             effects = [await remaining_effect(Undo(part["verb"], part["args"]), world) for part in args["undos"]]
             return next(filter(None, effects), None)

@@ -13,10 +13,10 @@ READ_DEADLINE_MS = 5_000
 
 
 async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
-    """Poll ``condition`` until it returns None instead of a text about what is missing.
+    """Poll ``condition`` until it returns None; after ``deadline_ms``, raise FaultError with the last reason.
 
-    If ``condition`` raises AftershockError, polling continues, because Kafka refuses requests in the middle of a
-    failover. Raises FaultError after ``deadline_ms``, with the last text that ``condition`` returned.
+    Until then, ``condition`` returns a text about what is missing, or raises AftershockError, as Kafka refuses requests
+    in the middle of a failover.
     """
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:
@@ -45,10 +45,7 @@ async def with_timeout(work: Awaitable[T], clock: Clock, timeout_ms: int) -> T |
 
 
 async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadline_ms: int) -> T:
-    """Return the response; retry while Kafka refuses the request (ClusterError), as it may during a failover.
-
-    Errors other than ClusterError, and the last ClusterError after ``deadline_ms``, are raised unchanged.
-    """
+    """Send a request, and retry it for ``deadline_ms`` while Kafka refuses the request (ClusterError)."""
     deadline_us = clock.now_us() + deadline_ms * 1000
     while True:
         try:
@@ -62,7 +59,7 @@ async def retry_refused(request: Callable[[], Awaitable[T]], clock: Clock, deadl
 async def run_to_completion(work: Coroutine[Any, Any, Any]) -> None:
     """Await ``work`` to its end even if the caller is cancelled meanwhile, then raise the cancellation.
 
-    For work that must not stop half-way: a kill sent to the engine can't be cancelled, and its undo must come after it.
+    The undo of a kill, for example, must follow the kill, which can't be cancelled.
     """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

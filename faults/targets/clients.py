@@ -4,15 +4,8 @@
 
     CLIENT = ARM | WORKLOAD/ARM           with `op`: only the workers that produce, consume or commit
 
-An arm (client variant) has one worker process for each operation of each workload in which the arm takes part. The name
-of a worker is ``<workload>-<arm>-<op>``. Arm names are checked when the plan is read; workers are looked up when the
-fault is injected.
-
-The session timeout of a consumer, after which its group continues without it, follows from the plan. In a classic group
-the session timeout is the client's own ``session.timeout.ms`` (45 s in Kafka since KIP-735, and in librdkafka); in a
-KIP-848 group it is the broker setting ``group.consumer.session.timeout.ms``, 45 s as well. The reference client
-supports only KIP-848 groups. For an ``exec`` client, the ``session.timeout.ms`` among its settings in the plan is taken
-as its session timeout.
+An arm (client variant) has one worker (client process) ``<workload>-<arm>-<op>`` for each operation of each workload in
+which the arm takes part. Arm names are checked when the plan is read; workers are looked up when the fault is injected.
 """
 
 import re
@@ -34,7 +27,7 @@ _CLIENT = re.compile(rf"(?:({_NAME})/)?({_NAME})(?: ({'|'.join(OPS)}))?")
 
 
 class HasArms(Protocol):
-    """A workload as seen by client selectors: its name and the names of its arms (client variants)."""
+    """Workload with a name and the names of its arms (client variants), which is all that client selectors need."""
 
     @property
     def name(self) -> str: ...
@@ -45,7 +38,7 @@ class HasArms(Protocol):
 
 @dataclass(frozen=True)
 class Selector:
-    """Selects workers (client processes) of an arm; ``workload`` or ``op`` None: of all workloads or operations."""
+    """Selector of an arm's workers (client processes); None stands for all workloads or all operations."""
 
     workload: str | None
     arm: str
@@ -53,11 +46,9 @@ class Selector:
 
     @property
     def label(self) -> str:
-        """Arm as a plan writes it, ``orders/baseline`` or ``baseline``."""
         return f"{self.workload}/{self.arm}" if self.workload else self.arm
 
     def matches(self, workload: str, arm: str, op: str) -> bool:
-        """Return True if the client selector includes this worker."""
         return arm == self.arm and self.workload in (None, workload) and self.op in (None, op)
 
 
@@ -82,7 +73,7 @@ def planned_workers(selector: Selector, workloads: Iterable[HasArms]) -> set[str
 
 
 def select_clients(selector: Selector, clients: Sequence[ClientProcess]) -> list[ClientProcess]:
-    """Return the workers that match a client selector; raise FaultError, with the running workers, if none matches."""
+    """Return the workers that match a client selector; raise FaultError if no worker matches."""
     if not clients:
         raise FaultError(
             "no run drives this cluster, so there are no clients to target: start one with `aftershock run --keep`, "
@@ -112,7 +103,12 @@ ClientText = Annotated[
 
 
 def session_timeouts(selector: Selector, plan: PlanContext) -> Iterator[tuple[str, int]]:
-    """Yield ``workload/arm`` and the session timeout in ms of each selected consumer that is a member of a group."""
+    """Yield ``workload/arm`` and the session timeout in ms of each selected consumer that is a member of a group.
+
+    The session timeout is the client's ``session.timeout.ms`` in a classic group, and the broker setting
+    ``group.consumer.session.timeout.ms`` in a KIP-848 group; the reference client supports only KIP-848 groups. Both
+    settings are 45 s by default (KIP-735).
+    """
     for workload in plan.workloads.values():
         in_group = workload.consume is not None and workload.consume.group is not None
         for name, arm in workload.arms.items():

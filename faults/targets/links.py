@@ -38,7 +38,7 @@ _TO_RACK = re.compile(rf"rack\({_RACK}\) ?(<?->) ?rack\({_RACK}\)")
 
 @dataclass(frozen=True)
 class ToBroker:
-    """Link selector ``client(a) -> broker(ROLE)`` and its variants; without a ``role``, every broker is selected."""
+    """Link selector like ``client(a) -> broker(ROLE)``; ``role`` None stands for every broker."""
 
     channel: Channel
     source: str
@@ -57,7 +57,7 @@ class ToRack:
 
 @dataclass(frozen=True)
 class LinkStream:
-    """One stream (upstream or downstream) of one link: the unit to which a toxic is attached."""
+    """Upstream or downstream direction of a link: the unit to which a toxic is attached."""
 
     link: Link
     stream: Stream
@@ -84,7 +84,7 @@ def parse(text: str) -> Selector:
 
 
 def share_link(first: str, second: str, broker_racks: Mapping[int, str]) -> bool:
-    """Return True if two link selectors certainly have a link in common, by who opens the connection.
+    """Return True if two link selectors certainly have a link in common.
 
     Two different roles may be held by one broker, which is known only at run time.
     """
@@ -110,10 +110,7 @@ def _as_broker_links(selector: Selector, broker_racks: Mapping[int, str]) -> Ite
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple[LinkStream, ...]:
-    """Return the streams that a link selector currently matches, sorted by proxy and stream.
-
-    Raises FaultError if the cluster has no matching link.
-    """
+    """Return the streams that a link selector matches now, sorted; raise FaultError if the cluster has none."""
     selector = parse(text)
     if isinstance(selector, ToRack):
         flows = [(selector.source, selector.target)]
@@ -135,16 +132,14 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
             for direction in directions
         }
     if not streams:
-        raise FaultError(
-            f"the link `{text}` does not exist in the cluster; nodes of one rack have no link between them"
-        )
+        raise FaultError(f"the cluster has no link `{text}`; nodes of one rack have no link between them")
     return _sorted(streams)
 
 
 async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream, ...]:
-    """Return the streams into a rack, out of it, or both, on every channel; raise FaultError if there are none.
+    """Return the streams between a rack and other racks, on every channel; raise FaultError if there are none.
 
-    Traffic between clients of the rack and the rack's own brokers is not included.
+    ``ways``: streams into the rack, out of the rack, or both.
     """
     flows = {"in": [("*", rack)], "out": [(rack, "*")], "both": [("*", rack), (rack, "*")]}[ways]
     racks = world.racks()
@@ -158,7 +153,7 @@ async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream
 
 
 async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]]:
-    """Return the partitions, by topic, that followers fetch over these links now: they are exposed to the fault."""
+    """Return the partitions, by topic, that followers fetch over these links now: a fault on the links affects them."""
     replication = [link for link in links if link.channel == "replication"]
     if not replication:
         return {}
@@ -171,7 +166,7 @@ async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]
 
 
 def _streams_of_flows(links: Iterable[tuple[Link, str]], flows: Iterable[tuple[str, str]]) -> set[LinkStream]:
-    """Return the streams that carry data from source rack to target rack; each link comes with its broker's rack."""
+    """Return the streams that carry data between racks; ``links``: (link, broker's rack), ``flows``: (from, to)."""
     streams = set()
     for (link, rack), (source, target) in product(links, flows):
         if source in ("*", link.source_rack) and target in ("*", rack):

@@ -5,9 +5,8 @@
     ROLE = node id | controller | leader of TOPIC/P | replica of TOPIC/P in rack R
          | coordinator of GROUP | any broker except ROLE
 
-Rules: a role is parsed when the plan is read and resolved when the fault is injected, because an earlier fault may have
-moved a leader. The only random choice, ``any``, is drawn by the compiler: a number in [0, 1) that selects one of the
-sorted broker ids.
+A role is parsed when the plan is read, and resolved when the fault is injected, because an earlier fault may have moved
+a leader. For ``any``, the compiler draws a number in [0, 1), which selects one of the sorted broker ids.
 """
 
 import re
@@ -37,7 +36,6 @@ class Node:
     broker: BrokerId
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the node id itself; raise FaultError if the cluster has no such node."""
         if self.broker not in world.racks():
             nodes = ", ".join(str(node) for node in sorted(world.racks()))
             raise FaultError(f"the cluster has no node {self.broker}; its nodes are {nodes}")
@@ -49,7 +47,6 @@ class Controller:
     """The active controller."""
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the active controller as the metadata quorum reports it."""
         return await world.controller()
 
 
@@ -59,25 +56,21 @@ class Leader:
     partition: int
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the partition's leader; raise FaultError while the partition has no leader."""
         state = await partition_of(world, self.topic, self.partition)
         if state.leader is None:
-            raise FaultError(
-                f"partition {self.topic}/{self.partition} has no leader at the moment, so the fault has no target"
-            )
+            raise FaultError(f"partition {self.topic}/{self.partition} has no leader now, so the fault has no target")
         return state.leader
 
 
 @dataclass(frozen=True)
 class Replica:
-    """The broker in a rack that holds a replica of a partition; of several, the broker with the lowest id."""
+    """The broker with the lowest id among the brokers of a rack that hold a replica of a partition."""
 
     topic: str
     partition: int
     rack: str
 
     async def resolve(self, world: World, _draw: float) -> BrokerId:
-        """Return the broker in the rack that holds a replica; raise FaultError if the rack holds no replica."""
         state = await partition_of(world, self.topic, self.partition)
         racks = world.racks()
         brokers = sorted(broker for broker in state.replicas if racks.get(broker) == self.rack)
@@ -89,7 +82,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Coordinator:
-    """The broker that coordinates a consumer group, which is given by its full name."""
+    """The broker that coordinates a consumer group; ``group``: the group's name in Kafka, ``<group>-<arm>``."""
 
     group: str
 
@@ -104,7 +97,6 @@ class AnyExcept:
     excluded: "Node | Controller | Leader | Replica | Coordinator"
 
     async def resolve(self, world: World, draw: float) -> BrokerId:
-        """Select one of the other brokers' sorted ids by ``draw`` in [0, 1); raise FaultError if there is none."""
         excluded = await self.excluded.resolve(world, draw)
         candidates = sorted(brokers_of(world) - {excluded})
         if not candidates:
@@ -142,12 +134,12 @@ def needs_draw(role: Role) -> bool:
 
 
 def innermost(role: Role) -> Role:
-    """Return the role after ``any broker except``; any other role is returned as it is."""
+    """Return the excluded role of ``any broker except ROLE``; return every other role itself."""
     return role.excluded if isinstance(role, AnyExcept) else role
 
 
 async def resolve(text: str, world: World, draws: Mapping[str, object], name: str) -> BrokerId:
-    """Return the broker that holds a role now; ``draws["any.<name>"]``, in [0, 1), decides for an ``any`` role."""
+    """Return the broker that holds a role now; ``draws["any.<name>"]`` selects the broker of an ``any`` role."""
     draw = draws.get(f"any.{name}", 0.0)
     return await parse(text).resolve(world, draw if isinstance(draw, float) else 0.0)
 
@@ -161,7 +153,7 @@ async def partition_of(world: World, topic: str, partition: int) -> PartitionSta
 
 
 def brokers_of(world: World) -> frozenset[BrokerId]:
-    """Return the ids of all brokers of the cluster: the nodes to which clients have a link."""
+    """Return the ids of all nodes to which clients have a link; isolated controllers are not included."""
     return frozenset(link.broker for link in world.links() if link.channel == "client")
 
 

@@ -40,10 +40,7 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request over a connection of the harness, and its outcome.
-
-    ``closed``, ``reset``: by the other end of the connection; ``silent``: no data in time.
-    """
+    """One request over a probe connection; ``end`` ``closed`` or ``reset``: by the other side, ``silent``: no data."""
 
     end: Literal["answered", "closed", "reset", "silent"]
     ms: float
@@ -65,7 +62,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of a node's container; None means no limit."""
+    """Limits of a node's container; None means no limit."""
 
     cpus: float | None
     memory_bytes: int | None
@@ -73,7 +70,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Throttling:
-    """Cumulative figures of the kernel's CPU controller: periods, throttled periods, seconds of throttling."""
+    """Counters of the kernel for the CPU quota of a container since its start."""
 
     periods: int
     throttled: int
@@ -82,7 +79,7 @@ class Throttling:
 
 @dataclass(frozen=True)
 class LogDir:
-    """``bounded``: True if the log directory has its own file system, so that filling it affects nothing else."""
+    """Log directory of a broker; ``bounded``: True if the log directory has a file system of its own."""
 
     path: str
     size_bytes: int
@@ -93,7 +90,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """Value in force of a Kafka setting, the resource's own dynamic value, and whether a change needs a restart."""
+    """Kafka setting: its value in force and its dynamic value; ``read_only``: True if a change needs a restart."""
 
     value: str | None
     dynamic: str | None
@@ -102,7 +99,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Quorum:
-    """Active controller, and the quorum's epoch in which the node became the active controller."""
+    """Active controller; ``epoch``: epoch of the metadata quorum in which the node became the active controller."""
 
     controller: BrokerId
     epoch: int
@@ -110,11 +107,7 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Status report of a client process (worker), written twice a second.
-
-    ``t_us``: time on the run's clock; ``ok``: number of successful operations of the client; ``late_us``: p99 of the
-    delay behind the send schedule.
-    """
+    """Status report of a client process; ``ok``: successful operations, ``late_us``: p99 of the send schedule's lag."""
 
     t_us: int
     ok: int
@@ -135,10 +128,10 @@ class ClientProcess:
 
 @dataclass(frozen=True)
 class Answer:
-    """Outcome and duration of a request: answered, connection closed, or no response within the limit.
+    """Outcome of a probe of the wire proxy; ``silent``: no response within the limit.
 
-    ``errors``: all error codes in the response; ``versions``: the highest offered version of each API (ApiVersions
-    only).
+    ``errors``: all error codes in the response; ``versions``: the highest version of each API in an ApiVersions
+    response.
     """
 
     outcome: Outcome

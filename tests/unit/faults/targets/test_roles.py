@@ -79,5 +79,5 @@ async def test_offline_partition_has_no_leader(stage: Stage) -> None:
     """With all replicas lost the role has no target, and the message says so."""
     for broker in (1, 2, 3):
         stage.world._lose(broker, "exited")  # type: ignore[arg-type]
-    with pytest.raises(FaultError, match="orders/0 has no leader at the moment"):
+    with pytest.raises(FaultError, match="orders/0 has no leader now"):
         await roles.resolve("leader of orders/0", stage.world, {}, "broker")
