@@ -1,7 +1,4 @@
-"""A running Kafka cluster that this or another process launched: nodes, proxies and administration.
-
-`attach` needs only the cluster's folder and the Docker engine, so any process can heal faults of another process.
-"""
+"""A running Kafka cluster that this or another process launched: nodes, proxies and administration."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +13,10 @@ from docker.models.containers import Container
 
 from aftershock.errors import AdminError, ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState
-from aftershock.faults.wire_proxy.proxy import Route
+from aftershock.faults.wire_proxy.proxy import LOOPBACK, Route
 from aftershock.harness.cluster.node import (
     ContainerUsage,
     KafkaNode,
-    addresses,
     current_container,
     host_ports,
     last_log_lines,
@@ -42,14 +38,13 @@ from aftershock.workloads.adapters.security import PLAINTEXT_SETTINGS
 from aftershock.workloads.kafka.wire.connection import Address
 from aftershock.workloads.load.logread import EndOffsets, Topic
 
-LOOPBACK = "127.0.0.1"
 _TOPICS_IN_SYNC_S = 30.0
 DESCRIPTOR_FILE = "cluster.json"
-"""Written into the cluster's home at the end of the launch; without it the launch is incomplete."""
+"""File in a cluster's folder that the launch writes last: without this file, the launch is incomplete."""
 
 
 class Cluster:
-    """A launched cluster; ``admin`` uses listeners that faults never touch."""
+    """A cluster that Aftershock launched; ``admin`` uses listeners that faults never touch."""
 
     security = PLAINTEXT_SETTINGS
 
@@ -62,13 +57,13 @@ class Cluster:
         self._proxy_layer = proxy_layer
         self.toxiproxy = proxy_layer.toxiproxy
         self.wire_proxy = proxy_layer.wire_proxy
-        self.admin = Admin({BrokerId(n.id): proxy_layer.admin_address(n.id) for n in spec.topology.brokers})
+        self.admin = Admin({broker: proxy_layer.admin_address(broker) for broker in spec.topology.broker_ids})
 
     def close(self) -> None:
         self.admin.close()
 
     def bootstrap(self, rack: str | None) -> str:
-        proxy_layer, brokers = self._proxy_layer, [node.id for node in self.spec.topology.brokers]
+        proxy_layer, brokers = self._proxy_layer, self.spec.topology.broker_ids
         return ",".join(str(proxy_layer.advertised(rack, b) if rack else proxy_layer.admin_address(b)) for b in brokers)
 
     @property
@@ -83,7 +78,6 @@ class Cluster:
         return rack  # launched brokers have the plan's names of racks
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Create the topics of the timeline, with empty logs, and wait until every replica is in sync."""
         new_topics = {}
         for topic in topics:
             name, partitions = topic["name"], topic["partitions"]
@@ -93,7 +87,7 @@ class Cluster:
         return new_topics, {}
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
-        """Return the bytes that Toxiproxy received on connections that are closed now, by proxy, node and stream."""
+        """Return the bytes that Toxiproxy received, by proxy, node and stream, without connections that are open."""
         counters = self.toxiproxy.received_bytes().items()
         return {(proxy, BrokerId(node_of(proxy)), stream): count for (proxy, stream), count in counters}
 
@@ -109,8 +103,7 @@ class Cluster:
 
     def voter_addresses(self) -> Mapping[BrokerId, Address]:
         """Return the address of each quorum voter for the harness's own requests: a proxy that faults never touch."""
-        voters = [BrokerId(node.id) for node in self.spec.topology.controllers]
-        return {voter: self._proxy_layer.host_address(QUORUM_PROXY_PORT + voter) for voter in voters}
+        return {BrokerId(voter): self.host_address(QUORUM_PROXY_PORT + voter) for voter in self.voters}
 
     def describe(self) -> dict[str, Any]:
         racks = self.spec.topology.racks
@@ -132,32 +125,21 @@ class Cluster:
     def await_ready(self, deadline_s: float) -> None:
         """Wait until all brokers are unfenced, ``__consumer_offsets`` exists, and every ISR is full.
 
-        Raises ClusterError if a node died or the deadline passed.
+        Raises ClusterError if a node died or ``deadline_s`` passed.
         """
-        self._await("ready", self._not_ready, deadline_s)
+        self._await("ready", lambda: not_ready(self), deadline_s)
         self.admin.coordinator("aftershock")
         self.await_in_sync(deadline_s)
 
     def await_in_sync(self, deadline_s: float, topics: Sequence[str] | None = None) -> None:
-        """Wait until all brokers are unfenced and the ISRs of ``topics`` (default: all topics) are full.
-
-        Raises ClusterError if a node died or the deadline passed.
-        """
+        """Wait until all brokers are unfenced and the ISRs of ``topics`` (default: all) are full, as `await_ready`."""
 
         def not_in_sync() -> str:
             # the metadata of a broker that was down can be outdated
-            views = [self.admin.partitions(topics, seen_by=broker) for broker in self._brokers()]
-            return self._not_ready() or next(filter(None, map(out_of_sync, views)), "")
+            views = [self.admin.partitions(topics, seen_by=broker) for broker in self.spec.topology.broker_ids]
+            return not_ready(self) or next(filter(None, map(out_of_sync, views)), "")
 
         self._await("in sync", not_in_sync, deadline_s)
-
-    def _not_ready(self) -> str:
-        ready = {member.id for member in self.admin.members() if not member.fenced}
-        missing = sorted(set(self._brokers()) - ready)
-        return f"brokers not registered or fenced: {', '.join(f'k{broker}' for broker in missing)}" if missing else ""
-
-    def _brokers(self) -> list[BrokerId]:
-        return [BrokerId(node.id) for node in self.spec.topology.brokers]
 
     def _await(self, state: str, missing_state: Callable[[], str], deadline_s: float) -> None:
         def checked_state() -> str:
@@ -168,7 +150,9 @@ class Cluster:
             for node in self.nodes.values() if missing else ():
                 if node.state() == "exited":
                     name, lines = node.node.name, last_log_lines(node.container)
-                    raise ClusterError(f"{name} (rack {node.node.rack}) exited; the last lines of its log:\n{lines}")
+                    raise ClusterError(
+                        f"the Kafka node {name} (rack {node.node.rack}) exited; the last lines of its log:\n{lines}"
+                    )
             return missing
 
         if missing := still_lacking(checked_state, deadline_s):
@@ -187,18 +171,19 @@ class ProxyLayer:
         self._ports = host_ports(container)
         if TOXIPROXY_API_PORT not in self._ports:
             raise ClusterError(
-                f"{container.name} does not run; take the cluster down, because it can't work without Toxiproxy"
+                f"the cluster's Toxiproxy container {container.name} does not run; take the cluster down with: "
+                f"aftershock cluster down --run {container.labels[RUN]}"
             )
         self.wire_proxy: WireProxy | None = None
-        own = addresses(container)
-        self.address_in = {rack: own[f"{prefix}-{rack}"] for rack in spec.topology.racks}
+        networks = container.attrs["NetworkSettings"]["Networks"]
+        self.address_in = {rack: str(networks[f"{prefix}-{rack}"]["IPAddress"]) for rack in spec.topology.racks}
         self.toxiproxy = LaunchedToxiproxy(LOOPBACK, self._ports[TOXIPROXY_API_PORT])
 
     def host_address(self, inside_port: int) -> Address:
         return Address(LOOPBACK, self._ports[inside_port])
 
     def advertised(self, rack: str, broker: int) -> Address:
-        """Return the address, on the wire proxy or else on Toxiproxy, of ``broker`` for clients in ``rack``."""
+        """Return the address that a broker advertises to clients in ``rack``: on the wire proxy, else on Toxiproxy."""
         if self.wire_proxy is not None:
             return self.wire_proxy.addresses[client_proxy(rack, broker)]
         return self.host_address(self._topology.client_proxy_port(rack, broker))
@@ -220,7 +205,7 @@ def prefix_of(run_id: str) -> str:
 
 
 def attach(client: docker.DockerClient, home: Path) -> Cluster:
-    """Return the cluster described in ``home``; raise ClusterError if its containers are missing."""
+    """Return the launched cluster whose folder is ``home``; raise ClusterError if containers are missing."""
     try:
         document = json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8"))
         run_id, spec = document["run_id"], ClusterSpec.from_json(document["spec"])
@@ -228,7 +213,7 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
         raise ClusterError(f"no cluster was launched from {home} ({DESCRIPTOR_FILE} is missing)") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ClusterError(
-            f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); remove its cluster with: aftershock heal"
+            f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); remove the cluster with: aftershock heal"
         ) from error
     containers = {container.name: container for container in _labelled_containers(client, f"{RUN}={run_id}")}
     prefix = prefix_of(run_id)
@@ -237,7 +222,7 @@ def attach(client: docker.DockerClient, home: Path) -> Cluster:
     missing = [f"{prefix}-toxiproxy"] if f"{prefix}-toxiproxy" not in containers else []
     missing += [f"{prefix}-{node.name}" for node, container in current.items() if container is None]
     if missing:
-        problem = f"lacks {', '.join(missing)}" if containers else "is gone"
+        problem = f"lacks the containers {', '.join(missing)}" if containers else "has no containers"
         raise ClusterError(f"the cluster {run_id} {problem}")
     proxy_layer = ProxyLayer(spec, prefix, containers[f"{prefix}-toxiproxy"])
     proxy_layer.wire_proxy = WireProxy.open(home) if spec.wire_proxy else None
@@ -249,10 +234,7 @@ def write_descriptor(home: Path, run_id: str, spec: ClusterSpec) -> None:
 
 
 def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: datetime | None = None) -> None:
-    """Write the output of each node's container, from ``since`` on, to ``folder``/k<id>.log; skip removed containers.
-
-    In the log file of a node whose container was replaced, the output of the old container comes first.
-    """
+    """Write the output of each node's containers, from ``since`` on and in order, to ``folder``/k<id>.log."""
     folder.mkdir(exist_ok=True)
     texts: dict[str, list[str]] = {}
     containers = _labelled_containers(client, f"{RUN}={run_id}", NODE)
@@ -261,6 +243,13 @@ def collect_logs(client: docker.DockerClient, run_id: str, folder: Path, since: 
             texts.setdefault(container.labels[NODE], []).append(output(container, since))
     for node, parts in texts.items():
         (folder / f"k{node}.log").write_text("".join(parts), encoding="utf-8")
+
+
+def not_ready(cluster: Cluster) -> str:
+    """Return a sentence that lists brokers that are not registered or are fenced; "" if all brokers are ready."""
+    ready = {member.id for member in cluster.admin.members() if not member.fenced}
+    missing = [f"k{broker}" for broker in cluster.spec.topology.broker_ids if broker not in ready]
+    return f"brokers {', '.join(missing)} are not registered or are fenced" if missing else ""
 
 
 def out_of_sync(partitions: Sequence[PartitionState]) -> str:

@@ -1,8 +1,7 @@
 """Access to the Docker engine, and the images that runs need: local if present, else pulled, else built.
 
 The Docker engine is chosen as in testcontainers: ``DOCKER_HOST``, else the docker client's current context, else the
-local socket. Each pull of an image has a time limit. A host that reaches no image registry builds equivalent images
-instead; see ``images/build.py``.
+local socket. If an image can't be pulled in time, `images.build` builds an equivalent image.
 """
 
 import os
@@ -19,14 +18,13 @@ from typing import Any, Literal
 import docker
 import requests
 from docker.context import ContextAPI
-from docker.errors import ContextException, DockerException
+from docker.errors import APIError, ContextException, DockerException
 
-from aftershock.errors import EngineError, ImageError, Log
+from aftershock.errors import AftershockError, EngineError, ImageError, Log
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.images.build import Recipe, has_image
 
-SILENCE_S = 15.0
-"""Seconds without progress after which the pull of an image is given up, also if the registry does not answer."""
+SILENCE_S = 15.0  # limit of the time without progress of an image pull
 LIMIT_S = 600.0
 DEFAULT_KAFKA = "4.3.1"
 TOXIPROXY = build.TOXIPROXY_VERSION
@@ -36,7 +34,7 @@ OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy"
 
 @dataclass(frozen=True)
 class Image:
-    """A Docker image; ``digest`` is the registry's digest, or the image id if Aftershock built the image."""
+    """A Docker image; ``digest`` is the image registry's digest, or the image id if Aftershock built the image."""
 
     name: str
     digest: str
@@ -79,11 +77,20 @@ def connect() -> docker.DockerClient:
     return client
 
 
+@contextmanager
+def docker_errors(kind: type[AftershockError], action: str) -> Iterator[None]:
+    """Raise ``kind`` with the text "can't <action>: <reason>" if Docker refuses a request in the ``with`` block."""
+    try:
+        yield
+    except APIError as error:
+        raise kind(f"can't {action}: {error.explanation or error}") from error
+
+
 def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
     """Return an image of Kafka ``version`` (``4.3.1``): the official image, or an equivalent that is built.
 
-    ``log`` is called with a line of text before each pull or build. Raises ImageError if the image can be neither
-    pulled nor built, and EngineError if the Docker engine refused a request.
+    Raises ImageError if the image can be neither pulled nor built, and EngineError if the Docker engine refused a
+    request.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):
         raise ImageError(f"{version!r} is not a Kafka version; use a released version, such as {DEFAULT_KAFKA}")
@@ -91,12 +98,11 @@ def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
 
 
 def toxiproxy_image(client: docker.DockerClient, log: Log) -> Image:
-    """Return an image of Toxiproxy, with the arguments and errors of `kafka_image`."""
     return _ensure(client, f"{OFFICIAL_TOXIPROXY}:{TOXIPROXY}", build.toxiproxy(), log)
 
 
 def java_client_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka's Java client, with the arguments and errors of `kafka_image`."""
+    """Return an image of Kafka's Java client, which is built on top of the image of Kafka ``version``."""
     recipe = build.java_client(kafka_image(client, version, log).name)
     with _engine_errors():
         present = has_image(client, recipe.name)
@@ -124,17 +130,16 @@ def _ensure(client: docker.DockerClient, official: str, recipe: Recipe, log: Log
             pull(client, official)
             return Image(official, _digest(client, official), "pulled")
         except PullError as error:
-            log(f"{official} can't be pulled ({error}): building an interchangeable image instead")
+            log(f"the image {official} can't be pulled ({error}): building an equivalent image instead")
         name = build.build_image(client, recipe, log)
         return Image(name, _digest(client, name), "built")
 
 
-class PullError(Exception):
-    """Error of an image pull, with the reason as its text."""
+class PullError(Exception): ...
 
 
 def pull(client: docker.DockerClient, name: str) -> None:
-    """Pull ``name``. Raises PullError if the image registry is unreachable, refuses the pull, or is too slow."""
+    """Pull an image. Raises PullError if the image registry is unreachable, refuses the pull, or is too slow."""
     events = queue.SimpleQueue[dict[str, Any] | None]()
 
     def read() -> None:

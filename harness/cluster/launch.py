@@ -1,11 +1,8 @@
 """Launch of a Kafka cluster with Testcontainers, under Aftershock's own names and labels.
 
-A launch starts, in order, the watchdog, the networks, Toxiproxy with its proxies, the optional wire proxy, and all
-nodes at once; then it waits until the cluster is ready, and writes the cluster's descriptor. Readiness is queried over
-Kafka's protocol, never read from a broker's log. All Docker objects of a cluster carry Aftershock's labels:
-`ownership.remove_run` removes them after a failure, and the watchdog removes them if the launching process dies.
-Testcontainers' own reaper is switched off, because its image can't always be pulled, and because it would remove
-clusters that should stay.
+All Docker objects of a cluster carry Aftershock's labels: `ownership.remove_run` removes the objects after a failure,
+and the watchdog removes the objects if the launching process dies. Testcontainers' own reaper is switched off, because
+its image can't always be pulled, and because it would remove clusters that should stay.
 """
 
 import os
@@ -17,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import APIError
 from docker.models.containers import Container as EngineContainer
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.network import Network
@@ -27,7 +23,7 @@ from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster, ProxyLayer, prefix_of, write_descriptor
 from aftershock.harness.cluster.disks import create_volumes, volumes_of
-from aftershock.harness.cluster.engine import Image
+from aftershock.harness.cluster.engine import Image, docker_errors
 from aftershock.harness.cluster.node import KafkaNode, last_log_lines
 from aftershock.harness.cluster.ownership import NODE
 from aftershock.harness.cluster.topology import LOG_DIR, ClusterSpec, client_listener, cluster_id_of
@@ -45,33 +41,23 @@ _TOXIPROXY_S = 10.0
 
 
 class RackNetwork(Network):
-    """Docker network of a rack, with Aftershock's name and labels."""
-
     def __init__(self, name: str, labels: Mapping[str, str]) -> None:
         super().__init__(docker_network_kw={"driver": "bridge", "labels": dict(labels)})
         self.name = name
 
     def create(self) -> "RackNetwork":
-        """Create the network; raise EngineError if Docker refuses, for example for lack of addresses."""
-        try:
+        with docker_errors(EngineError, f"create the Docker network {self.name}"):
             super().create()
-        except APIError as error:
-            raise EngineError(f"can't create network {self.name}: {error.explanation or error}") from error
         return self
 
 
 class Container(DockerContainer):
-    """A Docker container with Aftershock's name and labels."""
-
     def __init__(self, image: str, name: str, labels: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(image, name=name, labels=dict(labels), **kwargs)
 
     def start(self) -> "Container":
-        """Create and start the container; raise EngineError if the Docker engine refuses."""
-        try:
+        with docker_errors(EngineError, f"start the container {self._name}"):
             super().start()
-        except APIError as error:
-            raise EngineError(f"can't start {self._name}: {error.explanation or error}") from error
         return self
 
 
@@ -82,7 +68,7 @@ class Images:
 
 
 def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Images:
-    """Find, pull or build the Docker images for a cluster. Raises ImageError if an image is not available."""
+    """Find, pull or build the Docker images for a cluster; raise ImageError if an image is not available."""
     image = engine.java_client_image if spec.own_classes else engine.kafka_image
     return Images(image(client, spec.kafka, log), engine.toxiproxy_image(client, log))
 
@@ -110,9 +96,8 @@ def launch(
 ) -> Cluster:
     """Launch a cluster that belongs to ``owner`` (default: this process), and wait until the cluster is ready.
 
-    If a launch fails, the created Docker objects stay until the caller removes them (`ownership.remove_run`). Raises
-    EngineError if the Docker engine refused a request, ClusterError if a node died at boot or the cluster was not ready
-    in time.
+    If a launch fails, the caller must remove the created Docker objects with `ownership.remove_run`. Raises EngineError
+    if the Docker engine refused a request, ClusterError if a node died at boot or the cluster was not ready in time.
     """
     topology = spec.topology
     log(f"starting {len(topology.nodes)} Kafka nodes in {len(topology.racks)} racks behind Toxiproxy")
@@ -172,10 +157,8 @@ def _start_toxiproxy(
     container.ports |= ports  # type: ignore[arg-type]  # Docker's (address,) form
     started: EngineContainer = container.start().get_wrapped_container()
     for rack in further:
-        try:
+        with docker_errors(EngineError, f"connect Toxiproxy to the Docker network of rack {rack}"):
             networks[rack].connect(started.id, topology.foreign_names(rack))
-        except APIError as error:
-            raise EngineError(f"can't connect Toxiproxy to rack {rack}: {error.explanation or error}") from error
     proxy_layer = ProxyLayer(spec, prefix, started)
 
     def missing_state() -> str:
@@ -186,6 +169,6 @@ def _start_toxiproxy(
         return ""
 
     if missing := still_lacking(missing_state, _TOXIPROXY_S):
-        raise ClusterError(f"Toxiproxy does not answer: {missing}\n{last_log_lines(started)}")
+        raise ClusterError(f"the cluster's Toxiproxy does not answer: {missing}\n{last_log_lines(started)}")
     proxy_layer.toxiproxy.populate(topology.proxies(), proxy_layer.address_in)
     return proxy_layer

@@ -17,6 +17,7 @@ from docker.models.containers import Container
 
 from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerState
+from aftershock.harness.cluster.engine import docker_errors
 from aftershock.harness.cluster.topology import Node
 
 SHUT_DOWN_S = 30
@@ -45,17 +46,15 @@ class KafkaNode:
         try:
             self._refresh()
         except NotFound as error:
-            raise ClusterError(f"the node {self._name} is gone: its container was removed") from error
-        if self.container.status == "paused":
-            return "paused"
-        return "running" if self.container.status == "running" else "exited"
+            raise ClusterError(f"the container {self._name} of a Kafka node was removed") from error
+        return self.container.status if self.container.status in ("running", "paused") else "exited"
 
     def version(self) -> str:
         """Return the Kafka version in the tag of the node's image; raise ClusterError if there is none."""
         image = str(self.container.attrs["Config"]["Image"])
         match = _VERSION.search(image)
         if match is None:
-            raise ClusterError(f"the tag of the image {image} of {self.container.name} has no Kafka version")
+            raise ClusterError(f"the tag of the image {image} of the node {self._name} has no Kafka version")
         return match[1]
 
     def usage(self) -> ContainerUsage | None:
@@ -69,7 +68,7 @@ class KafkaNode:
         return ContainerUsage(used_ns // 1000, sent_bytes) if used_ns else None
 
     def kill(self) -> None:
-        """Kill the node with SIGKILL; flushes to disk are not tested, because the host's page cache survives."""
+        """Kill the node with SIGKILL; unflushed writes are not lost, because the host's page cache survives."""
         self._act("kill")
 
     def shut_down(self) -> None:
@@ -78,34 +77,30 @@ class KafkaNode:
         self.container.reload()
         if self.container.attrs["State"]["ExitCode"] == _KILLED:
             raise ClusterError(
-                f"{self.container.name} did not shut down within {SHUT_DOWN_S} s, so the engine ended it by SIGKILL"
+                f"the node {self._name} did not shut down within {SHUT_DOWN_S} s, so Docker ended the node by SIGKILL"
             )
 
     def restart(self) -> None:
-        """Start the node's stopped container again; no effect on a running container."""
         self._act("start")
 
     def pause(self) -> None:
         self._act("pause")
 
     def resume(self) -> None:
-        """Let the node's frozen process continue; no effect on a process that is not frozen."""
         if self.state() == "paused":
             self._act("unpause")
 
     def _refresh(self) -> None:
-        """Reload the container's state from Docker; use the new container if another process replaced the old."""
+        """Reload the container's state; use the new container if another process replaced the node's container."""
         self.container.reload()
         if self.container.name != self._name:
             with suppress(NotFound):  # interrupted replacement: the old container represents the node
                 self.container = self.container.client.containers.get(self._name)
 
     def _act(self, verb: str, **how: Any) -> None:
-        try:
+        with docker_errors(ClusterError, f"{verb} the node {self._name}"):
             self._refresh()
             getattr(self.container, verb)(**how)
-        except APIError as error:
-            raise ClusterError(f"can't {verb} {self.container.name}: {error.explanation or error}") from error
 
 
 def node_name(container: Container) -> str:
@@ -114,7 +109,7 @@ def node_name(container: Container) -> str:
 
 
 def output(container: Container, since: datetime | None = None) -> str:
-    """Return a container's output since ``since``, including earlier starts; "" if the container was removed."""
+    """Return a container's output from ``since`` on, also of earlier starts; "" if the container was removed."""
     try:
         return str(container.logs(since=since).decode(errors="replace"))
     except NotFound:
@@ -134,11 +129,6 @@ def host_ports(container: Container) -> dict[int, int]:
     return {int(port.partition("/")[0]): int(b[0]["HostPort"]) for port, b in bindings.items() if b}
 
 
-def addresses(container: Container) -> dict[str, str]:
-    container.reload()
-    return {name: str(net["IPAddress"]) for name, net in container.attrs["NetworkSettings"]["Networks"].items()}
-
-
 _COPIED = ("Hostname", "Labels", "User", "WorkingDir", "StopSignal", "ExposedPorts")
 
 
@@ -147,15 +137,12 @@ def replace(node: KafkaNode, image: str) -> None:
 
     Raises ClusterError if the Docker engine refused; the old or the new container may then be stopped.
     """
-    try:
-        if node.state() == "paused":
-            node.resume()
+    name = node_name(node.container)
+    with docker_errors(ClusterError, f"stop the node {name}"):
+        node.resume()
         node.container.stop(timeout=SHUT_DOWN_S)
-    except APIError as error:
-        raise ClusterError(f"can't stop {node.container.name}: {error.explanation or error}") from error
-    old = node.container
-    name, client = node_name(old), old.client
-    try:
+    old, client = node.container, node.container.client
+    with docker_errors(ClusterError, f"replace the container {name} by a container of {image}"):
         if old.name == name:
             used_names = {c.name for c in client.containers.list(all=True, filters={"name": f"{name}{WAS}"})}
             old.rename(next(new for n in count(1) if (new := f"{name}{WAS}{n}") not in used_names))
@@ -177,11 +164,9 @@ def replace(node: KafkaNode, image: str) -> None:
         }
         node.container = client.containers.get(client.api.create_container_from_config(container_config, name)["Id"])
         node.container.start()
-    except APIError as error:
-        raise ClusterError(f"can't replace {old.name} by {image}: {error.explanation or error}") from error
 
 
 def current_container(containers: Mapping[str, Container], name: str) -> Container | None:
-    """Return the container called ``name``, else the node's last replaced container; None if there is neither."""
+    """Return the container called ``name``, else the node's last replaced container; None if both are missing."""
     replaced = {int(old.rpartition(WAS)[2]): old for old in containers if old.startswith(f"{name}{WAS}")}
     return containers.get(name) or containers.get(replaced.get(max(replaced, default=0), ""))

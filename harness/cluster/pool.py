@@ -1,18 +1,14 @@
 """Pool of warm clusters, leased across tests and processes by cluster specification.
 
 At the start and the end of each lease, the pool checks that the cluster is as it was after its launch; a cluster that
-can't be restored is destroyed. A slot is the place of one cluster in the pool. If a process dies during its lease, the
-kernel frees the lock of the slot, and the slot's next lease heals or destroys the cluster.
+can't be restored is destroyed. The pool's owner (with pytest-xdist, the controller process) owns all clusters of the
+pool, including clusters that other processes launched.
 
-A process holds the pool's lock briefly to choose a slot, and the lock of that slot while the process launches, uses or
-restores the cluster. The pool's owner (with pytest-xdist, the controller process) owns all clusters of the pool,
-including clusters that other processes launched.
-
-``pool.json`` names the pool and its owner. The folder of a slot holds ``lease.lock``, which the kernel releases when
-the process with the lease dies, ``lease.json``, which describes the cluster (missing if the slot is empty), and the
-cluster's folder. The cluster's state (launching, used, clean) is written to disk before its launch, use or release
-begins. If no process holds the lock of a slot, ``launching`` means a half-launched cluster, and ``used`` a cluster that
-is not restored.
+Each cluster has a folder ``slot-<n>`` with the lock ``lease.lock``, the description ``lease.json`` and the cluster's
+own folder. A process holds ``lease.lock`` while it launches, uses or restores the cluster; if the process dies, the
+kernel releases the lock, and the next lease heals or destroys the cluster. The state in ``lease.json`` (launching,
+used, clean) is written before the launch, use or release of the cluster begins, and so tells the next lease whether the
+cluster was only half launched, or used and not restored.
 """
 
 import asyncio
@@ -48,7 +44,7 @@ _DESCRIPTOR_FILE = "pool.json"
 
 @dataclass(frozen=True)
 class PoolDescriptor:
-    """Content of ``pool.json``; the run ids of the pool's clusters begin with ``pool-<id>-``."""
+    """Content of ``pool.json``: ``owner`` is the pool's owner process, and run ids of clusters start ``pool-<id>-``."""
 
     id: str
     owner: str
@@ -57,7 +53,7 @@ class PoolDescriptor:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``lease.json``: the cluster in a slot of the pool.
+    """Content of ``lease.json``: one of the pool's clusters.
 
     Attributes:
         cluster: the cluster's run id.
@@ -74,7 +70,7 @@ class Record:
 
 
 class Slot:
-    """Folder of one of the pool's clusters; only the process that holds ``lock`` may write to the folder."""
+    """Folder ``slot-<n>`` of one cluster of the pool; only the process that holds ``lock`` may write to the folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +79,7 @@ class Slot:
         self._file = folder / "lease.json"
 
     def record(self) -> Record | None:
-        """Return the content of ``lease.json``, None if the file is missing; raise LeaseError if it can't be read."""
+        """Return the content of ``lease.json``; None if the file is missing. Raises LeaseError if it can't be read."""
         return _read_document(self._file, Record)
 
     def write(self, record: Record) -> None:
@@ -114,7 +110,7 @@ def _read_document(file: Path, kind: type[Document]) -> Document | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise LeaseError(
-            f"can't read {file} ({error}); remove the pool's folder, and its clusters with: aftershock heal"
+            f"can't read {file} ({error}); remove the cluster pool's folder, then its clusters with: aftershock heal"
         ) from error
 
 
@@ -139,10 +135,9 @@ class Upkeep:
         return attach(self._client, home)
 
     def heal(self, cluster: Cluster, run: Path, log: Log) -> None:
-        """Undo the faults that a dead run's journal shows as in force, and end the run's clients."""
+        """Heal the faults of a dead run on the cluster, and end the run's client processes."""
         if run.is_dir():
-            origin_ns = RunDir.open(run).facts.get("origin_ns", 0)
-            asyncio.run(undo_open(run / "journal.jsonl", origin_ns, cluster, log, accepts_owner=lambda _: True))
+            asyncio.run(undo_open(RunDir.open(run), cluster, log))
         heal(self._client, run.name, log, explicit=False)
 
     def restore(self, cluster: Cluster, log: Log) -> None:
@@ -152,18 +147,18 @@ class Upkeep:
         ownership.remove_run(self._client, run_id)
 
     def list_clusters(self, owner: str) -> list[str]:
-        """Return the run ids of the owner's clusters, except clusters that stay after the pool is closed."""
+        """Return the run ids of all clusters of a pool's owner, except kept clusters."""
         clusters = ownership.list_clusters(self._client)
         return [cluster.run_id for cluster in clusters if cluster.owner == owner and not cluster.keep]
 
 
 @dataclass(frozen=True)
 class ClusterLease:
-    """A cluster of the pool that one process uses for the duration of a lease.
+    """A leased cluster of the pool.
 
     Attributes:
         since: start time of the lease; lines of the broker logs before that time belong to earlier leases.
-        run: function to call with the run directory before the first fault of the run.
+        run: function to call with the run directory before the first fault of a run on the cluster.
     """
 
     cluster: Cluster
@@ -179,8 +174,7 @@ class Pool:
         folder: the folder for the clusters of the pool; created if missing.
         owner: the process that the clusters belong to, as `ownership.owner` returns it.
         clusters_max: limit of clusters at the same time; by default the number of CPU cores.
-        keep_dirty: restore a cluster not at the end of a lease, but at the start of the next lease.
-        upkeep: operations on clusters; replaced by tests.
+        keep_dirty: True to restore a cluster not at the end of a lease, but at the start of the next lease.
 
     Raises LeaseError if the folder has a pool of another live process.
     """
@@ -203,8 +197,7 @@ class Pool:
                 if descriptor and ownership.is_alive(descriptor.owner):
                     pid = descriptor.owner.partition(":")[0]
                     raise LeaseError(
-                        f"{folder} is the pool of the running process {pid}; two pools can't share a folder: "
-                        "choose another folder"
+                        f"the folder {folder} has the cluster pool of the running process {pid}; choose another folder"
                     )
                 descriptor = PoolDescriptor(secrets.token_hex(3), owner)
                 _write_document(folder / _DESCRIPTOR_FILE, descriptor)
@@ -218,9 +211,9 @@ class Pool:
     def lease(self, spec: ClusterSpec, holder: str, log: Log) -> Iterator[ClusterLease]:
         """Lease a freshly launched or restored cluster for the ``with`` block; wait while all clusters are in use.
 
-        While other processes wait for a lease, they show ``holder``, for example a test's node id, to their users.
-        Raises EngineError if Docker does not answer or an image is not available, ClusterError if a launch failed,
-        LeaseError if the pool is closed.
+        ``holder``, for example a test's node id, is shown to users whose processes wait for the cluster. Raises
+        EngineError if Docker does not answer or an image is not available, ClusterError if a launch failed, LeaseError
+        if the pool is closed.
         """
         slot = self._wait_for_slot(spec, holder, log)
         try:
@@ -244,10 +237,9 @@ class Pool:
             slot.lock.release()
 
     def keep(self, run: Path) -> Cluster | None:
-        """Keep the cluster of a run, unrestored, after the pool is closed; return None if a later run used the cluster.
+        """Keep the cluster of a run, unrestored, after the pool is closed, like one of ``aftershock cluster up``.
 
-        A kept cluster can be used like a cluster of ``aftershock cluster up``. Raises ClusterError if the run's cluster
-        was removed.
+        Returns None if a later run used the cluster; raises ClusterError if the cluster was removed.
         """
         with hold(self._lock, "choosing"):
             for slot in self._slots:
@@ -267,7 +259,7 @@ class Pool:
         return None
 
     def close(self, log: Log) -> None:
-        """Close the pool to leases, and remove its clusters, launched or half-launched, except kept clusters."""
+        """Refuse further leases, and remove the pool's clusters except kept clusters."""
         with hold(self._lock, "choosing"):
             _write_document(self._folder / _DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
         occupied = [(slot, record.cluster) for slot in self._slots if (record := slot.record())]
@@ -280,13 +272,13 @@ class Pool:
             slot.clear(cluster)
 
     def _wait_for_slot(self, spec: ClusterSpec, holder: str, log: Log) -> Slot:
-        """Lock and return the free slot (place of a cluster) cheapest to prepare; log a line if all are in use."""
+        """Lock and return the free `Slot` whose cluster is the fastest to prepare for the specification."""
 
         def choose() -> Slot | None:
             with hold(self._lock, "choosing"):
                 descriptor = _read_document(self._folder / _DESCRIPTOR_FILE, PoolDescriptor)
                 if descriptor != self._descriptor or descriptor.closed:
-                    raise LeaseError(f"the pool {self._folder} was closed; its session is over")
+                    raise LeaseError(f"the cluster pool in {self._folder} was closed, because its session has ended")
                 best = None
                 idle = [slot for slot in self._slots if slot.lock.take(holder)]
                 try:
@@ -305,7 +297,7 @@ class Pool:
         return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
-        """Rank a slot by its cluster, best first: clean, used, half-launched, no cluster, of another specification."""
+        """Rank a slot by its cluster: clean, used, half-launched, missing, or (last) of another specification."""
         if record is None:
             return 3
         if self._can_serve(record, spec):
@@ -357,27 +349,27 @@ class Pool:
             return cluster
 
     def _restore(self, record: Record, cluster: Cluster, log: Log) -> None:
-        """Restore the cluster; raise ClusterError if its last run had an effect that can't be undone."""
+        """Restore a leased cluster; raise ClusterError if its last run had an effect that can't be undone."""
         if record.run and (effect := irreversible_effect(Path(record.run))):
             raise ClusterError(effect)
         self._upkeep.restore(cluster, log)
 
     def _discard(self, slot: Slot, cluster: str, why: Exception, log: Log) -> None:
-        """Destroy a cluster that can't be restored; if that fails, `close` or the watchdog removes the cluster."""
-        log(f"{cluster} can't be proven healthy and is destroyed: {why or repr(why)}")
+        """Destroy a cluster that can't be restored; if its removal fails, `close` or the watchdog removes it later."""
+        log(f"destroying the pool's cluster {cluster}, which could not be restored: {why or repr(why)}")
         try:
             self._upkeep.destroy(cluster)
         except Exception as error:  # noqa: BLE001  # the lease itself went well, so its holder gets no error
-            log(f"{cluster} could not be removed: {error or repr(error)}")
+            log(f"the pool's cluster {cluster} could not be removed: {error or repr(error)}")
         else:
             slot.clear(cluster)
 
 
 def irreversible_effect(run: Path) -> str:
-    """Return a sentence about the run's first fault whose effect on the cluster can't be undone; "" if none.
+    """Return a sentence about a run's first fault whose effect on the cluster can't be undone; "" if none.
 
-    A fault with a ``permanent_effect``, for example an upgrade of a broker, has no undo. An effect on the run's own
-    topics ends when the topics are deleted; an effect on Kafka's internal topics stays.
+    A fault with a ``permanent_effect``, for example an upgrade of a broker, has no undo. If the effect is only on the
+    run's own topics, the effect ends with the deletion of the topics.
     """
     for line in read_journal(run / "journal.jsonl"):
         kind = KINDS.get(line["kind"])

@@ -1,17 +1,16 @@
 """Restore of a used cluster to its state after launch, with checks that the restore succeeded.
 
-Each step of a restore checks and repairs one aspect of the cluster, and returns a sentence about the repair. All steps
-of a restore repeat until a complete round finds nothing to repair. A state that can't be repaired raises an error at
-once; a state that repairs itself is polled until the deadline. Each broker is asked for its own metadata, because a
-broker that was frozen has old metadata.
+Each step function checks and repairs one aspect of the cluster, and returns a sentence about the repair, "" if there
+was nothing to repair. `restore` repeats all steps until each step returns "". Each broker is asked for its own
+metadata, because a broker that was frozen has old metadata.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from aftershock.errors import AdminError, ClusterError, Log
-from aftershock.faults.targets.values import BrokerId, PartitionState
-from aftershock.harness.cluster.cluster import Cluster
+from aftershock.faults.targets.values import PartitionState
+from aftershock.harness.cluster.cluster import Cluster, not_ready
 from aftershock.harness.cluster.node import KafkaNode
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import delete_group, groups
@@ -21,8 +20,8 @@ from aftershock.harness.kafka.settings import change, quotas, settings
 def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
     """Heal a cluster that no client uses, delete its topics and groups, and wait until it is as after its launch.
 
-    ``log`` is called with a line of text for each fault that is undone. Raises ClusterError if the deadline passed, a
-    container is missing, or a state can't be repaired; FaultError if Toxiproxy does not answer.
+    Raises ClusterError if ``deadline_s`` passed, a container is missing, or a state can't be repaired; FaultError if
+    Toxiproxy does not answer.
     """
 
     def first_finding() -> str:
@@ -31,7 +30,7 @@ def restore(cluster: Cluster, log: Log, deadline_s: float = 60.0) -> None:
                 if finding := step(cluster):
                     log(f"repaired after a lease: {finding}")
                     return finding
-            traces = (_brokers, _settings, _moves, _topics, _groups, _replicas, _leaders)  # of normal use
+            traces = (not_ready, _settings, _moves, _topics, _groups, _replicas, _leaders)  # of normal use
             return next(filter(None, (step(cluster) for step in traces)), "")
         except AdminError as error:
             # a broker that was just started does not answer yet
@@ -61,14 +60,14 @@ def _nodes(cluster: Cluster) -> str:
 
 
 def _links(cluster: Cluster) -> str:
-    """Raise ClusterError if Toxiproxy lacks a proxy or has an extra one; enable all proxies, remove all toxics."""
+    """Enable all Toxiproxy proxies and remove all toxics; raise ClusterError for a missing or extra proxy."""
     toxiproxy = cluster.toxiproxy
     differing = toxiproxy.upstreams().items() ^ {
         (proxy.name, proxy.upstream) for proxy in cluster.spec.topology.proxies()
     }
     if differing:
         names = ", ".join(sorted({name for name, _ in differing}))
-        raise ClusterError(f"Toxiproxy at {toxiproxy.url} has other proxies than the topology: {names}")
+        raise ClusterError(f"Toxiproxy at {toxiproxy.url} lacks proxies of the cluster, or has other proxies: {names}")
     with_toxics = [name for name, toxics in toxiproxy.toxics().items() if toxics]
     broken = sorted({*with_toxics, *toxiproxy.disabled()})
     if broken:
@@ -90,7 +89,7 @@ def _rules(cluster: Cluster) -> str:
 def _settings(cluster: Cluster) -> str:
     """Remove dynamic broker settings and client quotas; topic settings are deleted with the topics."""
     admin, changed_keys = cluster.admin, set[str]()
-    for broker in map(str, _broker_ids(cluster)):
+    for broker in map(str, cluster.spec.topology.broker_ids):
         current = settings(admin, "broker", broker)
         if dynamic_keys := [key for key, setting in current.items() if setting.dynamic is not None]:
             change(admin, "broker", broker, dict.fromkeys(dynamic_keys))
@@ -109,14 +108,8 @@ def _moves(cluster: Cluster) -> str:
     return ""
 
 
-def _brokers(cluster: Cluster) -> str:
-    ready = {member.id for member in cluster.admin.members() if not member.fenced}
-    missing = [f"k{broker}" for broker in _broker_ids(cluster) if broker not in ready]
-    return f"brokers {', '.join(missing)} are not registered or are fenced" if missing else ""
-
-
 def _topics(cluster: Cluster) -> str:
-    topics = {topic for broker in _broker_ids(cluster) for topic in cluster.admin.topics(broker)}
+    topics = {topic for broker in cluster.spec.topology.broker_ids for topic in cluster.admin.topics(broker)}
     if topics:
         cluster.admin.delete_topics(sorted(topics))
         return f"{len(topics)} topics being deleted"
@@ -124,7 +117,8 @@ def _topics(cluster: Cluster) -> str:
 
 
 def _groups(cluster: Cluster) -> str:
-    existing = [(broker, *group) for broker in _broker_ids(cluster) for group in groups(cluster.admin, broker).items()]
+    brokers = cluster.spec.topology.broker_ids
+    existing = [(broker, *group) for broker in brokers for group in groups(cluster.admin, broker).items()]
     obstacles = [delete_group(cluster.admin, *group) for group in existing]
     return next(filter(None, obstacles), f"{len(existing)} groups being deleted" if existing else "")
 
@@ -144,8 +138,5 @@ def _leaders(cluster: Cluster) -> str:
 
 def _all_views(cluster: Cluster) -> Sequence[PartitionState]:
     """Return the state of all partitions according to each broker's own metadata."""
-    return [state for broker in _broker_ids(cluster) for state in cluster.admin.partitions(seen_by=broker)]
-
-
-def _broker_ids(cluster: Cluster) -> list[BrokerId]:
-    return [BrokerId(node.id) for node in cluster.spec.topology.brokers]
+    brokers = cluster.spec.topology.broker_ids
+    return [state for broker in brokers for state in cluster.admin.partitions(seen_by=broker)]

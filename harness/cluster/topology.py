@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.plan.cluster import Disks
+from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
 
 Channel = Literal["client", "replication", "controller", "admin"]
@@ -33,7 +34,7 @@ QUORUM_PROXY_PORT = 29100  # + the node's id; for the harness's requests to vote
 
 @dataclass(frozen=True)
 class Node:
-    """A Kafka node, its rack and its roles; controllers that are not brokers have ids from 11."""
+    """A Kafka node, its rack and its roles; a controller that is not a broker has an id from 11 on."""
 
     id: int
     rack: str
@@ -42,9 +43,9 @@ class Node:
 
     @property
     def name(self) -> str:
-        """Host name of the node, which resolves to Toxiproxy in other racks, and to the node itself in its own rack.
+        """Host name of the node, which resolves to Toxiproxy in other racks, and to the node in its own rack.
 
-        Brokers of the same rack reach each other directly, so faults can't break a link between them.
+        Brokers of the same rack reach each other without Toxiproxy, so faults can't break a link between them.
         """
         return f"k{self.id}"
 
@@ -58,9 +59,8 @@ class Node:
 class Proxy:
     """A Toxiproxy proxy for one source rack, node and listener.
 
-    A proxy for replication or controller traffic listens only on Toxiproxy's address in the rack where the traffic
-    comes from, so that a fault can break the link from that rack. A proxy for clients or administration has no
-    ``listen_rack``, listens on all addresses, and is published on loopback.
+    ``listen_rack``: rack whose network has the only address on which the proxy listens, for replication and controller
+    traffic from that rack; None for a proxy of clients or the harness, which is reached through the host's loopback.
     """
 
     name: str
@@ -82,15 +82,19 @@ class Topology:
         return tuple(node for node in self.nodes if node.broker)
 
     @property
+    def broker_ids(self) -> list[BrokerId]:
+        return [BrokerId(node.id) for node in self.brokers]
+
+    @property
     def controllers(self) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.controller)
 
     def client_port(self, rack: str) -> int:
-        """Return the brokers' port for clients of ``rack``: every rack has its own listener and port."""
+        """Return the port of the brokers' listener for clients of ``rack``."""
         return _CLIENT_PORT + self._rack_number(rack)
 
     def client_proxy_port(self, rack: str, node: int) -> int:
-        """Return the port, inside Toxiproxy's container, by which clients of ``rack`` reach ``node``."""
+        """Return the port inside Toxiproxy's container by which clients of ``rack`` reach ``node``."""
         return _CLIENT_PROXY_PORT + 100 * self._rack_number(rack) + node
 
     def proxies(self) -> tuple[Proxy, ...]:
@@ -116,7 +120,7 @@ class Topology:
                 yield Proxy(name, channel, rack, node.id, rack, port, upstream)
 
     def foreign_names(self, rack: str) -> list[str]:
-        """Return the names of nodes in other racks, which on the network of ``rack`` resolve to Toxiproxy."""
+        """Return the host names of nodes in other racks, which resolve to Toxiproxy on the network of ``rack``."""
         return [node.name for node in self.nodes if node.rack != rack]
 
     def published_ports(self) -> list[int]:
@@ -137,10 +141,10 @@ def node_of(proxy: str) -> int:
 
 
 def topology(racks: Mapping[str, int], controllers: int) -> Topology:
-    """Assign ids from 1 to brokers rack by rack, and ids from 11 to ``controllers`` separate controllers.
+    """Return a topology with the given number of brokers in each rack and of controllers that are not brokers.
 
-    Without separate controllers, an odd number of up to five brokers, spread over the racks, are also controllers: an
-    even or larger quorum is slower and no safer.
+    Without such controllers, an odd number of up to five brokers, spread over the racks, are also controllers: an even
+    or larger quorum is slower and no safer.
     """
     broker_racks = [rack for rack, count in racks.items() for _ in range(count)]
     if controllers:
@@ -198,10 +202,10 @@ class ClusterSpec:
     """Specification of a Kafka cluster, from which equal clusters can be launched.
 
     Attributes:
-        racks: number of brokers by rack, in the order of their ids.
+        racks: number of brokers by rack, in the order of the brokers' ids.
         controllers: number of controllers that are not brokers.
         config: properties of all brokers; an empty value means Kafka's default.
-        brokers: properties of single brokers, which override ``config``.
+        brokers: properties of single brokers by broker id, which override the properties in ``config``.
     """
 
     kafka: str
@@ -219,14 +223,13 @@ class ClusterSpec:
 
     @classmethod
     def of(cls, plan: ClusterPlan, kafka: str | None = None) -> "ClusterSpec":
-        """Return the specification of a plan's cluster; ``kafka`` overrides the plan's Kafka version."""
+        """Return the specification of the cluster in a plan; ``kafka`` overrides the plan's Kafka version."""
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
         brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
         return cls(version, racks, plan.controllers, profile, config, plan.disks, plan.wire_proxy, brokers)
 
     def as_plan(self) -> ClusterPlan:
-        """Return the cluster's specification in the form of a plan's key ``cluster``."""
         return ClusterPlan(
             kafka=self.kafka,
             racks=dict(self.racks),
@@ -239,7 +242,7 @@ class ClusterSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the specification as JSON-compatible data; specifications with equal data have equal clusters."""
+        """Return the specification as JSON data, which are equal for specifications of interchangeable clusters."""
         brokers = {str(broker): dict(sorted(config.items())) for broker, config in sorted(self.brokers.items())}
         return {
             "kafka": self.kafka,
@@ -263,22 +266,19 @@ class ClusterSpec:
 
     @property
     def own_classes(self) -> bool:
-        """True if a broker property names a Java class of Aftershock, which needs the Java client's image."""
+        """True if a broker property names a Java class of Aftershock, which only the Java client's image contains."""
         settings = (self.config, *self.brokers.values())
         return any(value.startswith("aftershock.") for config in settings for value in config.values())
 
     def log_dirs(self, node: Node) -> tuple[str, ...]:
-        """Return a node's log directories for topics; the metadata log is always in ``LOG_DIR``."""
+        """Return a node's log directories for topics; a node's metadata log is always in ``LOG_DIR``."""
         disk_numbers = range(1, self.disks.count + 1) if self.disks and node.broker else ()
         return tuple(f"{DISK}{number}" for number in disk_numbers) or (LOG_DIR,)
 
     def environment(self, node: Node, cluster_id: str, advertised: Mapping[str, str]) -> dict[str, str]:
-        """Return the container's environment, by the official image's contract (`KAFKA_*` become properties).
+        """Return the environment of a node's container: Kafka's official image turns ``KAFKA_*`` into properties.
 
-        Args:
-            node: the container's node.
-            cluster_id: Kafka's cluster id.
-            advertised: address ``host:port`` by listener name, for the listeners that clients reach through the host.
+        ``advertised``: address ``host:port`` by listener name, for the listeners that clients reach through the host.
         """
         racks, brokers = self.topology.racks, self.topology.brokers
         voters = ",".join(f"{v.id}@{v.name}:{_CONTROLLER_PORT + v.id}" for v in self.topology.controllers)

@@ -1,8 +1,7 @@
 """Administration of a cluster over Kafka's protocol, through listeners that faults never touch.
 
-Because every broker forwards requests that need the active controller, an administration request goes to the broker
-that answered last, and, if it does not answer within a deadline, to the next broker. A dead or frozen broker delays
-only the first request, by one deadline.
+Every broker forwards requests that need the active controller. Therefore an administration request goes to the broker
+that answered the previous request; if that broker does not answer in time, the request goes to the next broker.
 """
 
 import base64
@@ -32,11 +31,10 @@ from kio.static.primitive import i32Timedelta
 from kio.static.protocol import RequestPayload
 
 from aftershock.errors import AdminError
-from aftershock.faults.targets.values import BrokerId, PartitionState
+from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
 from aftershock.workloads.kafka.wire.connection import Address, Connection
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 
-Partition = tuple[str, int]
 T = TypeVar("T")
 Resource = int
 TOPIC: Resource = 2
@@ -69,8 +67,6 @@ def still_lacking(missing_state: Callable[[], str], deadline_s: float) -> str:
 
 @dataclass(frozen=True)
 class Member:
-    """A broker's entry in the cluster's metadata."""
-
     id: BrokerId
     rack: str | None
     fenced: bool
@@ -78,7 +74,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Quorum:
-    """State of the metadata quorum, whose leader is the active controller; ``ends``: log end offset by voter."""
+    """State of the metadata quorum, whose leader is the active controller; ``ends``: log end offset of each voter."""
 
     leader: BrokerId
     epoch: int
@@ -111,10 +107,7 @@ class Admin:
         only: BrokerId | None = None,
         excluding: Collection[BrokerId] = (),
     ) -> Any:
-        """Send a request to the first broker outside ``excluding`` that answers, or to the broker ``only``.
-
-        Error codes in Kafka's response raise no error; the caller checks them.
-        """
+        """Send a request to the first broker that answers, or to the broker ``only``; the caller checks error codes."""
         with self._lock:
             failures = []
             for broker in [broker for broker in self._order if broker not in excluding] if only is None else (only,):
@@ -140,7 +133,7 @@ class Admin:
         return self._connections[broker].ask(request, timeout_s)
 
     def ask_controller(self, request: RequestPayload, only: BrokerId | None = None) -> Any:
-        """Send a request that the controller executes, with a long deadline; repeat it after transient errors."""
+        """Send a request that the active controller executes, with a long deadline; repeat after transient errors."""
         return _retry_transient(lambda: self.ask(request, _CONTROLLER_TIMEOUT_S, only), _CONTROLLER_TIMEOUT_S)
 
     def members(self, excluding: Collection[BrokerId] = ()) -> tuple[Member, ...]:
@@ -162,10 +155,7 @@ class Admin:
     def partitions(
         self, topics: Sequence[str] | None = None, seen_by: BrokerId | None = None
     ) -> tuple[PartitionState, ...]:
-        """Return the partitions of ``topics`` (default: all) with leader, leader epoch, replicas and ISR, sorted.
-
-        ``seen_by``: the broker to ask, because the metadata of brokers may differ for a moment; None: any broker.
-        """
+        """Return the sorted partitions of ``topics`` (default: all), as the broker ``seen_by`` (default: any) knows."""
         response = self.ask(metadata_request(topics), only=seen_by)
         for topic in response.topics:
             raise_for(topic.error_code, f"describe topic {topic.name}")
@@ -191,10 +181,7 @@ class Admin:
         config: Mapping[str, str],
         replicas: Mapping[int, Sequence[int]] | None = None,
     ) -> str:
-        """Create a topic; return its id as Kafka writes it (22 characters of base64).
-
-        If ``replicas`` lists the replicas of each partition, ``partitions`` and ``replication`` must be -1.
-        """
+        """Create a topic and return its id; with ``replicas`` by partition, the two numbers must be -1."""
         topic = message(
             create.CreatableTopic,
             name=name,
@@ -211,7 +198,7 @@ class Admin:
         return id_as_text(result.topic_id)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics; no error if a topic is missing."""
+        """Delete topics; ignore missing topics."""
         states = tuple(message(delete.DeleteTopicState, name=name, topic_id=None) for name in names)
         response = self.ask_controller(delete.DeleteTopicsRequest(topics=states, timeout=TIMEOUT))
         for result in response.responses:
@@ -222,7 +209,7 @@ class Admin:
         return {key: entry.value for key, entry in self.config_entries(kind, name).items()}
 
     def config_entries(self, kind: Resource, name: str) -> dict[str, Any]:
-        """Return configuration entries as in Kafka's DescribeConfigs response, with source and ``read_only``."""
+        """Return configuration entries as in Kafka's DescribeConfigs response, by name."""
         resource = message(
             describe_configs.DescribeConfigsResource, resource_type=kind, resource_name=name, configuration_keys=None
         )
@@ -232,7 +219,7 @@ class Admin:
         return {entry.name: entry for entry in result.configs}
 
     def alter_configs(self, kind: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set dynamic configuration values; None removes a value (IncrementalAlterConfigs, KIP-339)."""
+        """Set dynamic configuration values, or remove values given as None (IncrementalAlterConfigs, KIP-339)."""
         configs = tuple(
             message(alter_configs.AlterableConfig, name=key, config_operation=1 if value is None else 0, value=value)
             for key, value in changes.items()
@@ -242,8 +229,8 @@ class Admin:
         for result in self.ask_controller(request, only=_only(kind, name)).responses:
             raise_for(result.error_code, f"change the configuration of {name}", result.error_message)
 
-    def reassign(self, assignment: Mapping[Partition, Sequence[int] | None]) -> None:
-        """Assign new replica lists to partitions; None cancels a reassignment in progress (KIP-455)."""
+    def reassign(self, assignment: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Assign new replicas to partitions; None cancels a partition's reassignment in progress (KIP-455)."""
         topics = tuple(
             message(
                 reassign.ReassignableTopic,
@@ -265,20 +252,20 @@ class Admin:
             for result in topic.partitions:
                 raise_for(result.error_code, f"reassign {topic.name}/{result.partition_index}", result.error_message)
 
-    def reassigning(self) -> frozenset[Partition]:
+    def reassigning(self) -> frozenset[TopicPartition]:
         response = self.ask_controller(ListPartitionReassignmentsRequest(timeout=TIMEOUT, topics=None))
         raise_for(response.error_code, "list reassignments", response.error_message)
         return frozenset((topic.name, p.partition_index) for topic in response.topics for p in topic.partitions)
 
-    def elect_preferred(self, partitions: Iterable[Partition]) -> None:
-        """Elect each partition's first replica as leader; no error if that replica leads already (KIP-460)."""
+    def elect_preferred(self, partitions: Iterable[TopicPartition]) -> None:
+        """Elect each partition's first replica as leader, if another replica leads (KIP-460)."""
         self._elect(partitions, _PREFERRED)
 
-    def elect_unclean(self, partitions: Iterable[Partition]) -> None:
-        """Elect a live replica of each partition, in sync or not, as leader; no error if there is a leader."""
+    def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
+        """Elect a live replica, in sync or not, as leader of each partition without a leader (KIP-460)."""
         self._elect(partitions, _UNCLEAN)
 
-    def _elect(self, partitions: Iterable[Partition], election: int) -> None:
+    def _elect(self, partitions: Iterable[TopicPartition], election: int) -> None:
         topics = tuple(
             message(elect.TopicPartitions, topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic(partitions)
@@ -291,7 +278,7 @@ class Admin:
                 raise_for(result.error_code, f"elect a leader of {topic.topic}/{result.partition_id}")
 
     def coordinator(self, group: str, deadline_s: float = 30.0) -> BrokerId:
-        """Return the coordinator of ``group``; Kafka creates a missing ``__consumer_offsets`` topic."""
+        """Return the coordinator of a group; the request makes Kafka create the topic ``__consumer_offsets``."""
         request = message(FindCoordinatorRequest, key_type=0, coordinator_keys=(group,))
         response = _retry_transient(lambda: self.ask(request).coordinators[0], deadline_s)
         raise_for(response.error_code, f"find the coordinator of {group}")
@@ -305,7 +292,7 @@ def quorum_request() -> RequestPayload:
 
 
 def quorum_of(response: Any) -> Quorum:
-    """Parse a DescribeQuorum response. Raises AdminError if the node that answered does not lead the quorum."""
+    """Parse a DescribeQuorum response; raise AdminError if the response is not from the quorum's leader."""
     raise_for(response.error_code, "describe the quorum")
     state = response.topics[0].partitions[0]
     raise_for(state.error_code, "describe the quorum")
@@ -326,7 +313,7 @@ def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
 
 
 def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
-    """Build a Metadata request for ``topics`` (default: all topics) that does not create missing topics."""
+    """Return a Metadata request for ``topics`` (default: all topics) that does not create missing topics."""
     named = None
     if topics is not None:
         named = tuple(message(metadata.MetadataRequestTopic, topic_id=None, name=name) for name in topics)
@@ -336,28 +323,27 @@ def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
 
 
 def _only(kind: Resource, name: str) -> BrokerId | None:
-    """Return the broker that must get a configuration request, because a broker describes only its own settings."""
+    """Return the broker that must answer a configuration request, because only that broker knows its own settings."""
     return BrokerId(int(name)) if kind == BROKER and name else None
 
 
 def id_as_text(topic_id: uuid.UUID) -> str:
-    """Format a topic id as Kafka does: 22 characters of base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
-def by_topic(partitions: Iterable[Partition]) -> list[tuple[str, list[int]]]:
-    """Group partitions by topic as the sorted list ``[(topic, [partition numbers])]``."""
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """Return the sorted list ``[(topic, [partition numbers])]``."""
     grouped = groupby(sorted(partitions), key=lambda partition: partition[0])
     return [(topic, [number for _, number in members]) for topic, members in grouped]
 
 
 def message(kind: type[T], **fields: Any) -> T:
-    """Build a Kafka request from plain values, because a conversion to kio's types takes longer than the request."""
+    """Return a kio message from plain values; a conversion to kio's types would take longer than the request."""
     return kind(**fields)
 
 
 def raise_for(code: ErrorCode, action: str, detail: str | None = None) -> None:
-    """Raise AdminError for Kafka's error code, except codes that mean that the requested state already exists."""
+    """Raise AdminError for Kafka's error code, unless the code means that the requested state already exists."""
     if code is ErrorCode.none or code in _DECLINED:
         return
     name = code.name.upper()

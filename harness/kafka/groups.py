@@ -1,10 +1,8 @@
 """Administration of consumer groups (list, delete, remove members) and of consumers' fetch sessions.
 
-Requests about a group go to its coordinator, because other brokers don't know the group. A group with members can't be
-deleted, and a killed client stays a member until its session times out (45 s by default), so members are removed first.
-Fetch sessions (KIP-227) can be queried and closed by their ids, because Kafka's ``FetchManager`` checks no ownership: a
-*full* request with a session id closes that session; an *incremental* request with a wrong epoch has no effect except
-an error, which shows whether the session exists.
+The harness can query and close a client's fetch session (KIP-227) by the session's id, because Kafka's
+``FetchManager`` checks no ownership. A *full* Fetch request with a session id closes that session. An *incremental*
+Fetch request with a wrong epoch only returns an error, whose code shows whether the session exists.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,28 +32,31 @@ _CLOSED = {"session_refused", "session_lost", "session_reset", "session_closed"}
 
 
 def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
-    """Map the id of each group that a broker coordinates to its type: "classic", "consumer", "share" or "streams"."""
+    """Return the type ("classic", "consumer", "share", "streams") of each group that a broker coordinates, by id."""
     response = admin.ask(ListGroupsRequest(states_filter=(), types_filter=()), only=coordinator)
     return {group.group_id: group.group_type.lower() for group in response.groups}
 
 
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:
-    """Delete a group and return "", or return the reason for a failure; if there are members, remove the members."""
+    """Delete a group and return "", or return the reason for a failure.
+
+    A group with members is not deleted, but its members are removed, so that the next attempt succeeds.
+    """
     response = admin.ask(message(DeleteGroupsRequest, groups_names=(group,)), only=coordinator)
     (result,) = response.results
     if result.error_code is ErrorCode.non_empty_group:
         remove_members(admin, coordinator, group, kind)
     if result.error_code in {ErrorCode.none, ErrorCode.group_id_not_found}:
         return ""
-    return f"group {group} can't be deleted: {result.error_code.name.upper()}"
+    return f"Kafka refused to delete the group {group}: {result.error_code.name.upper()}"
 
 
 def remove_members(
     admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
 ) -> None:
-    """Remove the members whose ``client.id`` is in ``clients`` (default: all members) from a group.
+    """Remove the members whose ``client.id`` is in ``clients`` (default: all) from a group, but not from share groups.
 
-    Groups whose type is neither "classic" nor "consumer" are left unchanged.
+    Without the removal, a killed client would stay a member until its session times out, after 45 s by default.
     """
     if kind not in {"classic", "consumer"}:
         return
@@ -93,7 +94,7 @@ def member_clients(admin: Admin, group: str) -> frozenset[str]:
 
 
 def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None) -> Sequence[Any]:
-    """Describe a group with the request of its type, because DescribeGroups does not find groups of KIP-848."""
+    """Return descriptions of a group; DescribeGroups does not find groups of the type "consumer" (KIP-848)."""
     names = (group,)
     request: RequestPayload = message(DescribeGroupsRequest, groups=names, include_authorized_operations=False)
     if kind == "consumer":
@@ -102,16 +103,15 @@ def _describe(admin: Admin, coordinator: BrokerId, group: str, kind: str | None)
 
 
 def is_open(admin: Admin, broker: BrokerId, session: int) -> bool:
-    """True if the broker has an open fetch session (KIP-227) with this id."""
     code = _fetch(admin, broker, session, _WRONG_EPOCH)
     if code not in {ErrorCode.invalid_fetch_session_epoch, ErrorCode.fetch_session_id_not_found}:
         name = code.name.upper()
-        raise AdminError(f"broker k{broker} does not describe the fetch session {session}: {name}", name)
+        raise AdminError(f"broker k{broker} refused a request about the fetch session {session}: {name}", name)
     return code is ErrorCode.invalid_fetch_session_epoch
 
 
 def close(admin: Admin, broker: BrokerId, session: int) -> int:
-    """Close a fetch session; return Kafka's error code, which is 0 also if the session does not exist."""
+    """Close a fetch session; return Kafka's error code, which is 0 even if the session does not exist."""
     return int(_fetch(admin, broker, session, _FINAL_EPOCH).value)
 
 
@@ -129,7 +129,7 @@ def _fetch(admin: Admin, broker: BrokerId, session: int, epoch: int) -> ErrorCod
 
 
 def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[BrokerId, int]:
-    """Return the id of a client's open fetch session with each broker, derived from a run's events in order."""
+    """Return the ids of the fetch sessions that a client still has open according to a run's events, by broker."""
     sessions: dict[BrokerId, int] = {}
     for line in events:
         if line.get("worker") == worker and line.get("event") == _OPENED:
@@ -140,10 +140,10 @@ def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[Brok
 
 
 def sessions_after_run(events: Iterable[Mapping[str, Any]], admin: Admin) -> dict[str, Any] | None:
-    """Return how many fetch sessions a run opened (key ``told``), and which of them still exist (key ``left``).
+    """Return the number of fetch sessions that a run opened (key ``told``); None if the run opened no fetch session.
 
-    The result is None if the run opened no fetch session; the value of ``left`` is a list of (broker id, session id)
-    pairs, or None if a broker does not answer.
+    The key ``left`` lists the sessions that still exist as (broker id, session id), or is None if a broker does not
+    answer.
     """
     granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED}
     try:

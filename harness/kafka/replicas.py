@@ -1,7 +1,7 @@
 """Contents of logs: their ends, record deletion, fingerprints of replicas, and committed offsets with their batches.
 
-Only a partition's leader answers requests about log ends and deletion (DeleteRecords, KIP-107). The end of a log means
-its high watermark: consumers can read, and DeleteRecords can delete, only records below it.
+The end of a log means its high watermark: consumers can read, and DeleteRecords (KIP-107) can delete, only records
+below the high watermark.
 """
 
 import struct
@@ -45,7 +45,7 @@ _CONSUMER = -1
 
 
 def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *, no_wait: bool = False) -> Any:
-    """Fetch from one replica of a partition; return ``records``, ``log_start_offset`` and the further response fields.
+    """Fetch from the replica of the partition ``where`` on a broker; return the partition's part of the response.
 
     With ``no_wait``, the broker answers at once even if there are no records. Raises AdminError if the response has an
     error code.
@@ -64,14 +64,14 @@ def fetch_from(admin: Admin, broker: BrokerId, where: TopicPartition, at: int, *
 
 
 def log_ends(admin: Admin, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Return each partition's log start and high watermark; raise AdminError if one has no leader."""
+    """Return each partition's log start and high watermark; raise AdminError if a partition has no leader."""
     numbers = [(topic, state.partition) for state in admin.partitions([topic])]
     starts, ends = _offsets(admin, numbers, _EARLIEST), _offsets(admin, numbers, _LATEST)
     return {where: (starts[where], ends[where]) for where in numbers}
 
 
 def delete_records(admin: Admin, before: Mapping[TopicPartition, int]) -> None:
-    """Delete the records before an offset of each partition; followers delete them after their next fetch."""
+    """Delete each partition's records below the offset in ``before``; followers delete them after their next fetch."""
     for leader, partitions in _by_leader(admin, before):
         topics = tuple(
             message(
@@ -142,7 +142,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""Row of an offset range in a replica; ``error`` says why the range was not read to its end, otherwise null."""
+"""Row for an offset range of a replica; ``error`` says why the range was not read to its end, otherwise null."""
 
 STRETCH = 10_000
 _BATCH = struct.Struct(">qiI")
@@ -160,7 +160,7 @@ def read_replicas(
 ) -> None:
     """Write fingerprints of all replicas, up to the offsets ``ends``, to ``part-<topic>.parquet`` in ``folder``.
 
-    ``begin`` maps (topic, partition) to the first offset to read; other logs are read from their start. Compacted
+    ``begin`` has the first offset to read by topic and partition; other logs are read from their start. Compacted
     topics get no fingerprints, because Kafka compacts each replica independently.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -189,15 +189,13 @@ def read_replicas(
 def _read_replica(
     admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, until_s: float
 ) -> list[Row]:
-    """Return a fingerprint of each group of consecutive batches of a replica; if a read fails, a row with the error.
+    """Return a row with a fingerprint for every `STRETCH` offsets of a replica; if a read fails, a row with the error.
 
-    Replicas are read with a consumer's Fetch request without rack and session, which a follower answers from version 11
-    on (KIP-392), up to its own high watermark. A follower gets the leader's high watermark with its next fetch, so a
-    read waits until the follower has fetched again.
+    A follower answers a consumer's Fetch request (KIP-392) only up to the high watermark that the follower knows, so
+    reads are repeated until the follower has fetched the leader's high watermark.
 
-    Replicas keep batches as the leader wrote them: a batch is represented by its base offset, leader epoch and the CRC
-    computed from its content (not the header's CRC). Each fingerprint is the exclusive or of the hashes of a group of
-    batches, so a difference can be located.
+    Each fingerprint is the exclusive or of the hashes of the batches, so that a difference between replicas can be
+    located. A batch is hashed by its base offset, its leader epoch, and a CRC that is computed from its content.
     """
     stretches: dict[int, Row] = {}
     at = start
@@ -213,9 +211,7 @@ def _read_replica(
                 row["fingerprint"] ^= int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
                 at = header.base_offset + header.last_offset_delta + 1
             if at < end and time.monotonic() > until_s:
-                raise ClusterError(
-                    f"the replica on k{broker} was read only to offset {at} of {end} before the deadline"
-                )
+                raise ClusterError(f"broker k{broker} served its replica only to offset {at} of {end} in time")
     except AftershockError as error:
         stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": str(error)}
     return list(stretches.values())
@@ -251,10 +247,11 @@ COMMITTED_SCHEMA = pa.schema(
         ("committed", pa.int64()),
     ]
 )
-"""Row of one offset commit. ``offset`` is the commit's position in a partition of the coordinators' topic, and
-``batch`` the base offset of the commit's batch;
-``broker_id`` is the partition's current leader, ``leader_epoch`` the writer's epoch. A null ``committed`` is a
-tombstone. For share groups, whose acknowledgements are in a separate topic, only group and partition are reported."""
+"""Row of one offset commit, which is a record in a partition of ``__consumer_offsets`` or ``__share_group_state``.
+
+``partition`` and ``offset`` locate that record, ``batch`` is the base offset of its batch, ``broker_id`` the
+partition's current leader, and ``leader_epoch`` the writer's epoch. ``committed`` is the committed offset, null for a
+tombstone and for share groups."""
 
 _KEYS = (0, 1)  # versions of OffsetCommitKey (2 and above are other entries), and both of the share coordinator
 _VERSION = struct.Struct(">h")
@@ -264,16 +261,13 @@ _UUID_BYTES = 16
 
 
 def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s: float) -> None:
-    """Write the committed offsets in the topics ``OFFSETS`` or ``SHARE_STATE`` to ``part-0.parquet`` in ``folder``.
+    """Write the offset commits in topics of Kafka's coordinators to ``part-0.parquet`` in ``folder``.
 
-    Each partition of the coordinators' topics is read from its leader, from the first offset to the high watermark. A
-    group coordinator writes one batch for each flush (KIP-1224), so the number of batches is the number of flushes. All
-    offset commits of a run are still in the log, because Kafka does not compact the active segment, and a run does not
-    fill a segment. Control batches, and records that are not commits (for example of group members), are skipped.
+    A group coordinator writes one batch for each flush (KIP-1224), so the number of batches is the number of flushes.
+    All offset commits of a run are still in the log, because Kafka does not compact the active segment, and a run does
+    not fill a segment.
 
-    Raises:
-        ClusterError: a partition was not read to the end in time.
-        AdminError: a partition has no leader, or Kafka refused.
+    Raises ClusterError if a partition was not read to the end in time or has no leader, AdminError if Kafka refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
@@ -291,18 +285,16 @@ def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s
                     at = batch.last_offset + 1
                 if at < end and time.monotonic() > until_s:
                     raise ClusterError(
-                        f"the partition {topic}/{state.partition} was read only to offset {at} of "
-                        f"{end} before the deadline"
+                        f"the partition {topic}/{state.partition} was read only to offset {at} of {end} in time"
                     )
     columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
     write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))
 
 
 def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:
-    """Parse each commit: group, topic (a topic id for share groups) and partition of the key, offset of the value.
+    """Yield a row for each offset commit of a batch; skip control batches and records about group members.
 
-    The formats of offset commits are ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey`` and
-    ``ShareUpdateKey`` of Kafka 4.3.
+    Commits have Kafka's formats ``OffsetCommitKey``, ``OffsetCommitValue``, ``ShareSnapshotKey``, ``ShareUpdateKey``.
     """
     header = batch.header
     for record in batch.records() if not header.attributes & CONTROL else ():

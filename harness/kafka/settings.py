@@ -1,8 +1,7 @@
 """Dynamic settings, quotas, topic placement, the metadata quorum and feature levels of a cluster.
 
-A Kafka setting has the value of the first source that defines it (KIP-226): the dynamic value of the broker or topic,
-the cluster-wide default, the server's file, Kafka's own default. Faults change and restore only the dynamic value of a
-setting. A client's quotas (KIP-546), which have only dynamic values, are treated as settings of the ``client.id``.
+Faults change and restore only the dynamic value of a setting, which overrides cluster-wide defaults, the server's file
+and Kafka's own default (KIP-226). A client's quotas (KIP-546) are treated as settings of its ``client.id``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +43,7 @@ _FEATURES_TIMEOUT_S = 15.0
 
 
 def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
-    """Return all settings of a broker, topic or client by name; a broker's settings are requested from that broker."""
+    """Return all settings of the broker, topic or client ``name``, by the setting's name."""
     if of == "client":
         return {key: Setting(value, value) for key, value in quotas(admin).get(name, {}).items()}
     return {
@@ -54,7 +53,7 @@ def settings(admin: Admin, of: Resource, name: str) -> dict[str, Setting]:
 
 
 def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
-    """Set dynamic configuration values, or remove a value given as None; raise AdminError if Kafka refuses."""
+    """Set dynamic configuration values, or remove values given as None; raise AdminError if Kafka refuses."""
     if of != "client":
         admin.alter_configs(_KINDS[of], name, changes)
         return
@@ -70,7 +69,7 @@ def change(admin: Admin, of: Resource, name: str, changes: Mapping[str, str | No
 
 
 def quotas(admin: Admin) -> dict[str, dict[str, str]]:
-    """Return all client quotas, by client id and name; the numbers are text."""
+    """Return all client quotas as text, by client id and name of the quota."""
     component = message(describe_quotas.ComponentData, entity_type=_CLIENT, match_type=_ANY_NAMED, match=None)
     response = admin.ask(describe_quotas.DescribeClientQuotasRequest(components=(component,), strict=True))
     raise_for(response.error_code, "describe quotas", response.error_message)
@@ -86,12 +85,11 @@ def topic_ids(admin: Admin) -> dict[str, str]:
 
 
 def create_topic_on(admin: Admin, name: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
-    """Create a topic with the given replicas of each partition; return the topic's id."""
     return admin.create_topic(name, -1, -1, config, replicas)
 
 
 def add_partitions(admin: Admin, name: str, partitions: int) -> None:
-    """Increase a topic to ``partitions`` in total; Kafka places the new replicas."""
+    """Increase the number of a topic's partitions to ``partitions``; Kafka places the new replicas."""
     topic = message(grow.CreatePartitionsTopic, name=name, count=partitions, assignments=None)
     request = grow.CreatePartitionsRequest(topics=(topic,), timeout=TIMEOUT, validate_only=False)
     for result in admin.ask_controller(request).results:
@@ -101,10 +99,9 @@ def add_partitions(admin: Admin, name: str, partitions: int) -> None:
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
     """Return the metadata quorum's state from its leader; raise AdminError if no voter leads the quorum.
 
-    A broker forwards DescribeQuorum to the active controller that it knows. If the active controller is frozen, a
-    broker's answer takes 36 s (measured), although the voters elect another controller after 3 s. A voter of the quorum
-    answers DescribeQuorum itself (KIP-919). After a freeze, a former leader still answers as leader, so the answer with
-    the highest leader epoch is used.
+    The voters are asked, because a voter answers DescribeQuorum itself (KIP-919). A broker forwards DescribeQuorum to
+    the last known active controller; if that controller is frozen, the answer takes 36 s (measured). Of several answers
+    the one with the highest leader epoch is used, because a former leader that was frozen still answers as leader.
     """
 
     def ask(voter: Address) -> Quorum | None:
@@ -126,12 +123,12 @@ def finalised(admin: Admin) -> dict[str, int]:
 
 
 def supported(admin: Admin, broker: BrokerId) -> dict[str, int]:
-    """Return the highest level of each feature that a broker supports."""
+    """Return the highest level that a broker supports of each Kafka feature."""
     return {item.name: item.max_version for item in _api_versions(admin, broker).supported_features}
 
 
 def raise_level(admin: Admin, name: str, level: int) -> None:
-    """Finalise a higher level of a feature (UpdateFeatures); raise AdminError if Kafka refuses."""
+    """Finalise a higher level of a Kafka feature (UpdateFeatures); raise AdminError if Kafka refuses."""
     if finalised(admin).get(name) == level:
         return
     update = FeatureUpdateKey(feature=name, max_version_level=i16(level), upgrade_type=i8(1))

@@ -1,9 +1,8 @@
 """Clean-up after runs whose process died: undo their faults, and remove their containers, processes and files.
 
 Containers, processes and files that belong to a live process are left alone. The faults of a kept cluster are undone,
-and the cluster stays; a half-launched cluster is removed. All other containers, networks, volumes, client processes and
-spools (clients' output in shared memory) of a dead process are removed, after the rows in the spools were converted to
-evidence. All steps of a clean-up can be repeated, and several processes may clean up at once.
+and the kept cluster stays. Before the spool of a dead run (the clients' output in shared memory) is removed, its rows
+are converted to evidence. All steps of a clean-up can be repeated, and several processes may clean up at once.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -46,14 +45,10 @@ def heal(
 ) -> list[str]:
     """Undo the faults of dead processes and remove their resources; return a sentence for each action.
 
-    Args:
-        client: client of the Docker engine; None: only attached clusters are healed.
-        run_id: id of the run to heal; None for all runs.
-        log: called with a line of text for each healed fault, and for each fault that can't be healed.
-        explicit: the user named the run (default: True with a ``run_id``). With ``explicit``, faults of a kept cluster
-            are healed even if the process that injected them is alive, and a failure to heal is an error instead of a
-            logged line.
-        home: run directory of a run on an attached cluster, needed if its spool (shared memory) is gone.
+    Without a ``client`` of the Docker engine, only attached clusters are healed; without a ``run_id``, all runs are
+    healed. ``explicit`` is True if the user named the run (default: True with a ``run_id``): then the faults of live
+    processes in a kept cluster are healed too, and a failure to heal is raised as an error instead of logged. ``home``
+    is the run directory of a run on an attached cluster, needed if the host was restarted since the run.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
     healed.
@@ -87,7 +82,7 @@ def sweep(client: docker.DockerClient | None, log: Log) -> None:
 
 
 def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
-    """True if a dead run has left faults or resources; without Docker, only spools (shared memory) are checked."""
+    """True if a dead run has left faults or resources; without a ``client``, Docker objects are not checked."""
     for cluster in ownership.list_clusters(client) if client else ():
         if cluster.run_id == run_id and (not _is_kept(cluster) or _has_orphaned_faults(cluster.home)):
             return True
@@ -95,14 +90,14 @@ def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
 
 
 def in_use(cluster: LabelledCluster) -> str:
-    """Return a message that the cluster belongs to a live process, with advice."""
+    """Return the error message for a cluster that belongs to a live process."""
     if cluster.is_local:
         pid = cluster.owner.partition(":")[0]
         return (
-            f"the cluster {cluster.run_id} belongs to the running process {pid}; "
-            f"interrupt that process, and it heals the cluster"
+            f"the cluster {cluster.run_id} belongs to the running process {pid}; interrupt that process, which then "
+            "heals the cluster"
         )
-    return f"the cluster {cluster.run_id} belongs to a process of another host; run `aftershock heal` there"
+    return f"the cluster {cluster.run_id} belongs to a process of another host; run `aftershock heal` on that host"
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
@@ -116,13 +111,12 @@ def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: L
             raise ClusterError(in_use(cluster))
         return []
     if _is_kept(cluster):
-        journal = cluster.home / "journal.jsonl"
-        if not (explicit and open_faults(read_journal(journal))) and not _has_orphaned_faults(cluster.home):
+        in_force = open_faults(read_journal(cluster.home / "journal.jsonl")) if explicit else ()
+        if not in_force and not _has_orphaned_faults(cluster.home):
             return []
         with closing(attach(client, cluster.home)) as attached:
-            origin_ns = RunDir.open(cluster.home).facts.get("origin_ns", 0)
-            accepts_owner = (lambda _: True) if explicit else (lambda owner: not ownership.is_alive(owner))
-            faults = asyncio.run(undo_open(journal, origin_ns, attached, log, accepts_owner=accepts_owner))
+            run = RunDir.open(cluster.home)
+            faults = asyncio.run(undo_open(run, attached, log, orphaned_only=not explicit))
             attached.await_in_sync(60.0)
         return [f"{cluster.run_id}: healed {', '.join(faults)}"]
     client_processes.kill_workers(cluster.run_id)
@@ -148,19 +142,18 @@ def _has_orphaned_faults(home: Path) -> bool:
 
 
 def _heal_attached(home: Path, log: Log) -> list[str]:
-    run, journal = RunDir.open(home), home / "journal.jsonl"
+    run = RunDir.open(home)
     if ownership.is_alive(run.facts.get("owner", "")):
         pid = run.facts["owner"].partition(":")[0]
         raise ClusterError(
-            f"the run {run.run_id} belongs to the running process {pid}; interrupt that process, and "
-            "it heals the cluster"
+            f"the run {run.run_id} belongs to the running process {pid}; interrupt that process, which then heals the "
+            "cluster"
         )
-    if read_descriptor(home).over and not open_faults(read_journal(journal)):
+    if read_descriptor(home).over and not open_faults(read_journal(home / "journal.jsonl")):
         return []
     client_processes.kill_workers(run.run_id)
     with closing(AttachedCluster(read_descriptor(home), home)) as cluster:
-        origin_ns = run.facts.get("origin_ns", 0)
-        faults = asyncio.run(undo_open(journal, origin_ns, cluster, log, accepts_owner=lambda _: True))
+        faults = asyncio.run(undo_open(run, cluster, log))
         topics = cluster.clear()
     actions = [f"{run.run_id}: healed {', '.join(faults)}"] if faults else []
     return actions + ([f"{run.run_id}: deleted the topics that the run created: {', '.join(topics)}"] if topics else [])
@@ -180,7 +173,7 @@ def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> 
     try:
         spool.salvage()
     except OSError as error:
-        log(f"{spool.run_id}: the clients' rows could not be saved: {error}")
+        log(f"{spool.run_id}: the clients' records of their requests could not be saved as evidence: {error}")
         spool.discard()
     if home:
         close_run(home)
@@ -188,7 +181,7 @@ def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> 
 
 
 def close_run(home: Path) -> None:
-    """Write the final status of a run whose process died, and remove Spark's scratch folders."""
+    """Set the status of a run whose process died to ``failed``, and remove Spark's scratch folders."""
     with suppress(EvidenceError, OSError):
         run = RunDir.open(home)
         if ownership.is_alive(run.facts.get("owner", "")):
@@ -216,18 +209,19 @@ def _exclusive(home: Path | None) -> Iterator[None]:
         os.close(folder)
 
 
-async def undo_open(
-    journal_path: Path, origin_ns: int, cluster: Target, log: Log, *, accepts_owner: Callable[[str], bool]
-) -> list[str]:
-    """Heal the faults in force in a journal whose injecting process ``accepts_owner`` accepts; return the faults' ids.
+async def undo_open(run: RunDir, cluster: Target, log: Log, *, orphaned_only: bool = False) -> list[str]:
+    """Heal the faults in force of a run, or, if ``orphaned_only``, of its dead processes; return the faults' ids.
 
     Raises FaultError, after an attempt for each fault, with a list of the faults that could not be healed.
     """
-    faults = [line for line in open_faults(read_journal(journal_path)) if accepts_owner(line.get("owner", ""))]
+    journal_path = run.path / "journal.jsonl"
+    faults = open_faults(read_journal(journal_path))
+    if orphaned_only:
+        faults = [line for line in faults if not ownership.is_alive(line.get("owner", ""))]
     # assignments come last, because replicas move only between running nodes
     faults.sort(key=lambda line: line["undo"]["verb"] == "restore_assignment")
     failures = []
-    clock = RunClock(origin_ns)
+    clock = RunClock(run.facts.get("origin_ns", 0))
     with closing(Journal(journal_path, clock)) as journal:
         for line in faults:
             fields = {name: line[name] for name in ("fault", "kind", "targets", "undo") if name in line}
@@ -236,7 +230,7 @@ async def undo_open(
                 undo, world = Undo(line["undo"]["verb"], line["undo"]["args"]), world_of(cluster)
                 await perform(undo, world, clock)
                 await verify_undo(undo, world, clock)
-                why = "healed by another process: the injector had ended, or the user ran `aftershock heal`"
+                why = "healed by a process that did not inject the fault, such as the watchdog or `aftershock heal`"
                 journal.append({**fields, "state": "healed", "why": why})
             except AftershockError as error:
                 failures.append(f"the fault {line['fault']} could not be healed: {error}")
@@ -251,7 +245,7 @@ async def undo_open(
 
 
 def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
-    """Add to the error, for each fault in force in these journal lines, the commands that heal the fault by hand."""
+    """Add to the error the shell commands that heal each fault in force by hand; ``lines``: lines of the journal."""
     containers: Mapping[int, str] = {}
     names: Mapping[str, str] = {}
     if isinstance(cluster, Cluster):
@@ -275,10 +269,9 @@ def _replace_names(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | None, run_id: str) -> list[str]:
-    """Return the shell commands that undo a fault by hand, in order, without repetitions.
+    """Return the shell commands that undo a fault by hand; ``aftershock heal`` for an undo over Kafka's protocol.
 
-    ``containers`` maps nodes to container names; ``toxiproxy`` is the URL of Toxiproxy's API. For an undo over Kafka's
-    protocol, the shell command is ``aftershock heal``.
+    ``containers`` maps nodes to container names; ``toxiproxy`` is the URL of Toxiproxy's API.
     """
     args, commands = undo.args, list[str]()
     match undo.verb:
@@ -304,10 +297,10 @@ def manual_commands(undo: Undo, containers: Mapping[int, str], toxiproxy: str | 
 
 @contextmanager
 def defer_interrupts(log: Log) -> Iterator[None]:
-    """Ignore Ctrl-C and SIGTERM during the ``with`` block, and log a line for each signal."""
+    """Ignore Ctrl-C and SIGTERM during the ``with`` block, but log each signal."""
 
     def log_wait(*_: object) -> None:
-        log("the clean-up is still running; it takes a few more seconds")
+        log("ignoring the signal: the clean-up of the cluster needs a few more seconds")
 
     earlier = {number: signal.signal(number, log_wait) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

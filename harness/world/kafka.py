@@ -1,4 +1,4 @@
-"""Operations for faults on Kafka itself (over listeners that faults never touch) and on a run's client processes."""
+"""Operations for faults on Kafka itself, over listeners that faults never touch, and on a run's client processes."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _CLIENTS = "_clients"
 
 
 class KafkaWorld:
-    """Kafka administration for faults: implements `faults.runtime.world.Administered`."""
+    """Administration of Kafka for faults: implements `faults.runtime.world.Administered`."""
 
     _cluster: Cluster
 
@@ -80,7 +80,7 @@ class ClientsWorld:
         return beat and Heartbeat(*beat)
 
     async def in_group(self, worker: str) -> bool | None:
-        """Return True if the client is a member of its consumer group; None if the client has no group."""
+        """True if a client process is a member of its consumer group; None if the client has no group."""
         group = await asyncio.to_thread(self._clients.group, worker)
         if group is None:
             return None

@@ -1,9 +1,8 @@
 """Operations for faults on network links: toxics on Toxiproxy, and probes that measure a link's effect on traffic.
 
-A probe of a link is a connection of the harness over that link, on which harmless requests are sent. The usual request
-of a link probe is ApiVersions, which every listener answers. For a large request and response, a probe asks for
-Metadata of topics with long names that don't exist, without auto-creation, which is almost no work for the broker. The
-listener of a controller closes the connection after a Metadata request.
+A probe of a link is a connection of the harness over that link. A link probe usually sends ApiVersions, which every
+listener answers. For a large request and response, a link probe asks for Metadata of topics with long names that don't
+exist, without auto-creation, which is almost no work for the broker; a controller does not answer Metadata requests.
 """
 
 import asyncio
@@ -49,7 +48,7 @@ class LinkProbe:
 
     @classmethod
     async def dial(cls, address: Address, security: Security = PLAINTEXT) -> Self:
-        """Connect and log in; raise OSError if the broker refuses or does not answer in time."""
+        """Connect to a broker and log in; raise OSError if the broker refuses or does not answer in time."""
         async with asyncio.timeout(_DIAL_TIMEOUT_S):
             probe = cls(*await asyncio.open_connection(*address, ssl=security.tls))
             steps, response = login(security), None
@@ -87,7 +86,9 @@ class LinkProbe:
 
     async def close_ms(self, limit_ms: int) -> float:
         if not self._writer.can_write_eof():
-            raise FaultError("a TLS connection can't be closed in one direction only")
+            raise FaultError(
+                "one direction of a TLS connection can't be closed, so the effect of the fault can't be measured"
+            )
         began_s = time.perf_counter()
         with suppress(OSError):  # a reset ends the connection too, and a timeout counts as the limit
             async with asyncio.timeout(limit_ms / 1000):
@@ -100,7 +101,6 @@ class LinkProbe:
         self._writer.transport.abort()
 
     async def request(self, request: RequestPayload, client_id: str = "aftershock") -> Any:
-        """Send a Kafka request and return the decoded response; raise OSError, EOFError or ClientError."""
         self._request_count += 1
         message = await self._exchange(encode_frame(request, self._request_count, client_id))
         return decode_response(response_type(type(request)), message, self._request_count)
@@ -170,10 +170,10 @@ class LinksWorld:
         try:
             return await LinkProbe.dial(address, self._security)
         except OSError as error:
-            raise FaultError(f"no connection through {link.proxy} ({address}): {error}") from error
+            raise FaultError(f"no connection through the link {link.proxy} ({address}): {error}") from error
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the id of the broker at the end of a link; only its own settings can be requested over the link.
+        """Return the id of the broker at the end of a link: the only id for which that broker returns settings.
 
         A broker answers "Unexpected broker id" to a request for another broker's settings (Kafka's `ConfigHelper`).
         """
@@ -190,7 +190,8 @@ class LinksWorld:
         ids = await self._probe(link, own_ids)
         if len(ids) != 1:
             raise FaultError(
-                f"the node behind {link.proxy} accepts the node ids {ids}; a node must accept exactly one id"
+                f"the broker behind the link {link.proxy} can't be identified: it returns settings for the node ids "
+                f"{ids} instead of one id"
             )
         return ids[0]
 
@@ -204,7 +205,7 @@ class LinksWorld:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._probing, run)
         except OSError as error:
-            raise FaultError(f"no answer through {link.proxy} ({address}): {error}") from error
+            raise FaultError(f"no answer through the link {link.proxy} ({address}): {error}") from error
 
     def _address_of(self, proxy: Proxy) -> Address:
         if proxy.listen_rack is None:

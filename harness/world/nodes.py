@@ -1,8 +1,4 @@
-"""Operations for faults on a launched cluster's nodes: processes, resource limits, disks and Kafka versions.
-
-Faults on processes and resource limits use the Docker engine's API; faults on log directories run shell commands in the
-node's container or in a second container with the same disk.
-"""
+"""Operations for faults on a launched cluster's nodes: processes, resource limits, log directories, Kafka versions."""
 
 import asyncio
 import re
@@ -74,10 +70,8 @@ class MachineWorld:
         quota_us = -1 if limits.cpus is None else round(limits.cpus * _PERIOD_US)
         memory: Any = -1 if limits.memory_bytes is None else limits.memory_bytes
         container = self._cluster.nodes[broker].container
-        try:
+        with engine.docker_errors(ClusterError, f"limit the resources of {container.name}"):
             container.update(cpu_period=_PERIOD_US, cpu_quota=quota_us, mem_limit=memory, memswap_limit=memory)
-        except APIError as error:
-            raise ClusterError(f"can't limit {container.name}: {error.explanation or error}") from error
 
     @in_thread
     def throttled(self, broker: BrokerId) -> Throttling:
@@ -86,12 +80,12 @@ class MachineWorld:
 
     @in_thread
     def memory_used(self, broker: BrokerId) -> int:
-        """Return the broker's memory in use, in bytes, which all kernels count, unlike failed allocations."""
+        """Return the bytes of memory that the broker's container uses."""
         return int(self._stats(broker).get("memory_stats", {}).get("usage", 0))
 
     @in_thread
     def log_dirs(self, broker: BrokerId) -> Sequence[LogDir]:
-        """Return size and writability of log directories, read as the broker's user (`stat -f`, also in BusyBox)."""
+        """Return the size and writability of a broker's log directories, as the broker's user sees them."""
         log_dirs = []
         for path in self._cluster.spec.log_dirs(self._cluster.nodes[broker].node):
             script = f'stat -f -c "%S %b %a" {path}; test -w {path} && echo yes || echo no'
@@ -109,7 +103,10 @@ class MachineWorld:
     @in_thread
     def fill(self, broker: BrokerId, log_dir: str) -> None:
         if log_dir == LOG_DIR:
-            raise FaultError(f"{log_dir} is on the engine's own disk, which must not be filled; give the cluster disks")
+            raise FaultError(
+                f"the log directory {log_dir} is on the Docker engine's own disk, which must not be filled; "
+                "set `cluster.disks` in the plan"
+            )
         self._beside(broker, log_dir, f"dd if=/dev/zero of={log_dir}/{_FILLER} bs=64k 2>/dev/null || true")
 
     @in_thread
@@ -135,8 +132,7 @@ class MachineWorld:
     def _run_script(self, broker: BrokerId, script: str, path: str) -> str:
         """Run a script in the node's container, or in a new container if the node is stopped; return its output.
 
-        A script without output runs again, because docker-py loses output that arrives together with the HTTP headers
-        (docker-py issues 2042 and 3332), or because the node ended meanwhile.
+        A script without output runs again, because docker-py can lose output (docker-py issues 2042 and 3332).
         """
         node = self._cluster.nodes[broker]
         problem = ""
@@ -146,11 +142,11 @@ class MachineWorld:
             try:
                 code, output = node.container.exec_run(["sh", "-c", script])
             except APIError as error:
-                problem = f"can't run a command in {node.container.name}: {error.explanation or error}"
+                problem = f"can't run `{script}` in {node.container.name}: {error.explanation or error}"
                 continue  # the node may just have ended
             if output and not code:
                 return str(output.decode())
-            problem = f"{node.container.name} answers {code} and `{output.decode().strip()}` to `{script}`"
+            problem = f"`{script}` ended in {node.container.name} with status {code}: {output.decode().strip()}"
         raise ClusterError(problem)
 
 

@@ -1,4 +1,4 @@
-"""Decorators that turn blocking operations into coroutines: each call runs in a thread."""
+"""Coroutine methods from blocking functions: each call runs in a thread."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,8 +12,6 @@ R = TypeVar("R")
 
 
 def in_thread(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], Coroutine[Any, Any, R]]:
-    """Turn a blocking method into a coroutine method that runs in a thread."""
-
     @wraps(method)
     async def run(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, self, *args, **kwargs)
@@ -24,10 +22,10 @@ def in_thread(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate
 def delegate(
     part: str, operation: Callable[Concatenate[Any, P], R]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
-    """Return a coroutine method that calls ``operation(attribute, …)`` in a thread, for an attribute of ``self``.
+    """Return a coroutine method that calls ``operation(self.<part>, …)`` in a thread.
 
-    ``part`` is the attribute's path, for example ``_cluster.admin``. If ``operation`` is a method, the attribute's
-    method of that name is called, because an attached cluster has another class.
+    ``part`` is the path of an attribute, for example ``_cluster.admin``. A method given as ``operation`` is looked up
+    by name in the attribute, whose class may override the method.
     """
     part_of, is_method = attrgetter(part), "." in operation.__qualname__
 

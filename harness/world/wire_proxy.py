@@ -1,8 +1,7 @@
 """Operations for faults on the rules of a cluster's wire proxy, and a probe that measures a rule's effect.
 
-The probe of a rule is a request of the harness through the wire proxy, with a client id that only this rule matches.
-Before the probe, an ApiVersions request is sent with a client id that no rule matches, to prove that the broker
-answers.
+A probe of a wire proxy rule sends two requests of the harness through the wire proxy: ApiVersions with a client id that
+no rule matches, to prove that the broker answers, and a request with a client id that only the probed rule matches.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ _VERSIONS_S = 2.0
 
 
 async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms: int) -> Answer:
-    """Probe a wire proxy rule over the first address that answers; raise FaultError if none answers."""
+    """Probe a wire proxy rule over the first address that answers; raise FaultError if no address answers."""
     for address in addresses:
         try:
             probe = await LinkProbe.dial(address)
@@ -57,7 +56,7 @@ async def probe_rule(addresses: Iterable[Address], rule: str, api: str, limit_ms
             continue
         finally:
             await probe.hang_up()
-    raise FaultError("no broker answers behind the wire proxy")
+    raise FaultError("no broker answers the harness through the wire proxy, so the wire proxy's rule can't be measured")
 
 
 def _errors(value: Any) -> Iterable[int]:

@@ -1,9 +1,8 @@
 """Operations of faults on a cluster: implementations of the protocols in `faults/runtime/world.py`.
 
-Faults can use all operations on a launched cluster; each file of this folder implements some of the operations. On an
-attached cluster, faults change only topics that the plan names, and brokers and proxies that ``attach`` names; they
-never destroy records and topics that existed before the run. Forbidden faults on an attached cluster are rejected by
-`plan check`, and again at injection, because a role is resolved to a node only then.
+On an attached cluster, faults change only topics that the plan names, and brokers and proxies that ``attach`` names;
+faults never destroy records and topics that existed before the run. `plan check` rejects forbidden faults; they are
+rejected again at injection, because a role such as the controller is resolved to a node only then.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -46,12 +45,13 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
             raise AttributeError(verb)
 
         async def refused(*_: object, **__: object) -> None:
-            raise FaultError(f"`{verb}` is impossible on an attached cluster: the harness did not start it")
+            raise FaultError(
+                f"the fault's operation `{verb}` is impossible on an attached cluster, which Aftershock did not launch"
+            )
 
         return refused
 
     def racks(self) -> Mapping[BrokerId, str]:
-        """Map each broker (not nodes that are only controllers) to its rack."""
         return self._attached.racks
 
     def _address_of(self, proxy: Proxy) -> Address:
@@ -111,7 +111,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     def _require_named(self, partitions: Iterable[TopicPartition]) -> None:
         for topic, _ in partitions:
             if topic not in self._attached.descriptor.topics:
-                raise FaultError(f"the topic {topic} is not in the plan, so faults must not change it")
+                raise FaultError(f"the topic {topic} is not in the plan, so faults must not change the topic")
 
     def _require_created(self, partitions: Iterable[TopicPartition]) -> None:
         for topic, _ in partitions:
@@ -121,15 +121,13 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
     def _require_attached_broker(self, broker: str) -> None:
         if not broker.isdecimal() or int(broker) not in self._attached.descriptor.attach.brokers:
             raise FaultError(
-                f"broker {broker or 'defaults'} is not named under `attach.brokers`, so faults must not change it"
+                f"broker {broker or 'defaults'} is not named under `attach.brokers` in the plan, so faults must not "
+                "change the broker"
             )
 
 
 class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld):
-    """All operations of faults on a launched cluster.
-
-    By default, ``clients`` are the clients of the run for which the cluster was launched.
-    """
+    """All operations of faults on a launched cluster; ``clients``: by default, those of the run that launched it."""
 
     def __init__(self, cluster: Cluster, clients: ClientProcesses | None = None) -> None:
         self._cluster = cluster
@@ -138,7 +136,7 @@ class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWor
 
 
 def world_of(cluster: Target, clients: ClientProcesses | None = None) -> World:
-    """Return the operations of faults on a launched or attached cluster; default ``clients``: those of the run."""
+    """Return the operations of faults on a cluster; ``clients``: by default, those of the run ``cluster.run_id``."""
     if isinstance(cluster, AttachedCluster):
         return cast("World", AttachedWorld(cluster, clients or ClientProcesses(cluster.run_id)))
     return ClusterWorld(cast("Cluster", cluster), clients)

@@ -206,7 +206,7 @@ def test_a_cluster_that_can_not_be_restored_is_destroyed(pool_of: OpenPool, upke
     with pool_of().lease(ONE, "first", said.append) as leased:
         cluster = leased.cluster.run_id
         (tmp_path / "fail-restore").touch()
-    assert [f"{cluster} can't be proven healthy and is destroyed: restore went wrong"] == said
+    assert [f"destroying the pool's cluster {cluster}, which could not be restored: restore went wrong"] == said
     (tmp_path / "fail-restore").unlink()
     with pool_of().lease(ONE, "second", print) as leased:
         assert [f"destroy {cluster}", f"launch {leased.cluster.run_id}"] == upkeep.log()[2:]
@@ -325,7 +325,10 @@ def test_a_closed_pool_refuses_leases(pool_of: OpenPool) -> None:
     pool = pool_of()
     pool.close(print)
     for late in (pool, pool_of()):
-        with pytest.raises(LeaseError, match="was closed; its session is over"), late.lease(ONE, "late", print):
+        with (
+            pytest.raises(LeaseError, match="because its session has ended"),
+            late.lease(ONE, "late", print),
+        ):
             pass
 
 
@@ -334,9 +337,7 @@ def test_the_folder_of_a_live_pool_is_refused(pool_of: OpenPool, tmp_path: Path)
     with Child("input()") as other:
         pool_of(ownership.owner(other.pid))
         before = (tmp_path / "pool/pool.json").read_text()
-        with pytest.raises(
-            LeaseError, match=f"pool of the running process {other.pid}; two pools can't share a folder"
-        ):
+        with pytest.raises(LeaseError, match=f"pool of the running process {other.pid}; choose another folder"):
             pool_of()
         assert before == (tmp_path / "pool/pool.json").read_text()
 
@@ -356,7 +357,7 @@ def test_a_broken_pool_record_is_a_clear_error(pool_of: OpenPool, tmp_path: Path
     """The error names the file and the remedy; the other slot's lock is released."""
     pool = pool_of()
     (tmp_path / "pool/slot-0/lease.json").write_text("{")
-    with pytest.raises(LeaseError, match=r"can't read .*slot-0/lease.json.*; remove the pool's folder"):
+    with pytest.raises(LeaseError, match=r"can't read .*slot-0/lease.json.*; remove the cluster pool's folder"):
         with pool.lease(ONE, "test", print):
             pass
     (tmp_path / "pool/slot-0/lease.json").unlink()

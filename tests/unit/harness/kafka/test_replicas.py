@@ -108,7 +108,7 @@ def test_an_unreadable_replica_has_a_reason(tmp_path: Path) -> None:
     """
     rows = read(FakeAdmin({1: log(), 2: log(3)}), tmp_path / "r")
     errors = {row["broker_id"]: row["error"] for row in rows if row["error"]}
-    assert "the replica on k2 was read only to offset 15 of 20 before the deadline" == errors[2]
+    assert "broker k2 served its replica only to offset 15 of 20 in time" == errors[2]
     assert "refused" in errors[3]
     assert [None] == [row["error"] for row in rows if row["broker_id"] == 1]
 

@@ -44,9 +44,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
 
 
 async def undone(path: Path, *, everybodys: bool = False) -> Sequence[str]:
-    accepts_owner = (lambda _: True) if everybodys else (lambda owner: not ownership.is_alive(owner))
     said: list[str] = []
-    return await undo_open(path, 0, NO_CLUSTER, said.append, accepts_owner=accepts_owner)
+    return await undo_open(RunDir(path.parent, {}), NO_CLUSTER, said.append, orphaned_only=not everybodys)
 
 
 async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world: FakeWorld) -> None:

@@ -134,7 +134,7 @@ async def test_targets_that_the_plan_names_are_allowed(world: AttachedWorld, clu
 async def test_operations_that_need_a_launched_cluster_are_refused(world: AttachedWorld, verb: str) -> None:
     """The refusal is a FaultError, so that it is recorded and the run continues."""
     with pytest.raises(
-        FaultError, match=f"`{verb}` is impossible on an attached cluster: the harness did not start it"
+        FaultError, match=f"`{verb}` is impossible on an attached cluster, which Aftershock did not launch"
     ):
         await getattr(world, verb)(ONE)
 
