@@ -1,10 +1,6 @@
 """Live part of a run, before judging: create topics, start clients, inject faults, and read the final logs.
 
-* The recorded start and end of each phase are measured; the timeline has the planned times.
-* `calibrate` runs before the load, and rejects an SLO on latency whose threshold is below the noise of the host's
-  timers.
-* `Sampler` records metrics during the load. `docs/DESIGN.md` lists the metrics of a run; metrics that are counters are
-  cumulative.
+`docs/DESIGN.md` lists the metrics that are recorded during a run.
 """
 
 import asyncio
@@ -64,11 +60,11 @@ async def drive(
     *,
     rehearse: bool,
 ) -> None:
-    """Run the load and the faults on a ready cluster, and write the evidence to ``home`` and ``spool`` (shared memory).
+    """Run the load and the faults on a ready cluster, and write the evidence to the run directory ``home``.
 
-    ``java`` is the command that starts Kafka's own Java client; empty if no arm uses the Java client. Raises PlanError,
-    before any record is sent, if an SLO's threshold is below the host's noise; further errors are those of
-    ``run.perform``.
+    The clients write their rows to the folder ``spool`` in shared memory. ``java`` is the command that starts Kafka's
+    own Java client; empty if no arm uses the Java client. Raises PlanError, before any record is sent, if an SLO's
+    threshold is below the timing noise of the host; otherwise the errors of ``run.perform``.
     """
     topics, begin = await asyncio.to_thread(cluster.provide, timeline.topics)
     events = home.path / "events.jsonl"
@@ -104,7 +100,7 @@ async def drive(
 
 @dataclass(frozen=True)
 class Noise:
-    """Timing noise of the host: 90th percentile of timer delays, median round trip of probes (None without probes)."""
+    """Timing noise of the host: 90th percentile of timer delays, and median round trip of probes over client links."""
 
     timer_late_ms: float
     timers: int
@@ -113,9 +109,9 @@ class Noise:
 
 
 async def calibrate(home: RunDir, objectives: Iterable[Objective], world: Linked, clock: Clock) -> None:
-    """Measure and record the timing noise of the host's timers and of round trips over client links.
+    """Measure and record the timing noise of the host, before the load starts.
 
-    Raises PlanError if an SLO's threshold on latency is below the measured noise.
+    Raises PlanError if an SLO on latency has a threshold below the measured noise.
     """
     late_ms = []
     for _ in range(TIMERS):
@@ -139,15 +135,13 @@ async def calibrate(home: RunDir, objectives: Iterable[Objective], world: Linked
 
 
 def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable[str]:
-    """Yield a sentence for each SLO whose threshold on latency is below the host's timing noise."""
+    """Yield an error message for each SLO on latency whose threshold is below the timing noise of the host."""
     for objective in objectives:
         slo = parse(objective.text)
         limit_us = slo.threshold_us if isinstance(slo, Measure) and slo.of.about.confident else None
         if limit_us is not None and limit_us < noise.timer_late_ms * 1000:
-            yield (
-                f"{objective.at}: `{objective.text}` is finer than this host can measure: timers of the host are "
-                f"{noise.timer_late_ms:g} ms late; raise the threshold, or stop other work on the host"
-            )
+            problem = f"this host's timers are {noise.timer_late_ms:g} ms late, so it can't measure `{objective.text}`"
+            yield f"{objective.at}: {problem}; raise the threshold of the SLO, or stop other work on the host"
 
 
 class Sample(NamedTuple):
@@ -158,7 +152,7 @@ class Sample(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Current value of a counter: of one broker, or of the whole run if ``broker_id`` is None."""
+    """Current value of a counter of a broker, or of the whole run if ``broker_id`` is None."""
 
     broker_id: int | None
     name: str
@@ -176,8 +170,7 @@ class CpuTimes(NamedTuple):
 class Sampler:
     """Async context manager that samples metrics during its block, and then writes ``samples.parquet`` to ``folder``.
 
-    The function ``read`` is called about once a second, returns the current counters, and may block. If ``read`` raises
-    an error, no metrics are recorded for that second.
+    The function ``read``, called about once a second, returns the current counters, which are cumulative; it may block.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -221,7 +214,7 @@ class Sampler:
             try:
                 readings = await asyncio.to_thread(self._read)
             except AftershockError:
-                # the exposure check reports a gap in the counters; a gap must not end the run
+                # no counters for this second: the exposure check reports such a gap, which must not end the run
                 readings = []
             now_us = self._clock.now_us()
             self._samples += [Sample(now_us, *reading) for reading in readings]
@@ -229,7 +222,7 @@ class Sampler:
 
 
 def cpu_times() -> CpuTimes | None:
-    """Return the host's CPU times; None on a host without /proc/stat."""
+    """Return the CPU times of the host; None on a host without /proc/stat."""
     try:
         fields = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
     except OSError:
@@ -256,24 +249,17 @@ class _LiveRun:
         self.load_start_us = self.clock.now_us()
 
     def status(self) -> Status:
-        arms = [
-            ArmStatus(
-                f"{p.workload}/{p.arm} {p.op}",
-                p.sent if p.op != "consume" else None,
-                p.ok,
-                p.failed + p.in_doubt,
-                p99_ms(p.window_us),
-            )
-            for p in self.fleet.progress().values()
-        ]
+        arms = []
+        for client in self.fleet.progress().values():
+            name, failed = f"{client.workload}/{client.arm} {client.op}", client.failed + client.in_doubt
+            sent = client.sent if client.op != "consume" else None
+            arms.append(ArmStatus(name, sent, client.ok, failed, p99_ms(client.window_us)))
         elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
         return Status(self.phase, elapsed_s, self.journal.open_faults(), arms)
 
     def counters(self) -> list[Reading]:
-        """Return the counters of bytes on each link and the counters of the clients.
-
-        Toxiproxy counts the bytes of a connection only after it is closed; the clients also count open connections.
-        """
+        """Return the numbers of bytes on each link, and the counters that the clients report."""
+        # the clients also count bytes, because Toxiproxy counts those of a connection only after the connection closes
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
             for (proxy, node, stream), count in self.cluster.proxy_bytes().items()
@@ -287,9 +273,10 @@ class _LiveRun:
         return readings
 
     async def play(self, *, rehearse: bool) -> None:
-        """Play the run's phases from warm-up to recovery; return when the last record has its final status.
+        """Drive the load and the faults from the warm-up to the end; return when no record is in flight.
 
-        The warm-up phase ends when latency has become stable, or at the plan's time limit for warm-up.
+        The warm-up ends when latency has become stable, or at the plan's time limit for the warm-up. The recorded start
+        and end of each phase are measured; the timeline has the planned times.
         """
         timing = self.timeline.timing
         self.load_start_us = self.clock.now_us() + _LEAD_US
@@ -328,7 +315,7 @@ class _LiveRun:
         self.home.update(marks=marks.as_json())
 
     async def _record_usage(self) -> None:
-        """Record each broker's resource usage, only at both ends of the steady phase, because reading is slow."""
+        """Add the current resource usage of each broker to ``run.json``; not called often, because reading is slow."""
         usage = await asyncio.to_thread(self.cluster.usage)
         brokers = {str(broker): resources._asdict() for broker, resources in usage.items()}
         self.home.event(self.clock.now_us(), "broker_used", brokers=brokers)
@@ -357,7 +344,7 @@ class _LiveRun:
         self.home.update(abort={"looks": watch.looks, "met": reason})
 
     async def close(self) -> None:
-        """Write the logs of all topics to disk, wait until the consumers reach their ends, and stop the clients."""
+        """Write the logs of all topics to disk, let the consumers read them to the end, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
         log("reading the topics")
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
@@ -369,7 +356,7 @@ class _LiveRun:
         await read_commits(cluster, self.timeline, home, log)
         missing = await self.fleet.drain(ends, READ_DEADLINE_S)
         for worker, partitions in missing.items():
-            log(f"the client {worker} did not read to the end of the partitions {sorted(partitions)}")
+            log(f"the consumer {worker} did not read the partitions {sorted(partitions)} to their ends")
         await self.fleet.quit()
         if sessions := await asyncio.to_thread(sessions_after_run, read_lines(home / "events.jsonl"), cluster.admin):
             self.home.event(self.clock.now_us(), "fetch_sessions_left", **sessions)
@@ -382,7 +369,7 @@ class _LiveRun:
 
 
 async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log) -> None:
-    """Write the offset commits of the run from the coordinators' topics to disk; no effect on an attached cluster."""
+    """Write the run's offset commits from the coordinators' topics to disk, except those on an attached cluster."""
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
     if "attach" in timeline.cluster or not topics:
@@ -390,11 +377,11 @@ async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log
     try:
         await asyncio.to_thread(read_committed, cluster.admin, sorted(topics), home / "offsets", READ_DEADLINE_S)
     except AftershockError as error:
-        log(f"the committed offsets of the coordinators can't be read: {error}")
+        log(f"the committed offsets can't be read from the coordinators' topics: {error}")
 
 
 async def _watch_processes(fleet: Fleet, cluster: Target) -> NoReturn:
-    """Raise an error as soon as the wire proxy ends, or a client ends that was not told to stop."""
+    """Raise an error as soon as the wire proxy ends, or a client ends unexpectedly."""
     if cluster.wire_proxy is None:
         await fleet.watch()
     else:

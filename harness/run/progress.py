@@ -1,7 +1,4 @@
-"""Progress display of a run on stderr: a live panel on a terminal, else plain lines; and GitHub annotations.
-
-In GitHub Actions, `annotate_github` adds failed checks to the lines of the plan, and writes a job summary.
-"""
+"""Progress display of a run on stderr: a live panel on a terminal, else plain lines; and GitHub annotations."""
 
 import asyncio
 import os
@@ -29,7 +26,7 @@ _LIVE_PERIOD_S = 0.5
 class ArmStatus:
     """Record counts of a client process so far, and the p99 latency of its latest records (None without records).
 
-    For a consumer, ``ok`` is the number of delivered records, and ``sent`` is None.
+    A consumer counts its delivered records as ``ok``, and its ``sent`` is None.
     """
 
     name: str
@@ -41,7 +38,7 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Current state of a run; ``elapsed_s`` is the time in seconds since the start of the load."""
+    """Current state of a run; ``elapsed_s``: the time since the start of the load."""
 
     phase: str
     elapsed_s: float
@@ -54,7 +51,7 @@ class Status:
 
 
 class Progress:
-    """Prints messages to stderr, and the current status of a run during the context `following`."""
+    """Printer of messages, and of the current status of a run, on stderr."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
@@ -65,7 +62,7 @@ class Progress:
 
     @asynccontextmanager
     async def following(self, status: Callable[[], Status]) -> AsyncIterator[None]:
-        """Show the result of ``status()`` periodically during the ``with`` block."""
+        """Show the run status that ``status()`` returns, periodically, during the ``with`` block."""
         live = Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
 
         async def refresh() -> None:
@@ -94,7 +91,6 @@ def status_line(status: Status) -> str:
 
 
 def panel(status: Status) -> Group:
-    """Return the progress panel of a run: a headline, and a table of the clients if there are any."""
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(status.headline, style="bold red" if status.faults else "bold")
     if not status.arms:
@@ -125,7 +121,7 @@ def _ms(value: float | None) -> str:
 def annotate_github(
     run_dirs: Iterable[Path], environment: Mapping[str, str] = os.environ, out: TextIO | None = None
 ) -> None:
-    """Annotate failed checks of judged runs, and append the job summary, if the process runs in GitHub Actions."""
+    """In GitHub Actions, annotate the lines of the plan with failed checks, and append the runs to the job summary."""
     if environment.get("GITHUB_ACTIONS") != "true":
         return
     from aftershock.results.report.several import step_summary

@@ -1,8 +1,4 @@
-"""Run directory: the folder with all evidence of a run, readable during the run and after a failure.
-
-`RunClock` gives microseconds since the start of the run, by the host's monotonic clock, so that the times of all
-processes are comparable.
-"""
+"""Run directory: the folder with all evidence of a run, readable during the run and after a failure."""
 
 import asyncio
 import json
@@ -27,7 +23,10 @@ from aftershock.workloads.load.events import run_clock
 
 @dataclass(frozen=True)
 class RunClock:
-    """Clock of a run; ``origin_ns`` is the value of ``time.monotonic_ns()`` at the run's start."""
+    """Clock of a run: microseconds since the run's start, by the host's monotonic clock, comparable across processes.
+
+    ``origin_ns``: the value of ``time.monotonic_ns()`` at the run's start.
+    """
 
     origin_ns: int
 
@@ -48,7 +47,7 @@ _TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 
 
 class RunDir:
-    """Directory of a run; ``facts`` is the content of ``run.json``; the method `update` changes both."""
+    """Run directory; ``facts``: the content of ``run.json``."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
@@ -107,7 +106,6 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """Open an existing run directory. Raises EvidenceError if the run directory has no readable ``run.json``."""
         return cls(path, read_json(path / "run.json"))
 
     @property
@@ -115,7 +113,7 @@ class RunDir:
         return self.path.name
 
     def update(self, **facts: Any) -> None:
-        """Add facts to ``run.json``, which is replaced atomically."""
+        """Add facts to ``run.json``; the file is replaced atomically."""
         self.facts |= facts
         self.write_json("run.json", self.facts)
 
@@ -128,7 +126,7 @@ class RunDir:
             file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
 
     def seal(self) -> None:
-        """Write the manifest, which lists the evidence files; a run without a manifest is incomplete."""
+        """Write ``manifest.json``, the list of evidence files, as the mark of a complete run."""
         tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
         optional = [name for name in _OPTIONAL if (self.path / name).exists()]
         self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})

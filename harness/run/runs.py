@@ -1,8 +1,4 @@
-"""Listing and removal of the run directories under a folder.
-
-A folder is a run directory only if its ``run.json`` was written by the harness. A run directory is never removed while
-the run's process is alive or its cluster exists.
-"""
+"""Listing and removal of the run directories under a folder."""
 
 import json
 import os
@@ -22,10 +18,9 @@ from aftershock.harness.cluster.ownership import LabelledCluster
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory.
+    """Run directory; ``owner``: the process that executes the run; ``cluster``: the run id of the run's cluster.
 
-    ``status``: the verdict; without a verdict, the status in ``run.json``, or ``died`` if the run's process died.
-    ``owner``: the process that executes the run. ``cluster``: the run id of the cluster that the run used.
+    ``status``: the verdict, or for an unjudged run the status in ``run.json``, or ``died`` if the run's process died.
     """
 
     path: Path
@@ -51,7 +46,7 @@ class Run:
         }
 
     def find_cluster(self, standing: Collection[LabelledCluster]) -> LabelledCluster | None:
-        """Return the cluster launched for the run, or the pool's cluster whose last run this was; None if removed."""
+        """Return the cluster of the run if it exists and, for a warm cluster of a pool, has had no later run."""
         home, run_ids = self.path.resolve(), (self.run_id, self.cluster)
         return next((cluster for cluster in standing if cluster.home == home or cluster.run_id in run_ids), None)
 
@@ -61,13 +56,12 @@ def find_run(name: str, out: Path) -> Path:
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path
-    raise AftershockError(
-        f"no run at {name} nor at {out / name} (a run directory holds a run.json); `aftershock runs` lists the runs"
-    )
+    problem = f"no run at {name} nor at {out / name} (a run directory has a file run.json)"
+    raise AftershockError(f"{problem}; `aftershock runs` lists the runs")
 
 
 def runs_in(out: Path) -> list[Run]:
-    """Return the runs in the folder ``out``, newest first; an empty list if the folder does not exist."""
+    """Return the runs in the folder ``out``, newest first."""
     runs = [run for run in map(_read_run, out.iterdir() if out.is_dir() else ()) if run]
     return sorted(runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
 
@@ -92,7 +86,6 @@ def _read_run(path: Path) -> Run | None:
 
 
 def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
-    """Return the runs as a text table, without a final newline, with a remark on runs whose cluster still exists."""
     rows = [("run", "started (UTC)", "status", "size", "")]
     for run in runs:
         remark = "the run's cluster still exists" if run.find_cluster(standing) else ""
@@ -105,17 +98,17 @@ def table(runs: Sequence[Run], standing: Collection[LabelledCluster]) -> str:
 def pruning(
     runs: Sequence[Run], standing: Collection[LabelledCluster], keep: int | None, before: datetime | None
 ) -> tuple[list[Run], list[tuple[Run, str]]]:
-    """Return the runs to remove, and the runs that are in use, each with the reason why the run stays.
+    """Return the runs to remove, and the runs in use (the process or cluster of the run exists) with the reasons.
 
-    Runs to remove are runs that started before ``before``, except the newest ``keep`` runs; a parameter that is None
-    sets no condition.
+    A run is to be removed if it started before ``before`` and is not one of the newest ``keep`` runs; a parameter that
+    is None sets no condition.
     """
     removable, in_use = [], []
     for run in runs[keep or 0 :]:
         if before is not None and run.started_at >= before:
             continue
         if ownership.is_alive(run.owner):
-            in_use.append((run, f"process {run.owner.partition(':')[0]} drives it"))
+            in_use.append((run, f"process {run.owner.partition(':')[0]} still drives the run"))
         elif cluster := run.find_cluster(standing):
             advice = f"remove the cluster with: aftershock cluster down --run {cluster.run_id}"
             in_use.append((run, f"the run's cluster still exists; {advice}"))
@@ -125,7 +118,6 @@ def pruning(
 
 
 def remove(run: Run) -> None:
-    """Remove a run directory; raise EvidenceError if the operating system refuses."""
     try:
         shutil.rmtree(run.path)
     except OSError as error:
@@ -133,7 +125,6 @@ def remove(run: Run) -> None:
 
 
 def parse_age(text: str) -> timedelta:
-    """Parse an age such as ``30d``, ``12h`` or ``90m``; raise AftershockError if the text is no age."""
     match = re.fullmatch(r"(\d{1,5})([dhm])", text)
     if match is None:
         raise AftershockError(f"{text} is not an age; give a number with its unit, for example 30d, 12h or 90m")

@@ -108,7 +108,7 @@ def test_runs_in_use_are_not_removable(out: Path) -> None:
     assert ["new"] == names(removable)
     spared = {each.run_id: why for each, why in in_use}
     assert {"middle", "old", "driven", "pooled"} == spared.keys()
-    assert "drives it" in spared["driven"]
+    assert "still drives the run" in spared["driven"]
     assert "aftershock cluster down --run pool-3f-0-1a" in spared["pooled"]
 
 
