@@ -1,7 +1,7 @@
 """Chapter of one fault in a run's story: injection, witness, what each client observed, recovery, heal, obligations.
 
-The chapter of a fault has, for each producer, consumer and committer, the first error of the client, how the client
-discovered the new leader, and how long none of its operations succeeded.
+For each producer, consumer and committer the chapter has the client's first error, how the client discovered the new
+leader, and how long none of the client's operations succeeded.
 """
 
 from collections import Counter
@@ -44,14 +44,15 @@ AFTERMATH = (
 
 
 AFTERMATH_US = 10_000_000
-"""Events within this time after a fault belong to its chapter, unless the next fault has begun."""
+"""Client events within this time after a fault belong to the fault's chapter, unless the next fault has begun."""
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """Chapter about one fault in the story of a run (an account of the run in plain words).
+    """Chapter about one fault in the story of a run (the run's account in plain words).
 
-    ``what`` describes the fault; ``start_us`` is None if the fault never began; ``notes`` are sentences without a time.
+    ``what`` describes the fault; ``start_us`` is None if the fault never began; ``notes`` are sentences that belong to
+    no moment of the run.
     """
 
     fault: str
@@ -65,7 +66,7 @@ class Chapter:
 def chapter(
     evidence: Evidence, analysis: Mapping[str, Any], force: Force, until_us: int, lanes: Sequence[Lane]
 ) -> Chapter:
-    """Return a fault's chapter of the story; ``until_us`` is the start of the next fault or the end of the load."""
+    """Return the chapter of a fault; ``until_us`` is the start of the next fault or the end of the load."""
     step = next((step for step in evidence.steps if step["id"] == force.fault), {})
     origin = "by hand" if force.by_hand else "by the plan" if step else "by a command from outside the plan"
     parameters = f", {parameters_text(step)}" if parameters_text(step) else ""
@@ -94,9 +95,15 @@ def chapter(
     for row in analysis["recoveries"]:
         name = names.get(row["client"], row["client"])
         if row["fault"] == force.fault and row["recovered_us"] is None:
-            notes.append(f"{name}: not recovered within the {row['observed_us'] / 1e6:.1f} s observed")
+            notes.append(f"{name}: not recovered in the {row['observed_us'] / 1e6:.1f} s observed after the injection")
         elif row["fault"] == force.fault:
-            moments.append(Moment(start_us + row["recovered_us"], "recovered: the next 2 s are calm", name))
+            moments.append(
+                Moment(
+                    start_us + row["recovered_us"],
+                    "recovered: in the next 2 s all records succeed with normal latency",
+                    name,
+                )
+            )
     moments.sort(key=lambda moment: moment.at_us)
 
     # For how long during the fault progress was required; clients with the same text are named together.
@@ -114,16 +121,12 @@ def chapter(
 
 
 def _journalled(force: Force) -> list[Moment]:
-    """Return a fault's moments in the journal: injection, witnesses (equal reports once), heal and failure."""
+    """Return a fault's moments in the journal: injection, witness reports (equal reports once), heal and failure."""
     moments = []
     if force.injected_us is not None:
         took_s = (force.injected_us - force.lines[0]["t_us"]) / 1e6
-        text = (
-            "rehearsal: nothing was injected"
-            if force.rehearsed
-            else f"the fault is injected; the action took {took_s:.3f} s"
-        )
-        moments.append(Moment(force.injected_us, text))
+        injected = f"the fault is injected; the action took {took_s:.3f} s"
+        moments.append(Moment(force.injected_us, "rehearsal: nothing was injected" if force.rehearsed else injected))
     counts = Counter(witness_text(line["witness"]) for line in force.lines if line.get("witness"))
     shown: set[str] = set()
     for line in force.lines:

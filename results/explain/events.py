@@ -1,7 +1,7 @@
 """Journal and client events in plain words, and the times during which each fault was in force.
 
-A missing field of an event is left out of the sentence; an event of an unknown type is shown by its name and fields.
-The described faults are those of the plan and those injected by hand during the run.
+A missing field of an event is left out of the event's sentence; an event of an unknown type is shown by name and
+fields. Faults of the plan and faults injected by hand during the run are described alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from aftershock.results.evidence.evidence import Evidence
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """Text about a moment of the run; ``who`` is the client concerned, None if the text is about the run or a fault."""
+    """Moment of a run and the text about the moment; ``who`` is the client concerned, None for the run or a fault."""
 
     at_us: int
     text: str
@@ -63,7 +63,7 @@ def listed(names: Sequence[object]) -> str:
 
 
 def parameters_text(step: Mapping[str, Any]) -> str:
-    """Return the parameters of a fault without its target: ``delay 50ms``."""
+    """Format the parameters of a fault except the fault's target: ``delay 50ms``."""
     targets = {"link", "broker", "rack", "topic", "client", "from", "to"}
     parameters = (step.get("parameters") or {}).items()
     return ", ".join(f"{name} {value}" for name, value in parameters if name not in targets)
@@ -87,7 +87,7 @@ def event(line: Event) -> str:
 
 
 def place(line: Event) -> str:
-    """Return the partition of an event, ``orders/3``, or an empty text."""
+    """Return the partition that an event is about, ``orders/3``; empty without a partition."""
     return "" if line.get("partition") is None else f"{line.get('topic')}/{line['partition']}"
 
 
@@ -125,9 +125,10 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
 
 @dataclass(frozen=True)
 class Force:
-    """A fault and when it was in force; ``window_us`` is a planned fault's window in ``phases.json``.
+    """Fault with the times during which the fault was in force; ``window_us`` spans from injection to heal.
 
-    ``injected_us`` or ``healed_us`` is None if the fault was never injected or healed; a rehearsal injects nothing.
+    ``injected_us`` is None if the fault was never injected, ``healed_us`` if the fault was never healed; a rehearsal
+    (``rehearsed``) injects no fault.
     """
 
     fault: str
@@ -141,14 +142,14 @@ class Force:
 
     @property
     def targets(self) -> Mapping[str, Any]:
-        """The resolved targets of the fault, from the last line of the journal that has targets."""
+        """Resolved targets of the fault, from the fault's last line in the journal that has targets."""
         return next((line["targets"] for line in reversed(self.lines) if line.get("targets")), {})
 
     def overlaps(self, start_us: int, end_us: int) -> bool:
         return self.window_us is not None and self.window_us[0] < end_us and start_us < self.window_us[1]
 
     def in_force_us(self, start_us: int, end_us: int) -> int:
-        """Return how long the fault was in force (from injected to healed) within a span of time."""
+        """Return for how many microseconds of a span of time the fault was in force (injected and not healed)."""
         if self.injected_us is None or self.rehearsed:
             return 0
         until_us = end_us if self.healed_us is None else min(end_us, self.healed_us)
@@ -156,7 +157,7 @@ class Force:
 
 
 def forces(evidence: Evidence) -> tuple[Force, ...]:
-    """Return the plan's faults in order, also those that never began, then faults that only the journal has."""
+    """Return the faults of the plan in order, also faults that never began, then faults that only the journal has."""
     step_kinds = {str(step["id"]): step["kind"] for step in evidence.steps}
     by_hand = {
         str(event["fault"].get("id"))

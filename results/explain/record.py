@@ -1,7 +1,8 @@
 """History of one record: scheduled, sent, refused, sent again, acknowledged, logged, delivered.
 
-The files are read by pyarrow with filters on producer and sequence number, so that only rows of one record are read
-completely. If the record doesn't exist, the answer lists the producers and their last sequence numbers.
+The Parquet files are read by pyarrow with filters on producer and sequence number, so that only rows of one record are
+read completely. If the run has no such record, the history lists the producers of the run and their last sequence
+numbers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RecordHistory:
-    """A record's events in order; if the run has no such record, ``missing`` lists the records that exist."""
+    """History of a record; if the run has no such record, ``missing`` is a sentence that lists the existing records."""
 
     name: str
     moments: tuple[Moment, ...] = ()
@@ -35,7 +36,7 @@ class RecordHistory:
 
 
 def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
-    """Return the history of record ``producer_id:seq`` of the run in ``home``, judged or not."""
+    """Return the history of record ``producer_id:seq`` in the run directory ``home``, which need not be judged."""
     evidence = read(home, {"outcomes": {}, "log": {}})
     name = f"{producer_id}:{seq}"
     tables: list[list[Row]] = []
@@ -87,14 +88,15 @@ def _sending(evidence: Evidence, record: Attempted, row: Row) -> Iterator[Moment
 
 def _notes(evidence: Evidence, produced: Row | None, logged: Sequence[Row], delivered: Sequence[Row]) -> Iterator[str]:
     if produced is None:
-        yield "no client reports sending this record: the record is a phantom"
+        yield "no client reports that it sent this record: the record is a phantom"
     elif produced["done_us"] is None:
         yield "the client never got a result, so the record is in doubt: the log shows whether the record was written"
     if not evidence.parquet["log"]:
-        yield "the partitions' logs were not read at the end of the run"
+        yield "the logs of the partitions were not read at the end of the run"
     else:
         places = ", ".join(map(_place, logged))
-        yield f"in the log at the end of the run: {places}" if logged else "not in the log at the end of the run"
+        found = f"the record is in the log at the end of the run: {places}"
+        yield found if logged else "the record is not in the log at the end of the run"
     topic = next((row["topic"] for row in (produced, *logged, *delivered) if row and row["topic"]), None)
     for client in evidence.clients:
         times = sum((row["workload"], row["arm"]) == (client.workload, client.arm) for row in delivered)

@@ -1,15 +1,15 @@
-"""Latency budget of a record, and the slowest records with the faults that overlapped these records. Pure.
+"""Latency budget of a record (the parts of its latency), and the slowest records with the faults that overlapped them.
 
 ::
 
     intended   sent        refused      metadata      sent again          acknowledged
        |-lag----|--in the client or broker--|--metadata--|--back-off--|-----in flight-----|
 
-The parts (from schedule lag to time in flight) add up to the latency of the record. Clients report a retry when they
-send the record again, and a refusal when they receive the leader hint. No client reports when the first attempt leaves
-its batch, so waiting in the batch and everything else that a client doesn't report is called ``in the client or
-broker``. A record's retries are the last ``attempts - 1`` retries of its batch, or of the partition if the events name
-no batch.
+The parts of a record's latency (from schedule lag to time in flight) add up to the latency. Clients report a retry when
+they send the record again, and a refusal when they receive the leader hint. No client reports when the first attempt
+leaves its batch, so waiting in the batch and everything else that a client doesn't report is called ``in the client or
+broker``. The retries of a record are the last ``attempts - 1`` retries of the record's batch, or of its partition if
+events name no batch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ REFUSALS = {"hint_accepted", "hint_refused"}
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a record's latency, such as schedule lag or back-off; parts are in order of time."""
+    """Part of a record's latency, such as schedule lag or back-off."""
 
     name: str
     us: int
@@ -42,25 +42,25 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempted(SlowRecord):
-    """A record or commit with its intended time, operation and client."""
+    """Attempted operation of a client: a record that was produced or consumed, or a commit."""
 
     op: str
     client: str
 
     @property
     def latency_us(self) -> int | None:
-        """Time from intended to completed in microseconds, None for a record or commit without a result."""
+        """Time from intended to completed in microseconds, None for an operation without a result."""
         return None if self.done_us is None else self.done_us - self.intended_us
 
     @property
     def name(self) -> str:
-        """Name of a record, ``producer:seq``; for a commit the partition."""
+        """Name of the record, ``producer:seq``; for a commit the name of the partition."""
         known = self.producer_id is not None and self.seq is not None
         return f"{self.producer_id}:{self.seq}" if known else f"{self.topic}/{self.partition}"
 
 
 def budget(record: Attempted, events: Sequence[Event]) -> tuple[Part, ...]:
-    """Return the parts of a produce or commit latency; ``events`` are those of the client's operation, in order."""
+    """Return the parts of a produce or commit latency; ``events`` are the client's events, in order."""
     if record.sent_us is None:
         return () if record.done_us is None else (Part(NEVER_SENT, record.done_us - record.intended_us),)
     lag = Part(LAG, record.sent_us - record.intended_us)
@@ -100,7 +100,7 @@ def budget(record: Attempted, events: Sequence[Event]) -> tuple[Part, ...]:
 
 
 def delivery(record: Attempted, sent: Attempted | None) -> tuple[Part, ...]:
-    """Return a delivery's latency before and after the record is acknowledged; ``sent`` is the record's produce row."""
+    """Split a delivery's latency at the acknowledgement of the record; ``sent`` is the producer's row."""
     if record.latency_us is None:
         return ()
     if sent is None or sent.latency_us is None:
@@ -109,7 +109,7 @@ def delivery(record: Attempted, sent: Attempted | None) -> tuple[Part, ...]:
 
 
 def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
-    """Return the events that affected a record: its retries, refusals of its partition, and metadata refreshes."""
+    """Return the events that affected a record: retries, refusals of the record's partition, and metadata refreshes."""
     if record.sent_us is None:
         return []
     meanwhile = _while_sent(record, events)
@@ -140,7 +140,7 @@ def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
 
 
 def behind(record: Attempted, events: Sequence[Event]) -> int:
-    """Return how often batches without the record were retried on the record's partition while the record waited."""
+    """Count retries of other batches on the record's partition while the record waited."""
     own_events = own(record, events)
     return sum(
         event["event"] in RETRIES and _of_partition(event, record) and event not in own_events
@@ -162,7 +162,7 @@ SLOWEST_MAX = 10
 
 @dataclass(frozen=True)
 class Tale:
-    """Slow record: ``parts`` add up to its latency, ``notes`` name faults that overlapped the record or its link."""
+    """Slow record: ``parts`` add up to the record's latency, ``notes`` name faults that overlapped the record."""
 
     record: Attempted
     parts: tuple[Part, ...]
@@ -170,7 +170,7 @@ class Tale:
 
 
 def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Force]) -> tuple[Tale, ...] | None:
-    """Return the ten slowest records of all clients, failed records first; None if judged by an older version."""
+    """Return the ten slowest records, failed ones first; None if an older version of Aftershock judged the run."""
     if "slowest" not in analysis:
         return None
     names = {field.name for field in fields(Attempted)}
@@ -200,14 +200,13 @@ def slowest(evidence: Evidence, analysis: Mapping[str, Any], forces: Sequence[Fo
 
 
 def tale(evidence: Evidence, forces: Sequence[Force], record: Attempted, sent: Attempted | None = None) -> Tale:
-    """Explain the latency of a record; for a delivery, ``sent`` is the produce row of the record."""
+    """Explain the latency of a record; for a delivery, ``sent`` is the record as its producer saw it."""
     events = events_of(evidence, record.client, record.op)
     parts = delivery(record, sent) if record.op == "consume" else budget(record, events)
     ahead = behind(record, events)
-    waited = (
-        f"other batches of the record's partition were retried {ahead} times while the record waited" if ahead else None
-    )
-    notes = (overlapped(record, forces), on_path(record, evidence, forces), waited)
+    notes = [overlapped(record, forces), on_path(record, evidence, forces)]
+    if ahead:
+        notes.append(f"other batches of the record's partition were retried {ahead} times while the record waited")
     return Tale(record, parts, tuple(note for note in notes if note))
 
 
@@ -221,7 +220,7 @@ def events_of(evidence: Evidence, client: str, op: str) -> list[Mapping[str, Any
 
 
 def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
-    """Name the faults during a record: ``kill-1 overlapped the record``, or the last fault that ended before it."""
+    """Name the faults that overlapped a record (``kill-1 overlapped the record``), else the last fault before."""
     end_us = record.done_us or _after_all(forces)
     overlapping = [force.fault for force in forces if force.overlaps(record.intended_us, end_us)]
     if overlapping:
@@ -235,9 +234,9 @@ def overlapped(record: Attempted, forces: Sequence[Force]) -> str:
 
 
 def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> str | None:
-    """Return the faults in force on links from the client to the record's broker, or to all brokers if it is unknown.
+    """Describe faults on links from the client to the record's broker, or to all brokers if the broker is unknown.
 
-    A client that commits is in the rack where its workload consumes.
+    A committing client counts as in the rack where the workload consumes.
     """
     steps = {step["id"]: step for step in evidence.steps}
     client = next((client for client in evidence.clients if client.key == record.client), None)
@@ -257,5 +256,5 @@ def on_path(record: Attempted, evidence: Evidence, forces: Sequence[Force]) -> s
 
 
 def _after_all(forces: Sequence[Force]) -> int:
-    """Return a time after all faults, used as the end of a record without a result."""
+    """Return a time after all faults, which stands for the end of a record without a result."""
     return max((force.window_us[1] for force in forces if force.window_us), default=0) + 1

@@ -1,9 +1,9 @@
-"""Markdown about a check that did not pass, for an issue: readable without access to the run.
+"""Markdown about a check that did not pass, for an issue; the reader needs no access to the run.
 
-The Markdown has the plan's line, the observed value and the threshold, the events of the two seconds around the check's
-moment, and the command that repeats the run. The moment of a check is the start of the longest stall (for stalls and
-gaps), the slowest record (for latencies), the first sample that is among the slowest (for lost or duplicate records),
-else the start of the check's window.
+The Markdown has the check's line of the plan, the observed value and the threshold, the events in the two seconds
+before and after the check's moment, and the command that repeats the run. The moment of a check is the start of the
+longest stall (for stalls and gaps), the slowest record (for latencies), the first sample that is among the slowest (for
+lost or duplicate records), else the start of the check's window.
 """
 
 import math
@@ -36,7 +36,7 @@ def pasted(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> str
 
 
 def plan_line(home: Path, at: str | None) -> str | None:
-    """Return the plan's line at a place such as ``demo.yaml:21:5``, None if the run's copy of the plan lacks it."""
+    """Return the line of the plan at a place such as ``demo.yaml:21:5``; None if the plan has no such line."""
     file, line, column = (at or "").rsplit(":", 2) if (at or "").count(":") > 1 else ("", "", "")
     plan = home / "plan.yaml"
     if not (file and line.isdigit() and column.isdigit() and plan.is_file()):
@@ -46,7 +46,7 @@ def plan_line(home: Path, at: str | None) -> str | None:
 
 
 def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> int | None:
-    """Return the moment of a failed check (such as the start of the longest stall) in us of the run, or None."""
+    """Return the moment that a failed check is about, in us of the run; None if the check is about the whole run."""
     window = check.phase or RUN
     spans = windows_of(evidence.phases).get(window, ())
     keys = {client.key for client in evidence.clients if check.arm in (None, client.arm)}
@@ -73,7 +73,7 @@ def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> 
 
 
 def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
-    """Yield the lines of the journal and client events closest to a moment, in order of time, up to ``EVENTS_MAX``."""
+    """Yield up to ``EVENTS_MAX`` lines of the journal and client events closest to a moment, in order of time."""
     near = []
     for line in evidence.journal:
         if abs(line["t_us"] - at_us) <= AROUND_US:
@@ -87,9 +87,9 @@ def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
     for moment in sorted(closest):
         yield f"{moment.at_us / 1e6:9.3f} s  {moment}"[:160]
     if len(near) > len(closest):
-        yield f"and {len(near) - len(closest)} more, in journal.jsonl and events.jsonl"
+        yield f"and {len(near) - len(closest)} more events, in journal.jsonl and events.jsonl"
     if not near:
-        yield "no event of the harness or a client was recorded near the failure"
+        yield "no event of the harness or a client was recorded in these seconds"
 
 
 def _fenced(*lines: str) -> str:

@@ -1,8 +1,7 @@
 """``report.html``: one self-contained page that works offline and states the verdict first.
 
 The report is rendered from ``verdict.json``, ``analysis.json`` and the run's other documents, so no Spark is needed.
-The only script adds buttons that copy text of the page; the content security policy allows that script by its hash and
-no other.
+The only script of the page adds buttons that copy text; the content security policy allows no other script.
 """
 
 import base64
@@ -32,7 +31,7 @@ from aftershock.results.report.svg import colours
 
 
 def filled(template: str, **values: object) -> str:
-    """Render ``template`` with these values, the style sheet, the script, and the formatters of ``results/text.py``."""
+    """Render ``template`` with ``values``, the style sheet, the script, and the formatters of ``results/text.py``."""
     loader = PackageLoader("aftershock.results.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     css, script = (loader.get_source(environment, name)[0] for name in ("page.css", "copy.js"))

@@ -1,9 +1,9 @@
 """Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
 
-The percentile spectrum draws latency over ``x = 1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are equally spaced.
-The curve is grey at quantiles that fewer than ten records exceed, because no SLO is decided by so few records. A
-censored quantile has no height, so its curve ends at a red mark. Each chart has a sentence about this run
-(``reading.py``) and a caption that explains the marks.
+The percentile spectrum draws the latency at quantile q over ``1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are
+equally spaced. The spectrum's curve is grey at quantiles that fewer than ten records exceed, because no SLO is decided
+by so few records. The curve ends at a red mark if a quantile is censored (a failed record). Each chart has a sentence
+about the run (``reading.py``) and a caption that explains the chart's marks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A chart: an ``<svg>``, a sentence about this run (``reading``), and the meaning of the marks (``caption``)."""
+    """Chart: an ``<svg>``, a sentence about the run (``reading``), and the meaning of the marks (``caption``)."""
 
     svg: Markup
     reading: str
@@ -59,7 +59,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Metric:
-    """Charts of one metric; ``spectrum`` is None if an older Aftershock judged the run."""
+    """Charts of one metric; ``spectrum`` is None if an older version of Aftershock judged the run."""
 
     title: str
     over_time: Plot
@@ -69,7 +69,7 @@ class Metric:
 def metrics(
     evidence: Evidence, checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str]
 ) -> list[Metric]:
-    """Return the charts of each observed metric; ``labels`` maps client keys to names, in the order of the panels."""
+    """Return the charts of each observed metric; ``labels`` maps clients to their names, in the order of the panels."""
     return [
         Metric(
             title,
@@ -104,8 +104,8 @@ def _over_time(
     words = (f"{title} over time", description)
     svg = latency_svg(metric.replace(".", "-"), words, shown, _named_once(drawn), bin_s, marks_s)
     caption = (
-        f"Each point is {bin_s:g} s of records, by their intended send time. Bands are the faults, from inject "
-        "to heal; red ticks are bins in which a record failed; the dotted line is the end of warm-up."
+        f"Each point covers the records due in {bin_s:g} s (intended send time). Coloured bands are the faults, from "
+        "inject to heal; a red tick marks a failed record; the dotted line is the end of warm-up."
     )
     left_out = len(bins) - len(shown)
     return Plot(svg, sentence, f"{caption} {left_out} more panels are in analysis.json." if left_out else caption)
@@ -135,7 +135,7 @@ class Spectrum:
 def _spectrum(
     checks: Sequence[Check], analysis: Mapping[str, Any], labels: Mapping[str, str], metric: str
 ) -> Plot | None:
-    """Return latency spectra of the steady phase, of windows with an SLO, and of all faults; else of the whole run."""
+    """Draw latency spectra of the steady phase, of windows with an SLO, and of all faults; else of the whole run."""
     thresholds: dict[str, dict[float, float]] = {}  # by window; for each quantile the strictest
     for check in checks:
         slo = reading.SLO_QUANTILE.fullmatch(check.id)
@@ -168,9 +168,9 @@ def _spectrum(
     clients = [labels[key] for key in keys]
     words = (f"{METRICS[metric][0]} by percentile", f"{', '.join(windows)}: {', '.join(clients)}. {sentence}")
     caption = (
-        "The line is the latency that a share of records exceeds; this share falls tenfold from tick to tick. "
-        "Grey: fewer than ten records are slower, so no SLO is decided there. Red steps are the SLOs of this "
-        "window; a red mark at the top shows failed records, which count as slower than any latency."
+        "A curve shows the latency that a share of the records exceeds; this share falls tenfold from tick to tick. "
+        "A curve is grey where fewer than ten records are slower, because no SLO is decided there. Red steps are the "
+        "window's SLOs; a red mark at the top shows failed records, which count as slower than any latency."
     )
     svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, clients)
     return Plot(svg, sentence, caption)
@@ -227,7 +227,7 @@ def nines(q: float) -> float:
 
 
 def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> Plot | None:
-    """Return the chart of lag and freshness; None if there is no consumer or an older Aftershock judged the run."""
+    """Return the chart of consumer lag and freshness; None without consumers, or if an older version judged the run."""
     # By client, its seconds: (at_us, records, oldest_us).
     lines: dict[str, Sequence[Sequence[int]]] = {
         labels.get(row["client"], row["client"]): row["seconds"] for row in analysis.get("lag", ()) if row["seconds"]
@@ -257,16 +257,13 @@ def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, st
         freshness_axis.margins(x=0.01)
         legend(figure, records_axis, 4)
         svg = rendered(figure, "lag", "Lag and freshness of consumers", sentence)
-    return Plot(
-        svg,
-        sentence,
-        "Lag and freshness are measured at the end of each second, over the records acknowledged until then.",
-    )
+    caption = "Lag and freshness are measured at the end of each second, over the records acknowledged until then."
+    return Plot(svg, sentence, caption)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Ratio of two arms; ``low`` and ``high`` are the ends of the confidence interval, if known."""
+    """Ratio of two arms with its name; ``low`` and ``high`` are the ends of the confidence interval, if known."""
 
     name: str
     ratio: float
@@ -298,5 +295,7 @@ def forest(rows: Sequence[Compared]) -> Plot | None:
         axis.grid(visible=True, axis="x", color=GREY, alpha=0.2, linewidth=0.5)
         values = "; ".join(f"{row.name}: {row.ratio:.3g}, {row.verdict}" for row in rows)
         svg = rendered(figure, "comparisons", "Comparisons of arms", f"{values}. {sentence}")
-    caption = "Each square is a ratio of two arms, the line its interval; the dotted line means no difference."
+    caption = (
+        "Each square is the ratio of two arms, with its confidence interval as a line; the dotted line is a ratio of 1."
+    )
     return Plot(svg, sentence, caption)

@@ -1,4 +1,4 @@
-"""Sentences below the charts: the most notable observation of each chart, with its figures, and confidence bands.
+"""Sentences below the charts (the most notable observation of each chart), and confidence bands of SLO checks.
 
 A confidence band covers sampling error only: its ends are the order statistics between which a quantile lies. Only SLOs
 on a latency quantile have a confidence band: a count has none, and a gap or a recovery is a single event, not a sample.
@@ -24,7 +24,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, list[Mapping[str, Any]]]:
-    """Return the confidence bands by (metric, client, window); empty if an older Aftershock judged the run."""
+    """Map (metric, client, window) to confidence bands of quantiles; none if an older version judged the run."""
     return {
         (row["metric"], labels.get(row["client"], row["client"]), row["window"]): row.get("bands", [])
         for row in analysis["distributions"]
@@ -32,7 +32,7 @@ def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, lis
 
 
 def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
-    """Return a confidence band as text: ``38 to 45.1 ms``, ``from 38 ms`` if the upper end is censored, or empty."""
+    """Format the confidence band of an SLO check: ``38 to 45.1 ms``, ``from 38 ms`` without an upper end, or empty."""
     slo = SLO_QUANTILE.fullmatch(check.id)
     if not slo:
         return ""
@@ -58,11 +58,11 @@ def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: 
     failures = f" These records never succeeded: {listed(failed)}." if failed else ""
     ratios = _p99_ratios(analysis, metric, labels, {f"fault/{fault}": fault for fault in faults})
     if not ratios:
-        return f"No fault window can be compared with the steady phase.{failures}"
+        return f"No fault has a p99 that can be compared with that of the steady phase.{failures}"
     ratio, client, fault, _ = max(ratios)
     if ratio < _NOTABLE:
         highest = f"at most {ratio:.2g} x its value in steady ({labels[client]}, {fault})"
-        return f"No fault has a visible effect on p99, which is {highest}.{failures}"
+        return f"No fault has a visible effect on the p99 latency, which is {highest}.{failures}"
     recovery = ""
     rows = [row for row in analysis["recoveries"] if (row["client"], row["fault"]) == (client, fault)]
     if metric == "produce.latency" and rows:  # recovery is measured for producers only
@@ -154,4 +154,4 @@ def perf(rows: Rows) -> str:
 def forest(verdicts: Sequence[str]) -> str:
     """Describe the forest plot: ``Comparisons: 1 improved, 2 inconclusive``."""
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
-    return f"Comparisons: {counts}. An interval that contains 1 proves neither a difference nor equality."
+    return f"Comparisons: {counts}. A confidence interval that contains 1 proves neither a difference nor equality."

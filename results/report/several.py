@@ -23,7 +23,7 @@ from aftershock.results.text import cell, observed, problems, run_s, seconds, se
 
 @dataclass(frozen=True)
 class Run:
-    """A run in a list of runs: its verdict, or ``why`` there is none; the duration ``took_s`` is None if unknown."""
+    """Run in a list of runs: the verdict, or ``why`` there is none; the duration ``took_s`` is None if unknown."""
 
     home: Path
     id: str
@@ -85,7 +85,7 @@ def side_by_side(runs: Sequence[Run]) -> list[Row]:
 
 
 def link(page: Path, folder: Path) -> str | None:
-    """Return a relative link to a page, quoted so that no folder name acts as scheme or query; None without a page."""
+    """Return a relative, quoted link from ``folder`` to a page; None if the page does not exist."""
     if not page.exists():
         return None
     return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix())
@@ -94,8 +94,8 @@ def link(page: Path, folder: Path) -> str | None:
 def write_index(run_dirs: Sequence[Path], folder: Path, title: str, comparison: Path | None = None) -> Path:
     """Write ``folder/index.html`` and return its path; its links are relative, so that the folder can be moved.
 
-    ``comparison`` is the path of a page that compares the same runs. Runs that were not judged are listed with the
-    reason and count as ERROR.
+    ``comparison`` is the path of a page that compares the same runs. The index lists a run that was not judged with the
+    reason, and counts the run as ERROR.
     """
     runs = [run_at(home) for home in run_dirs]
     statuses = [run.verdict.status if run.verdict else Status.ERROR for run in runs]
@@ -123,8 +123,8 @@ def markdown(run_dir: Path) -> str:
 def step_summary(run_dirs: Sequence[Path]) -> str:
     """Return text for ``$GITHUB_STEP_SUMMARY``: a table of runs, then each run that did not pass, up to GitHub's limit.
 
-    Runs that were not judged are in the table with the reason. Text beyond GitHub's limit is cut at the end of a line,
-    so that every table row is whole.
+    The table has the reason for a run that was not judged. The summary is cut at the end of a line, so that every table
+    row is whole.
     """
     runs = [run_at(home) for home in run_dirs]
     rows = []
@@ -140,7 +140,7 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
     for number, line in enumerate(lines):
         size_bytes += len(line.encode())
         if size_bytes > SUMMARY_BYTES_MAX:
-            note = f"\nCut here: {len(lines) - number} more lines are in the runs' own reports.\n"
+            note = f"\nCut here: {len(lines) - number} more lines are in the reports of the runs.\n"
             return "".join([*lines[:number], note])
     return "".join(lines)
 

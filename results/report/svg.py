@@ -1,7 +1,7 @@
 """Drawing of charts as ``<svg>`` elements: style, fault bands, and latency over time.
 
-An ``<svg>`` element is small, has the same bytes for the same figure, and is accessible by its title and description.
-Greys and lines of charts are readable on light and dark backgrounds. A page can contain several figures.
+The same figure always gives the same bytes of ``<svg>``, with a title and description for accessibility. Greys and
+lines of charts are readable on light and dark backgrounds. A page can contain several charts.
 
 Each fault's band has its own colour, in the order of the timeline, from the eight colours of Okabe and Ito, which
 colour-blind readers can distinguish; the ninth fault has the first colour again.
@@ -58,7 +58,7 @@ LINES = (
     ("#a3861f", (0, (1, 1))),
     ("#7d8a97", (0, (8, 2))),
 )
-"""Colour and dash of each line, distinguishable also in print and by colour-blind readers."""
+"""Colour and dash of a chart's first to eighth line, distinguishable also in print and by colour-blind readers."""
 
 _STYLE: Any = {
     "svg.hashsalt": "aftershock",
@@ -87,7 +87,7 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
 
 
 def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
-    """Return a figure as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` describe the chart."""
+    """Return a chart as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` describe the chart."""
     out = io.StringIO()
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     text = out.getvalue()
@@ -116,7 +116,7 @@ def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
 
 
 def _compact_path(path: re.Match[str]) -> str:
-    """Round SVG numbers to a tenth of a point; write lines as relative steps, which are shorter (SVG 1.1, 8.3.2)."""
+    """Round the numbers of an SVG path to tenths of a point; write lines as relative steps (SVG 1.1, 8.3.2)."""
     points, remainder = _POINT.findall(path[1]), _POINT.sub("", path[1]).strip()
     if remainder not in ("", "z"):  # curves
         rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[1])
@@ -136,7 +136,7 @@ def _compact_path(path: re.Match[str]) -> str:
 
 
 def _coordinate(tenths: int, *, after: bool = False) -> str:
-    """Format an SVG coordinate as ``12.5`` or ``-.5``, with a leading space if a positive number follows a number."""
+    """Format a coordinate for SVG, such as ``12.5`` or ``-.5``; ``after`` another number, a space separates the two."""
     below_one = -TENTHS < tenths < TENTHS and tenths
     text = f"{tenths / TENTHS:g}".replace("0.", ".", 1) if below_one else f"{tenths / TENTHS:.10g}"
     return f" {text}" if after and not text.startswith("-") else text
@@ -167,7 +167,7 @@ Bins = Sequence[Mapping[str, Any]]
 CALM, SLOW, WORST, FAILED = "#2a9d5c", "#3b82c4", "#8f959e", "#e03131"
 _TITLE_CHARS_MAX = 80
 LEVEL_POINTS = 11
-"""Height of one level of band names."""
+"""Height in points of one line of fault names above a chart."""
 
 
 def latency_svg(
@@ -180,7 +180,8 @@ def latency_svg(
 ) -> Markup:
     """Draw p50, p99 and maximum latency per bin of time, with a panel per client.
 
-    ``words`` are title and description; ``panels`` maps client names to bins of time; ``marks_s`` are vertical lines.
+    ``words`` are the chart's title and description; ``panels`` maps panel titles to bins of time; ``marks_s`` are the
+    times of vertical lines.
     """
     with drawing(10.0, 0.7 + 1.9 * len(panels)) as figure:
         axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
@@ -220,7 +221,7 @@ def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> Non
 
 
 def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
-    """Write the names of fault bands above the bands, on the lowest free level, and return the number of levels."""
+    """Write fault names above their bands, each on the lowest free level, and return the number of levels."""
     left_s, right_s = axis.get_xlim()
     ends_s: list[float] = []
     for band in bands:

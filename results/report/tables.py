@@ -1,4 +1,4 @@
-"""Tables of the report: the run and its faults, client counters, comparisons, latency by phase, racks, perf figures."""
+"""Tables of the report: the run, faults, client counters, comparisons, latency by phase, traffic between racks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict
 
 
 def environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """Return facts about the environment with lines of text: one for a plain value, one per entry of an object."""
+    """Return facts about the run's environment, each with lines of text: one per entry of an object, else one."""
     run = evidence.run
     facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
     facts |= {name: run.get(name) for name in ("attached", "versions", "images", "host", "profile", "warmup")}
@@ -112,7 +112,8 @@ Spread: TypeAlias = dict[str, list[dict[str, Any]]]
 def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Spread]:
     """Return, by metric and window in order of time, each client's latency quantiles and longest gap.
 
-    The windows of single blocks and rounds of the plan are left out, because the table shows each fault as a whole.
+    Windows of single blocks and rounds of the plan are left out, because the report's table shows each fault as a
+    whole.
     """
     gaps_us = {(row["metric"], row["client"], row["window"]): row["longest_us"] for row in analysis["gaps"]}
     intervals = windows_of(evidence.phases)
@@ -136,7 +137,7 @@ def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str
 
 @dataclass(frozen=True)
 class RackCell:
-    """Traffic of a client with a rack; ``share`` (of the client's bytes) and ``heat`` (p99 / highest p99) are 0..1."""
+    """Traffic of a client with a rack; ``share`` is of the client's bytes, ``heat`` is p99 / highest p99."""
 
     bytes: int
     p50_us: int | None
@@ -211,7 +212,7 @@ UNAVAILABLE_MAX = 12
 
 
 def unavailable(analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the partitions (None: all partitions of a client) with the longest total stall time after warm-up."""
+    """Return the partitions with the most stall time after warm-up; a partition of None stands for a whole client."""
     rows = [
         partition | {"client": f"{labels.get(row['client'], row['client'])} {row['side']}"}
         for row in analysis.get("unavailable", ())

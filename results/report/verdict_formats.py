@@ -1,12 +1,12 @@
 """The verdict in three text formats: terminal summary, JUnit XML, and GitHub workflow commands.
 
-Terminal summary: the verdict's sentence first, then the problems, then a short table. No line of the terminal summary
-is wider than 80 columns, and there are no colours, so that the text can be piped.
+Terminal summary: the verdict's sentence first, then the problems, then a short table. The terminal summary has at most
+80 columns and no colours, so that the text can be piped.
 
-JUnit XML (``junit.xml``): each check of a run is a test case. In JUnit XML, FAIL is a failure; INCONCLUSIVE and ERROR
-are JUnit errors of that type, because what was not proven has not passed. A check with ``gate: report`` is never a
-failure in JUnit XML: its result is in ``<system-out>``. Characters that XML 1.0 can't hold are replaced. Test cases
-have no duration, because checks are judged together; the suite's duration is that of the run.
+JUnit XML (``junit.xml``): each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
+ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate: report`` is never a
+failure in JUnit XML; the check's result is in ``<system-out>``. Characters that XML 1.0 can't hold are replaced. Test
+cases have no duration, because checks are judged together; the suite's duration is that of the run.
 
 GitHub workflow commands: an annotation for each check that did not pass, at the check's line of the plan. FAIL and
 ERROR become GitHub errors, INCONCLUSIVE a warning, a check with ``gate: report`` a notice. The worst results come
@@ -32,7 +32,9 @@ def summary(verdict: Verdict) -> str:
     troubled = problems(verdict)
     blocks = [fill(sentence(verdict), WIDTH), *map(_attention, troubled[:_ATTENTION_MAX])]
     if len(troubled) > _ATTENTION_MAX:
-        blocks.append(f"{len(troubled) - _ATTENTION_MAX} more checks did not pass; see verdict.json")
+        blocks.append(
+            f"{len(troubled) - _ATTENTION_MAX} more checks did not pass; verdict.json in the run directory lists them"
+        )
     if objectives := [check for check in verdict.checks if check.kind in ("slo", "compare")]:
         rows = [("", "observed", "threshold", "check")]
         for check in objectives:

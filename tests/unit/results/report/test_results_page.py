@@ -102,7 +102,7 @@ def test_every_section_has_a_sentence_about_its_figures(page: str) -> None:
         "During faults 1 in 100 records of arm=",
         "of the bytes with known racks crossed from one rack to another; the slowest pair is",
         "No consumer had any lag at the end of a second.",
-        "An interval that contains 1 proves neither a difference",
+        "A confidence interval that contains 1 proves neither a difference",
         "Both definitions of latency agree here",
         "records sent, 60.0",
         "kill-1: kill, by the plan, on broker 1",
