@@ -1,7 +1,7 @@
-"""Schedule, outcome rows and counts of one open-loop producer or committer, the same for every client library.
+"""Schedule, outcome rows and counts of one producer or committer, the same for every client library.
 
-A record (or commit) is sent at its intended time, or as soon afterwards as the process can, without waiting for the
-results of earlier records. The record's outcome row is begun before the client library receives the record.
+A record or commit is sent at its intended time, or as soon afterwards as the process can, without waiting for the
+results of earlier records. The outcome row of a record is begun before the client library receives the record.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from aftershock.workloads.load.schedule import US_PER_MS, US_PER_S, Filler, Sche
 from aftershock.workloads.load.spool import CLIENT_DOWN, UNKNOWN, ProduceSpool, Status
 
 REQUEST_TIMEOUT_S = 2.0
-"""Time limit of one request, short because requests are repeated until the worker's deadline."""
+"""Time limit of one attempt of a request while a client starts, short because the request is retried."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def retry_until_result(request: Callable[[], T | None]) -> T:
-    """Call ``request`` until it neither raises a ``KafkaException`` nor returns None; return its result."""
+    """Return the result of ``request``, repeated while ``request`` raises a ``KafkaException`` or returns None."""
     while True:
         try:
             result = request()
@@ -38,14 +38,14 @@ def retry_until_result(request: Callable[[], T | None]) -> T:
 
 
 POLL_INTERVAL_US = 20 * US_PER_MS
-"""Interval at which an idle sender on an event loop looks for work."""
+"""Longest wait of a producer or committer on an event loop before it looks for due records again."""
 
 GRACE_US = 10 * US_PER_S
-"""Longest wait for a report after a record's deadline. librdkafka looks for expired records once a second."""
+"""Longest wait for the result of a record after its deadline; librdkafka expires records once a second."""
 
 
 class SendRecorder:
-    """Schedule, outcome rows and counts of a producer or committer, whose next record or commit is number ``next``."""
+    """Schedule, outcome rows and counts of a producer or committer; ``next`` is the number of the next record."""
 
     def __init__(self, assignment: ProduceAssignment | CommitAssignment, clock: Clock) -> None:
         self._assignment, self._clock = assignment, clock
@@ -79,20 +79,18 @@ class SendRecorder:
             self._spool.begin(
                 seq, intended_us=intended_us, deadline_us=deadline_us, sent_us=unknown, size_bytes=unknown
             )
-            self._spool.end(
-                seq, done_us=self._clock(), status=Status.FAILED, code=CLIENT_DOWN, partition=unknown, offset=unknown
-            )
+            self._spool.end(seq, done_us=self._clock(), status=Status.FAILED, code=CLIENT_DOWN)
             self.tally.never_sent()
         self.next = max(self.next, first_due)
 
     def early_us(self) -> int | None:
-        """Return the time until the next record is due, 0 or less if the record is due, None after the last record."""
+        """Return the microseconds until the next record is due, 0 or less if it is; None after the last record."""
         if self._schedule is None or self.next == self._end:
             return None
         return self._schedule.intended_us(self.next) - self._clock()
 
     def begin(self, size_bytes: int) -> tuple[int, int]:
-        """Begin the outcome row of the next record before it is sent; return the record's number and intended time."""
+        """Begin the outcome row of the next record; return the record's number and intended time."""
         seq, sent_us = self.next, self._clock()
         intended_us = self._intended_us(seq)
         self.next = seq + 1
@@ -101,31 +99,10 @@ class SendRecorder:
         self.tally.sent_late(sent_us - intended_us)
         return seq, intended_us
 
-    def ended(
-        self,
-        seq: int,
-        status: Status,
-        code: int,
-        *,
-        partition: int = UNKNOWN,
-        offset: int = UNKNOWN,
-        leader_epoch: int = UNKNOWN,
-        broker_id: int = UNKNOWN,
-        attempts: int = 0,
-    ) -> None:
-        """Record the final status of record ``seq`` at the current time; 0 ``attempts`` means an unknown number."""
+    def ended(self, seq: int, status: Status, code: int, **details: int) -> None:
+        """Record the final status of record ``seq`` at the current time; ``details`` are those of ``spool.end``."""
         done_us = self._clock()
-        self._spool.end(
-            seq,
-            done_us=done_us,
-            status=status,
-            code=code,
-            partition=partition,
-            offset=offset,
-            leader_epoch=leader_epoch,
-            broker_id=broker_id,
-            attempts=attempts,
-        )
+        self._spool.end(seq, done_us=done_us, status=status, code=code, **details)
         self.tally.ended(status, done_us - self._intended_us(seq))
 
     def _intended_us(self, seq: int) -> int:
@@ -135,7 +112,7 @@ class SendRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``stop`` order: the number of records without a status after their deadlines."""
+        """Return the answer to a ``stop`` order, with the number of records that still have no final status."""
         if not self._stopping or self._end is None or self._answered or self.next < self._end:
             return None
         unreported = self.tally.sent - self.tally.done
@@ -146,7 +123,7 @@ class SendRecorder:
 
 
 class DueRecord(NamedTuple):
-    """Record to send now; ``mark`` is the value of its header ``aftershock``."""
+    """Record to send now; ``mark`` is the value of the record's header ``aftershock``."""
 
     seq: int
     key: bytes | None
@@ -155,7 +132,7 @@ class DueRecord(NamedTuple):
 
 
 class ProduceRecorder(SendRecorder):
-    """Recorder of a producer, which also creates the records with their random sizes and keys."""
+    """Recorder of a producer, which also creates the producer's records with their random sizes and keys."""
 
     def __init__(self, assignment: ProduceAssignment, clock: Clock) -> None:
         super().__init__(assignment, clock)
@@ -165,15 +142,13 @@ class ProduceRecorder(SendRecorder):
         self._producer_id = assignment.producer_id
 
     def begin_record(self) -> DueRecord:
-        """Create the next record to send, and begin the record's outcome row."""
-        draw = self._stream.draw(self.next)
-        seq, intended_us = self.begin(draw.size_bytes)
-        value, mark = self._filler.value(seq, draw.size_bytes), pack(self._producer_id, seq, intended_us)
-        return DueRecord(seq, draw.key, value, mark)
+        size_bytes, key = self._stream.draw(self.next)
+        seq, intended_us = self.begin(size_bytes)
+        return DueRecord(seq, key, self._filler.value(seq, size_bytes), pack(self._producer_id, seq, intended_us))
 
 
 class SendingClient:
-    """Methods of ``worker.Client`` that all producers and committers share; a subclass creates ``_sending``."""
+    """Methods of ``worker.Client`` that are the same for all producers and committers."""
 
     _sending: SendRecorder
 
@@ -184,12 +159,11 @@ class SendingClient:
         return self._sending.answer()
 
     def counters(self) -> dict[str, int]:
-        """Return how many records were ``sent``, and how many ended with each status."""
         return self._sending.tally.counts()
 
 
 class PollingSender(SendingClient, ABC):
-    """Producer or committer whose client library doesn't use the worker's event loop."""
+    """Producer or committer that has no asyncio event loop and polls its client library for results."""
 
     @abstractmethod
     def _send(self) -> None:
@@ -197,7 +171,7 @@ class PollingSender(SendingClient, ABC):
 
     @abstractmethod
     def _poll(self, wait_us: int) -> None:
-        """Process results of sent records, waiting up to ``wait_us`` for the first result."""
+        """Process results of sent records or commits, waiting up to ``wait_us`` for the first result."""
 
     def step(self, wait_us: int) -> None:
         early_us = self._sending.early_us()
@@ -211,7 +185,7 @@ class PollingSender(SendingClient, ABC):
 
 
 async def send_on_schedule(recorder: SendRecorder, send: Callable[[], None]) -> NoReturn:
-    """Call ``send`` whenever the next record is due; for producers and committers on an event loop."""
+    """Call ``send`` whenever a record or commit is due; for clients on an asyncio event loop."""
     while True:
         early_us = recorder.early_us()
         if early_us is not None and early_us <= 0:

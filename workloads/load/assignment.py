@@ -1,7 +1,4 @@
-"""Messages of the runner to a client process, each on one line of JSON: first the assignment, then orders.
-
-The assignment is also stored beside the worker's outcome rows, so that those of a killed worker can be read.
-"""
+"""Messages of the runner to a client process, each on one line of JSON: first the assignment, then orders."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -23,8 +20,6 @@ class _Message(BaseModel):
 
 
 class _Assignment(_Message):
-    """Fields of the assignments of producers, consumers and committers; times are microseconds since ``origin_ns``."""
-
     run_id: str
     origin_ns: int  # `time.monotonic_ns()` at the start of the run
     worker: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # names process, log file and spool: unique in the run
@@ -50,17 +45,15 @@ class _Assignment(_Message):
 class ProduceAssignment(_Assignment):
     """Assignment of one producer.
 
-    ``offset_us`` shifts an arm's schedule, so that the arms do not all send at the same instant. ``record_size_min``
-    and ``record_size_max`` bound a record's value, in bytes. ``keys`` is the number of distinct keys, null for records
-    without a key. Sizes and keys are drawn from ``seed`` and ``workload``, so all arms of a workload send the same
-    records.
+    ``offset_us`` delays the schedule of one arm, so that the arms of a workload do not all send at the same instant.
+    ``keys`` is the number of distinct record keys, null for records without a key.
     """
 
     op: Literal["produce"] = "produce"
     producer_id: int = Field(ge=0, lt=2**31)
     rate_per_s: float = Field(gt=0)
     offset_us: int = Field(default=0, ge=0)
-    record_size_min: int = Field(ge=0)
+    record_size_min: int = Field(ge=0)  # bytes of a record's value
     record_size_max: int = Field(ge=0)
     keys: int | None = Field(default=None, ge=1)
     acks: Literal["all", "1", "0"] = "all"
@@ -77,11 +70,11 @@ class ProduceAssignment(_Assignment):
 
 
 class CommitAssignment(_Assignment):
-    """Assignment of one committer.
+    """Assignment of one committer, which commits offsets for consumer groups without members.
 
-    Commit n belongs to consumer group n mod ``groups``; the groups have no members. Each consumer group commits the
-    offsets 0, 1, 2 and so on for one partition of ``topic``. ``offsets_partitions`` is the number of partitions of
-    ``__consumer_offsets``; if given, groups are ordered by coordinator, otherwise by number.
+    Commit n belongs to consumer group n mod ``groups``. Each consumer group commits the offsets 0, 1, 2 and so on for
+    one partition of ``topic``. If ``offsets_partitions``, the number of partitions of ``__consumer_offsets``, is given,
+    the consumer groups are ordered by their coordinator, otherwise by their number.
     """
 
     op: Literal["commit"] = "commit"
@@ -113,10 +106,10 @@ class CommitAssignment(_Assignment):
 
 
 class ConsumeAssignment(_Assignment):
-    """Assignment of one consumer: with a ``group`` it subscribes and commits; otherwise it gets every partition.
+    """Assignment of one consumer: with a ``group`` it subscribes and commits; otherwise it reads every partition.
 
-    ``begin`` has the first offset of this run in each partition of a topic that existed before the run: records below
-    that offset are foreign, even if an earlier run of Aftershock wrote them, and get no outcome row.
+    If the topic existed before the run, ``begin`` maps each partition to the offset of the run's first record; records
+    at lower offsets are not checked, even if an earlier run of Aftershock wrote them.
     """
 
     op: Literal["consume"] = "consume"
@@ -127,16 +120,14 @@ class ConsumeAssignment(_Assignment):
 
 Assignment = ProduceAssignment | ConsumeAssignment | CommitAssignment
 
-_ASSIGNMENT: TypeAdapter[Assignment] = TypeAdapter(Annotated[Assignment, Field(discriminator="op")])
-
-
-def parse_assignment(line: str | bytes) -> Assignment:
-    """Parse a client's assignment from a line of JSON; raise pydantic's ``ValidationError`` if it is invalid."""
-    return _ASSIGNMENT.validate_json(line)
+parse_assignment = TypeAdapter[Assignment](Annotated[Assignment, Field(discriminator="op")]).validate_json
 
 
 class Go(_Message):
-    """Order: start a sender's schedule at ``start_us``; ``stop_us`` is the stop time missed by a restarted worker."""
+    """Order to a producer or committer: start the schedule at ``start_us``, and end it at ``stop_us`` if given.
+
+    Only a restarted worker gets ``stop_us``, if a ``stop`` order was given while the worker was down.
+    """
 
     do: Literal["go"] = "go"
     start_us: int
@@ -144,14 +135,14 @@ class Go(_Message):
 
 
 class Stop(_Message):
-    """Order: send no record whose intended time is ``at_us`` or later; answer when all records have a final status."""
+    """Order to send no record whose intended time is ``at_us`` or later, and to answer when all records have ended."""
 
     do: Literal["stop"] = "stop"
     at_us: int
 
 
 class Drain(_Message):
-    """Order: read on to ``end_offsets`` (by partition), until ``until_us`` at most, and report the missing offsets."""
+    """Order to a consumer: read up to ``end_offsets`` (by partition), until ``until_us`` at most, then answer."""
 
     do: Literal["drain"] = "drain"
     end_offsets: dict[int, int]
@@ -159,16 +150,11 @@ class Drain(_Message):
 
 
 class Quit(_Message):
-    """Order: write the final counters, close the client, and exit."""
+    """Order to a worker: write the final counters, close the client, and exit."""
 
     do: Literal["quit"] = "quit"
 
 
 Order = Go | Stop | Drain | Quit
 
-_ORDER: TypeAdapter[Order] = TypeAdapter(Annotated[Order, Field(discriminator="do")])
-
-
-def parse_order(line: str | bytes) -> Order:
-    """Parse an order to a client from a line of JSON; raise pydantic's ``ValidationError`` for an invalid order."""
-    return _ORDER.validate_json(line)
+parse_order = TypeAdapter[Order](Annotated[Order, Field(discriminator="do")]).validate_json

@@ -1,7 +1,4 @@
-"""The run's clock, the event log and the running counts of one client.
-
-The running counts serve only the live display and the warm-up rule; checks use the workers' outcome rows instead.
-"""
+"""The run's clock, and the event log and running counts of one client."""
 
 import json
 import os
@@ -17,19 +14,13 @@ Clock = Callable[[], int]
 
 
 def run_clock(origin_ns: int) -> Clock:
-    """Return a function that gives the microseconds since ``origin_ns`` (one ``time.monotonic_ns()`` of the run).
-
-    The function reads Linux's CLOCK_MONOTONIC, which is the same for all processes of the host.
-    """
+    """Return a function that returns the microseconds since ``origin_ns`` on a clock that all processes share."""
     monotonic_ns = time.monotonic_ns
     return lambda: (monotonic_ns() - origin_ns) // 1000
 
 
 class Events:
-    """Event log of one worker: events are appended to ``assignment.events``, a file that many processes append to.
-
-    Each event is one ``write`` to a file opened for appending, so events of different processes do not mix.
-    """
+    """Writer of the run's event log, a file that many processes append to, with one ``write`` call for each event."""
 
     def __init__(self, assignment: Assignment, clock: Clock) -> None:
         self._descriptor = os.open(assignment.events, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
@@ -37,7 +28,6 @@ class Events:
         self._clock = clock
 
     def emit(self, event: str, **details: Any) -> None:
-        """Append an event to the event log, with the time, the worker's identity and ``details``."""
         line = {"t_us": self._clock(), "event": event} | self._identity | details
         os.write(self._descriptor, json.dumps(line, sort_keys=True).encode() + b"\n")
 
@@ -46,7 +36,10 @@ WINDOW = 200
 
 
 class Tally:
-    """Counts of a client's records, and at most WINDOW latencies and latenesses since the last call of ``progress``."""
+    """Counts of a client's records and commits for the live display and the warm-up rule; checks do not use them.
+
+    ``progress`` covers at most WINDOW latencies, and as many delays of sending, since its last call.
+    """
 
     def __init__(self) -> None:
         self.sent = 0
@@ -63,12 +56,11 @@ class Tally:
         self._late_us.append(late_us)
 
     def never_sent(self) -> None:
-        """Count a record that was due while the client was down, and that therefore failed without being sent."""
+        """Count a record that was due while its producer was down, and that therefore failed without being sent."""
         self.sent += 1
         self._by_status[Status.FAILED] += 1
 
     def ended(self, status: Status, latency_us: int) -> None:
-        """Count a record's final status; only a success adds a latency."""
         self._by_status[status] += 1
         if status is Status.OK:
             self._latency_us.append(latency_us)
@@ -77,7 +69,6 @@ class Tally:
         return {"sent": self.sent} | {status.text: count for status, count in self._by_status.items()}
 
     def progress(self) -> dict[str, Any]:
-        """Return the client's counts, and the p99 lateness and the latencies since the last call."""
         lateness_us, latencies_us = sorted(self._late_us), list(self._latency_us)
         self._late_us.clear()
         self._latency_us.clear()

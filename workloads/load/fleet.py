@@ -1,7 +1,4 @@
-"""Client processes of one run: a fleet of supervised workers, started, commanded and restarted together.
-
-Every client process is a child of the runner, and is gone when the fleet's ``async with`` block ends for any reason.
-"""
+"""Client processes of one run: a fleet of workers, started, commanded and restarted together."""
 
 import asyncio
 import json
@@ -10,7 +7,6 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 from aftershock.errors import WorkloadError
@@ -24,12 +20,11 @@ FILE = "held.json"
 
 
 class DownMarker(NamedTuple):
-    """Marker of a worker that a fault killed: its process id, and ``down``, True while the worker must stay dead.
+    """Content of the file ``held.json`` of a worker whose process ``pid`` is killed by a fault.
 
-    A fault (possibly injected by hand from another process) writes the marker file into the worker's directory before
-    the fault kills the worker. When the fault is healed (possibly by yet another process), ``down`` becomes False, and
-    the fleet restarts the worker. The death of a worker without a marker file is an error. After the restart the marker
-    file remains, because the fleet may notice the death only afterwards.
+    A fault writes the file into the worker's directory before the fault kills the worker; the death of a worker without
+    the file is an error. The fleet restarts a killed worker when healing the fault has set ``down`` to False. The file
+    ``held.json`` remains after the restart, because the fleet may notice the death of the process only then.
     """
 
     pid: int
@@ -41,7 +36,7 @@ def mark_down(spool: Path, worker: str, pid: int) -> None:
 
 
 def mark_released(spool: Path, worker: str) -> None:
-    """Allow the fleet to restart a worker that a fault killed; do nothing without a marker."""
+    """Allow the fleet to restart a worker that a fault killed; do nothing if no fault has killed the worker."""
     marker = read_down_marker(spool, worker)
     if marker is not None and marker.down:
         _write(spool / worker, marker._replace(down=False))
@@ -63,9 +58,9 @@ _POLL_S = 0.05
 
 
 class Worker:
-    """Supervisor of one worker: starts its process, and restarts the process after the fault that killed it is healed.
+    """Supervisor of one worker: starts its process, and restarts the process after a fault on the client is healed.
 
-    After a death that no fault caused, all commands to the worker, and ``end``, raise ``WorkloadError``.
+    Every method raises ``WorkloadError`` if the worker's process has ended for another reason than a fault.
     """
 
     def __init__(self, assignment: Assignment, logs: Path) -> None:
@@ -88,13 +83,12 @@ class Worker:
         return _add_progress(self._earlier, self._process.progress)
 
     async def start(self) -> None:
-        """Start the worker's first process and wait until it is ready; raise ``WorkloadError`` if the process ends."""
         await self._process.start()
         self._up.set()
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def order(self, order: Order) -> None:
-        """Send an order without an answer to the worker, also after each restart; raise WorkloadError if it ended."""
+        """Send an order that has no answer to the worker, and again after each restart of its process."""
         self._orders.append(order)
         if self._up.is_set():
             process = self._process
@@ -107,7 +101,7 @@ class Worker:
             self._over.set()  # there is no process to order
 
     async def ask(self, order: Order) -> dict[str, Any]:
-        """Send the worker an order, again after a restart, and return the answer; raise WorkloadError if it ends."""
+        """Send an order to the worker and return the answer; ask again after a restart."""
         if isinstance(order, Stop):
             self._stop_us = order.at_us
         while True:
@@ -125,14 +119,12 @@ class Worker:
                     raise
 
     async def kill(self) -> None:
-        """Kill the worker without a restart, and wait until its process is gone."""
         if self._supervisor:
             self._supervisor.cancel()
             await asyncio.wait([self._supervisor])
         await self._process.kill()
 
     async def end(self) -> None:
-        """Wait for the worker's end; raise ``WorkloadError`` if the worker ended unexpectedly."""
         await self._over.wait()
         if self._up.is_set():
             await self._process.end()
@@ -163,7 +155,6 @@ class Worker:
             self._up.set()
 
     def _killed_by_fault(self, process: WorkerProcess) -> bool:
-        """Return True if a fault killed the process; a killed process then gets no more orders."""
         if not self._marked_down(process):
             return False
         if process is self._process:
@@ -198,10 +189,10 @@ T = TypeVar("T")
 
 
 class Fleet:
-    """Client processes of one run, with a log file ``<worker>.log`` each in the directory ``logs``, created if missing.
+    """Client processes of one run, which are killed when the fleet's ``async with`` block ends for any reason.
 
-    Every command to the fleet raises ``WorkloadError`` if a worker ends or hangs; the error names the worker and shows
-    the last lines of its log.
+    Each worker writes the log file ``<worker>.log`` in the directory ``logs``. Every command to the fleet raises
+    ``WorkloadError``, with the last lines of the worker's log, if a worker ends or hangs.
     """
 
     def __init__(self, assignments: Sequence[Assignment], logs: Path) -> None:
@@ -216,9 +207,7 @@ class Fleet:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def start(self, deadline_s: float) -> None:
@@ -226,14 +215,11 @@ class Fleet:
         await self._all(SENDERS | READERS, Worker.start, deadline_s, "ready")
 
     async def go(self, start_us: int) -> None:
-        """Start the schedules of producers and committers at ``start_us`` (run clock), each shifted by its offset."""
+        """Start the schedules of all producers and committers; ``start_us`` is a time on the run's clock."""
         await self._all(SENDERS, lambda worker: worker.order(Go(start_us=start_us)), MARGIN_S, "started")
 
     async def stop(self, at_us: int) -> None:
-        """Order producers and committers to send nothing with an intended time of ``at_us`` or later.
-
-        Return when every record has its final status, some seconds after the longest delivery deadline at the latest.
-        """
+        """End the schedules of producers and committers at ``at_us``; return when every record has its final status."""
         deadlines_ms = [assignment.deadline_ms for assignment in self._assignments if assignment.op != "consume"]
         wait_us = max(0, at_us - self._now_us()) + max(deadlines_ms, default=0) * US_PER_MS
         limit_s = wait_us / US_PER_S + MARGIN_S
@@ -242,10 +228,9 @@ class Fleet:
     async def drain(
         self, end_offsets: Mapping[str, Mapping[int, int]], deadline_s: float
     ) -> Mapping[str, Mapping[int, int]]:
-        """Let consumers read on to the end offsets (topic → partition → offset), for ``deadline_s`` at most.
+        """Let consumers read up to the end offsets (topic → partition → offset), for ``deadline_s`` at most.
 
-        Return the number of missing offsets by worker and partition: empty if all consumers have reached the end
-        offsets.
+        Return the number of offsets that consumers have not reached (worker → partition → number).
         """
         until_us = self._now_us() + int(deadline_s * US_PER_S)
 
@@ -258,7 +243,7 @@ class Fleet:
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:
-        """Let all workers write their final counters, close their clients and exit; kill workers that are too slow."""
+        """Order all workers to close their clients and exit; kill workers that still run after ``deadline_s``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 await asyncio.gather(*(worker.order(Quit()) for worker in self._workers))
@@ -266,7 +251,7 @@ class Fleet:
         await asyncio.gather(*(worker.kill() for worker in self._workers))
 
     async def watch(self) -> NoReturn:
-        """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return, as is usual in a task group."""
+        """Raise ``WorkloadError`` as soon as a worker ends unexpectedly; never return."""
         await _gather_within([worker.end() for worker in self._workers], None)
         await asyncio.Event().wait()
         raise AssertionError("watch() returned from a wait for an event that nothing sets")
@@ -293,7 +278,7 @@ class Fleet:
 async def _gather_within(
     actions: Sequence[Coroutine[Any, Any, T]], deadline_s: float | None
 ) -> tuple[list[T], list[int]]:
-    """Return the results of finished coroutines and the indices of unfinished ones; the first error cancels all."""
+    """Run coroutines for at most ``deadline_s``; return the results, and the indices of unfinished coroutines."""
     tasks = [asyncio.create_task(action) for action in actions]
     try:
         if tasks:

@@ -1,11 +1,8 @@
-"""Log of the run's topics: every record of every partition, as evidence, read after all delivery deadlines have passed.
-
-A partition that cannot be read to its end is an error, because its unread records would look lost.
-"""
+"""Reader of Kafka's log: every record of every partition of the run's topics, read after the load as evidence."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -33,8 +30,8 @@ LOG_SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""``producer_id`` and ``seq`` are null for a foreign record; ``error`` is VALUE_CORRUPT for a marked record whose value
-differs from the sent value."""
+"""Columns of the log: ``producer_id`` and ``seq`` are null for a record that no producer of the run sent; ``error`` is
+VALUE_CORRUPT if the record's value differs from the value that was sent."""
 
 ROW_GROUP = 131_072
 _REQUEST_S = 2.0
@@ -45,8 +42,6 @@ EndOffsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Topic:
-    """Topic whose log is read; ``topic_id`` is Kafka's topic id in text form."""
-
     name: str
     topic_id: str
     partitions: int
@@ -55,12 +50,9 @@ class Topic:
 def end_offsets(
     bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
 ) -> EndOffsets:
-    """Return the current high watermarks (topic → partition → offset); raise ``WorkloadError`` if any stays unknown."""
-    consumer = _consumer(bootstrap, security)
-    try:
+    """Return each partition's high watermark; raise ``WorkloadError`` if one is still unknown after ``deadline_s``."""
+    with closing(_consumer(bootstrap, security)) as consumer:
         return _ends(consumer, topics, time.monotonic() + deadline_s)
-    finally:
-        consumer.close()
 
 
 def read_log(
@@ -72,23 +64,20 @@ def read_log(
     security: Security = PLAINTEXT,
     begin: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
 ) -> EndOffsets:
-    """Write the records of each topic to ``part-<topic>.parquet`` in ``log``, which is created; return the end offsets.
+    """Write the records of each topic to ``part-<topic>.parquet`` in the directory ``log``; return the end offsets.
 
-    ``begin`` (topic → partition → offset) has the first offsets to read of topics that existed before the run and
-    contain foreign records. Reading blocks, so call ``read_log`` from a thread. Raises ``WorkloadError`` if a topic is
-    not read within ``deadline_s``, and then leaves no file for that topic.
+    A topic is read from its start, or from the offsets in ``begin`` (topic → partition → offset). Reading blocks, so
+    call ``read_log`` from a thread. Raises ``WorkloadError`` if a partition is not read to its end within
+    ``deadline_s``, because its unread records would look lost.
     """
     log.mkdir(parents=True, exist_ok=True)
     until_s = time.monotonic() + deadline_s
-    consumer = _consumer(bootstrap, security)
-    try:
+    with closing(_consumer(bootstrap, security)) as consumer:
         ends = _ends(consumer, topics, until_s)
         for topic in topics:
             first = {number: begin.get(topic.name, {}).get(number, 0) for number in ends[topic.name]}
             groups = _row_groups(consumer, topic, first, ends[topic.name], until_s)
             write_whole(log / f"part-{topic.name}.parquet", LOG_SCHEMA, groups)
-    finally:
-        consumer.close()
     return ends
 
 
@@ -147,10 +136,7 @@ def _row_groups(
 def _rows(
     consumer: Consumer, topic: str, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
 ) -> Iterator[tuple[object, ...]]:
-    """Yield (partition, offset, producer id, seq, error) of all records from ``first`` to below ``ends``.
-
-    A partition is complete when a record or an end-of-partition event has reached the partition's end offset.
-    """
+    """Yield (partition, offset, producer id, seq, error) of each record between the offsets ``first`` and ``ends``."""
     filler = Filler()
     positions = {number: first[number] for number, end in ends.items() if end > first[number]}
     consumer.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])

@@ -1,8 +1,7 @@
-"""Conversion of each worker's spool (its files of outcome rows) into one Parquet file with public columns.
+"""Conversion of the files of outcome rows that each worker wrote into one Parquet file for each worker.
 
-The runner converts the spools after the load, without the workers' help, so even a killed worker's spool is converted.
-Every outcome row in a spool becomes a row of the Parquet file; a record that was sent and got no final status is
-``in_doubt``, with ``done_us`` null.
+The runner converts the files after the load, also those of a killed worker. A record that was sent and got no final
+status is ``in_doubt`` in the Parquet file, with ``done_us`` null.
 """
 
 import os
@@ -52,7 +51,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""The outcome row, in public order. ``bytes`` is the size of the value; ``client_rack`` is the client's location."""
+"""Columns of the outcomes: ``bytes`` is the size of a record's value; ``client_rack`` is the client's location."""
 
 SEGMENTS_A_GROUP = 8  # 131,072 rows: the row group that Spark read best, and 8 MiB at a time in the runner
 
@@ -78,11 +77,7 @@ Columns = dict[str, Any]
 
 
 def convert(home: Path, outcomes: Path) -> list[Path]:
-    """Convert the spools (workers' outcome rows) under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``.
-
-    A repeated conversion replaces the Parquet files. The spool of a worker that never received its assignment is
-    skipped, as that worker sent nothing.
-    """
+    """Convert the outcome rows of all workers under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``."""
     outcomes.mkdir(parents=True, exist_ok=True)
     paths = []
     for file in sorted(home.glob("*/assignment.json")):
@@ -94,11 +89,10 @@ def convert(home: Path, outcomes: Path) -> list[Path]:
 
 
 def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
-    """Write a Parquet file with a row group for each of ``groups``, so that the file exists only if complete.
+    """Write a Parquet file with a row group for each of ``groups``; columns that a group lacks are null.
 
-    Parquet columns that a row group lacks are null. Until it is complete, the Parquet file's name starts with a dot,
-    which Spark ignores. Compression zstd-1 with DELTA_BINARY_PACKED integers, and dictionaries for strings with few
-    distinct values, was the smallest and the fastest to read of the encodings measured.
+    An incomplete Parquet file has a name that starts with a dot, which Spark ignores. Of the encodings measured, the
+    one used (zstd-1, DELTA_BINARY_PACKED integers, dictionaries for strings) was the smallest and fastest to read.
     """
     integers = [field.name for field in schema if pa.types.is_integer(field.type)]
     draft = path.with_name(f".{path.name}.draft")
@@ -184,7 +178,6 @@ def _constant_columns(assignment: Assignment, rows: int) -> Columns:
 
 
 def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield a worker's outcome rows, one Parquet row group at a time, up to the first invalid row."""
     segments = sorted(spool.glob("*.rows"))
     for first in range(0, len(segments), SEGMENTS_A_GROUP):
         parts = [np.fromfile(path, dtype=row) for path in segments[first : first + SEGMENTS_A_GROUP]]

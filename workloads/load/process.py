@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import json
-import os
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from aftershock.workloads.load.assignment import Assignment, Order, Quit
 from aftershock.workloads.load.warmup import SecondMedians
 
 WORKER = (sys.executable, "-P", "-m", "aftershock.workloads.load.worker")
-"""Command that starts a worker. The process is identified by the last word, the run and the worker's name."""
+"""Command that starts a worker's process; the run's id and the worker's name follow as arguments."""
 
 LOG_LINES = 5
 _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
@@ -24,10 +24,10 @@ _ROLES = {"produce": "producer", "consume": "consumer", "commit": "committer"}
 
 @dataclass(frozen=True)
 class Progress:
-    """Latest report of a worker: its counts at ``t_us``, and the latencies since the report before (``window_us``).
+    """Latest progress report of a worker, made at ``t_us``.
 
-    A consumer's ``ok`` is the number of records delivered to the consumer. ``traffic`` has the bytes (sent, received)
-    by broker; ``counts`` has the client's own counters that are reported during the run.
+    ``window_us`` holds the latencies since the worker's previous report. ``traffic`` maps each broker to the bytes
+    (sent, received). ``counts`` holds the client's own counters. A consumer's ``ok`` counts its delivered records.
     """
 
     worker: str
@@ -47,7 +47,7 @@ class Progress:
 
 
 class WorkerProcess:
-    """Child process of one worker, with its latest reports; all methods run on the event loop's thread."""
+    """Child process of one worker; its methods raise ``WorkloadError`` if the process has ended unexpectedly."""
 
     def __init__(self, assignment: Assignment, logs: Path, seconds: SecondMedians) -> None:
         self.assignment = assignment
@@ -66,7 +66,6 @@ class WorkerProcess:
         return self._process.pid if self._process else None
 
     async def start(self) -> None:
-        """Start the worker's process, and wait until it is ready; raise ``WorkloadError`` if the process ends."""
         with self.log.open("ab") as log:
             # The worker has its own session, because the runner handles Ctrl-C, and to find the worker's children.
             # `heal` and faults on clients find the worker by the names on its command line.
@@ -82,14 +81,12 @@ class WorkerProcess:
         await self._request("ready", self.assignment.model_dump_json())
 
     async def order(self, order: Order) -> None:
-        """Send the worker's process an order; raise ``WorkloadError`` if the process has ended."""
         if self.ended.is_set() and not self.quitting:
             raise self.early_end_error()
         self.quitting = self.quitting or isinstance(order, Quit)
         await self._write(order.model_dump_json())
 
     async def ask(self, order: Order) -> dict[str, Any]:
-        """Send the worker's process an order and return the answer; raise ``WorkloadError`` if the process ends."""
         return await self._request(order.do, order.model_dump_json())
 
     async def kill(self) -> None:
@@ -103,7 +100,6 @@ class WorkerProcess:
             await self._listener
 
     async def end(self) -> None:
-        """Wait until the worker's process is gone; raise ``WorkloadError`` if the process ended unexpectedly."""
         await self.ended.wait()
         if not self.quitting:
             raise self.early_end_error()
@@ -116,20 +112,15 @@ class WorkerProcess:
         return self.error(f"ended early: {end}")
 
     def error(self, problem: str, log_lines: int = LOG_LINES) -> WorkloadError:
-        """Return the error about a problem of the worker, with the last lines of the worker's log."""
-        lines: list[str] = []
-        with contextlib.suppress(OSError):
-            size = self.log.stat().st_size
-            with self.log.open("rb") as file:
-                file.seek(max(0, size - 16_384), os.SEEK_SET)
-                lines = file.read().decode(errors="replace").splitlines()
-        shown = "".join(f"\n    {line}" for line in lines[-log_lines:] if log_lines)
+        lines: deque[str] = deque(maxlen=log_lines)
+        with contextlib.suppress(OSError), self.log.open(errors="replace") as file:
+            lines.extend(file)
+        shown = "".join(f"\n    {line.rstrip()}" for line in lines)
         assignment = self.assignment
         subject = f"the {_ROLES[assignment.op]} of arm {assignment.arm} in workload {assignment.workload}"
         return WorkloadError(f"{subject} {problem}; its log is {self.log}{shown}")
 
     async def _request(self, kind: str, line: str) -> dict[str, Any]:
-        """Write a line to the worker and return the answering report; raise ``WorkloadError`` if the worker ends."""
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[kind] = answer
         await self._write(line)

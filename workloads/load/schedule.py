@@ -1,13 +1,11 @@
-"""Open-loop load: a schedule fixed before the first record is sent, and the mark that each record carries.
+"""Open-loop load: the time, size, key and value of each record, and the mark (a header) that identifies a record.
 
-Record n has an *intended* send time that depends on n alone. A slow Kafka, or a slow producer, shifts no intended time,
-so latency that is counted from the intended time has no coordinated omission. Size and key of record n depend only on
-the seed, the workload's name and n, so every arm of a workload sends the same records. A record's value is filler that
-follows from n, so any consumer can verify that a value is the value that was sent.
+A slow Kafka, or a slow producer, delays no record's *intended* send time, so latency that is counted from the intended
+time has no coordinated omission. Size and key of record n depend only on the seed, the workload's name and n, so every
+arm of a workload sends the same records. The value of record n depends only on n, so any consumer can verify the value.
 """
 
 import random
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
@@ -18,9 +16,9 @@ _SIGN, _INT = 1 << 31, 1 << 32
 
 
 def offsets_partition(group: str, partitions: int) -> int:
-    """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group.
+    """Return the partition of ``__consumer_offsets`` that stores the commits of a consumer group with an ASCII name.
 
-    Kafka chooses a group's partition by Java's ``String.hashCode`` of the group's name (here ASCII), made positive.
+    Kafka takes Java's ``String.hashCode`` of the group's name, made positive (``GroupMetadataManager.partitionFor``).
     """
     hashed = 0
     for letter in group:
@@ -33,8 +31,7 @@ def offsets_partition(group: str, partitions: int) -> int:
 def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
     """Return the names of a committer's groups, ordered by their partition of ``__consumer_offsets``, then by number.
 
-    The leader of a group's partition is the group's coordinator (``GroupMetadataManager.partitionFor``), so groups with
-    the same coordinator are neighbours in the returned names.
+    Consumer groups with the same partition of ``__consumer_offsets`` have the same coordinator: the partition's leader.
     """
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
@@ -45,7 +42,7 @@ US_PER_S = 1_000_000
 
 
 class Schedule:
-    """Constant rate: ``intended_us(n) = start_us + offset_us + n / rate``, in whole microseconds without drift."""
+    """Schedule of a constant rate: record n is due at ``start_us + offset_us + n / rate``, in whole microseconds."""
 
     def __init__(self, start_us: int, offset_us: int, rate_per_s: float) -> None:
         rate = Fraction(rate_per_s).limit_denominator(US_PER_S)
@@ -59,48 +56,39 @@ class Schedule:
         return self._first_us + n * self._up // self._down
 
     def count_before(self, at_us: int) -> int:
-        """Return the number of records whose intended time is before ``at_us``, which is the next record's number."""
+        """Return the number of records whose intended time is before ``at_us``."""
         return max(0, -((self._first_us - at_us) * self._down // self._up))
 
 
-@dataclass(frozen=True)
-class Draw:
-    size_bytes: int
-    key: bytes | None
-
-
 class Stream:
-    """Random sizes and keys of a workload's records; ``keys`` is the number of distinct keys, None for no keys."""
+    """Random sizes and keys of a workload's records; ``keys`` is the number of distinct keys, None for null keys."""
 
     def __init__(self, seed: int, workload: str, size_min: int, size_max: int, keys: int | None) -> None:
         self._name = blake2b(f"{seed}/{workload}".encode()).digest()
         self._size_min, self._span = size_min, size_max - size_min + 1
         self._keys = keys
 
-    def draw(self, n: int) -> Draw:
-        """Return size and key of record ``n``: sizes uniform in min..max, keys uniform over the distinct keys."""
+    def draw(self, n: int) -> tuple[int, bytes | None]:
+        """Return the size in bytes and the key of record ``n``, both drawn from uniform distributions."""
         bits = blake2b(n.to_bytes(8, "big"), key=self._name, digest_size=16).digest()
         size = self._size_min + (int.from_bytes(bits[:8], "big") * self._span >> 64)
         if self._keys is None:
-            return Draw(size, None)
-        return Draw(size, b"key-%d" % (int.from_bytes(bits[8:], "big") * self._keys >> 64))
+            return size, None
+        return size, b"key-%d" % (int.from_bytes(bits[8:], "big") * self._keys >> 64)
 
 
 HEADER = "aftershock"
-"""Name of the only header of a record that a run's producer sends.
-
-A record without a header of exactly this shape is foreign."""
+"""Name of the only header of a record that a run's producer sends; its value is the record's mark."""
 
 _MARK = Struct(">iqq")
 _STRIDE = 251  # a prime, so that neighbouring values differ and do not compress unrealistically well
 
-
 Headers = list[tuple[str, str | bytes | None]] | None
-"""A record's headers as ``Message.headers()`` gives them."""
+"""Headers of a record, as ``Message.headers()`` of confluent-kafka returns them."""
 
 
 class Mark(NamedTuple):
-    """Value of a record's header ``aftershock``: big-endian int32, int64, int64. ``producer_id`` is unique in a run."""
+    """Mark of a record, the value of its header ``aftershock``: an int32 and two int64 in big-endian order."""
 
     producer_id: int
     seq: int
@@ -112,7 +100,7 @@ def pack(producer_id: int, seq: int, intended_us: int) -> bytes:
 
 
 def unpack(headers: Headers) -> Mark | None:
-    """Return the mark in a record's headers; None for a foreign record, which has no valid mark."""
+    """Return the mark in a record's headers; None for a record that no producer of a run sent."""
     for name, value in headers or ():
         if name == HEADER and isinstance(value, bytes) and len(value) == _MARK.size:
             mark = Mark(*_MARK.unpack(value))
@@ -127,18 +115,17 @@ class Filler:
         self._block = _block(size_max)
 
     def value(self, seq: int, size_bytes: int) -> bytes:
-        """Return the value of record ``seq``: always the same ``size_bytes`` bytes."""
         start = seq % _STRIDE
         return self._block[start : start + size_bytes]
 
     def is_value(self, seq: int, value: bytes) -> bool:
-        """Return True if the bytes ``value`` are a value of record ``seq``, whatever size the value was sent with."""
+        """Return True if the bytes ``value`` are the value of record ``seq`` in any size."""
         if len(value) + _STRIDE > len(self._block):
             self._block = _block(len(value))
         return value == self.value(seq, len(value))
 
 
 def _block(size_max: int) -> bytes:
-    """Return pseudo-random bytes whose number is a multiple of four, so that blocks of any two sizes start alike."""
+    # Because the number of bytes is a multiple of four, the larger of two blocks starts with the smaller block.
     words = -(-(size_max + _STRIDE) // 4)
     return random.Random("aftershock").randbytes(4 * words)  # noqa: S311  # filler, not a secret

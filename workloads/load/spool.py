@@ -1,8 +1,8 @@
-"""Recorder of a client's actions: fixed-size rows, in files called the spool, that survive a ``kill -9`` of the client.
+"""Files of outcome rows, called the spool: fixed-size rows about a client's actions, which survive ``kill -9``.
 
-A client writes each row straight into a file mapped into memory, whose pages belong to the kernel and so outlive the
-client. The byte that makes a row valid is written last, so a half-written row is invalid. A restarted worker appends
-rows to the files of its earlier processes.
+A client writes each outcome row straight into a file mapped into memory, whose pages belong to the kernel and so
+outlive the client. The byte that makes an outcome row valid is written last, so a half-written row is invalid. A
+restarted worker appends outcome rows to the files of its earlier processes.
 
 ::
 
@@ -24,7 +24,7 @@ from aftershock.workloads.load.assignment import Assignment, CommitAssignment, C
 
 
 class Status(IntEnum):
-    """Final status of a record, as a number; ``text`` is the name of the status in the run's Parquet files."""
+    """Final status of a record or commit; ``text`` is the name of the status in the run's Parquet files."""
 
     IN_DOUBT = 0
     OK = 1
@@ -36,10 +36,10 @@ class Status(IntEnum):
 
 
 CLIENT_DOWN = 32_000
-"""Aftershock's own code, outside Kafka's range: the record was due while its client was down, and was never sent."""
+"""Aftershock's own error code, outside Kafka's range, for a record that was never sent as its producer was down."""
 
 VALUE_CORRUPT = "VALUE_CORRUPT"
-"""Aftershock's own error name, for a delivered record with a mark: its value differs from the sent value."""
+"""Aftershock's own error name, for a delivered record whose value differs from the value that was sent."""
 
 CERTAINLY_NOT_WRITTEN = frozenset(
     {
@@ -59,11 +59,11 @@ CERTAINLY_NOT_WRITTEN = frozenset(
 
 
 def status_of_code(code: int) -> Status:
-    """Return the status of a record from the error code of its delivery report; code 0 is success.
+    """Return the status of a record from the error code of librdkafka's delivery report; code 0 is success.
 
-    Status ``FAILED`` promises that the record is not in the log. Only errors of the record, the topic or the topic's
-    policies give ``FAILED``, because every attempt would fail alike. Any other error may follow an attempt that was
-    written and lost its response; librdkafka's Python binding does not report whether a message may be persisted.
+    Status ``FAILED`` promises that the record is not in the log: the error concerns the record, the topic or its
+    policies, so that every attempt fails alike. Any other error may follow an attempt that was written and whose
+    response was lost, so the record is in doubt.
     """
     if code == KafkaError.NO_ERROR:
         return Status.OK
@@ -83,7 +83,7 @@ ROWS = 1 << _SHIFT
 _MASK = ROWS - 1
 
 UNKNOWN = -1
-"""Null in a row's numbers, for example the producer of a foreign record; valid numbers are never negative."""
+"""Number in an outcome row that stands for null, because valid numbers are never negative."""
 
 # intended_us, deadline_us, sent_us, bytes, begun
 _BEGUN = Struct("<qqqiB3x")
@@ -108,11 +108,10 @@ def spool_home(name: str, run_dir: Path) -> Path:
 
 
 class _Spool:
-    """Files of a worker with ROWS outcome rows each, mapped into memory, including the files of its earlier processes.
+    """Files of a worker with ROWS outcome rows each, mapped into memory; ``next`` is the next row to write.
 
-    ``next`` is the number of the first row not yet written. Raises ``FileExistsError`` if a worker that was not
-    restarted has such files already. Disk space is reserved when a file of rows is added: a full disk is then an error
-    at that moment, never a SIGBUS when a row is written.
+    Disk space is reserved when a file of outcome rows is added, so that a full disk is an error at that moment, never a
+    SIGBUS when an outcome row is written. Raises ``FileExistsError`` if the worker was not restarted and has files.
     """
 
     def __init__(self, home: Path, assignment: Assignment, row_bytes: int, flag_at: int) -> None:
@@ -145,22 +144,22 @@ class _Spool:
             os.close(descriptor)
 
     def idle(self) -> None:
-        """Add a file for outcome rows if less than half a file is free; called when the client has nothing to do."""
+        """Add a file for outcome rows in time; called when the client has nothing to do."""
         if len(self._maps) * ROWS - self.next < ROWS // 2:
             self._grow()
 
 
 class ProduceSpool(_Spool):
-    """File with a row per record (or commit), begun before the record is sent and ended by its delivery report."""
+    """Outcome rows of a producer or committer, one for each record or commit."""
 
     def __init__(self, home: Path, assignment: ProduceAssignment | CommitAssignment) -> None:
         super().__init__(home, assignment, PRODUCE_ROW, _BEGUN_AT)
 
     def begin(self, seq: int, *, intended_us: int, deadline_us: int, sent_us: int, size_bytes: int) -> None:
-        """Begin the outcome row of record ``seq``; rows must be begun in order, without gaps, starting with ``next``.
+        """Begin the outcome row of record or commit ``seq``, which must be ``next``.
 
-        Call ``begin`` before the client library receives the record, because a record in Kafka's log without an outcome
-        row would look like a phantom.
+        Begin an outcome row before the client library receives the record: a record in Kafka's log without an outcome
+        row would count as an error.
         """
         if seq >> _SHIFT == len(self._maps):
             self._grow()
@@ -176,13 +175,13 @@ class ProduceSpool(_Spool):
         done_us: int,
         status: Status,
         code: int,
-        partition: int,
-        offset: int,
+        partition: int = UNKNOWN,
+        offset: int = UNKNOWN,
         leader_epoch: int = UNKNOWN,
         broker_id: int = UNKNOWN,
         attempts: int = 0,
     ) -> None:
-        """Write the final status of record ``seq`` into its outcome row; 0 ``attempts`` means an unknown number."""
+        """Write a final status into the outcome row of record or commit ``seq``; ``attempts`` is 0 if unknown."""
         _ended_into(
             self._maps[seq >> _SHIFT],
             (seq & _MASK) * PRODUCE_ROW + _ENDED_AT,
@@ -199,7 +198,7 @@ class ProduceSpool(_Spool):
 
 
 class ConsumeSpool(_Spool):
-    """File with a row for each record delivered to the application, in the order of delivery."""
+    """Outcome rows of a consumer, one for each delivered record, in the order of delivery."""
 
     def __init__(self, home: Path, assignment: ConsumeAssignment) -> None:
         super().__init__(home, assignment, CONSUME_ROW, _WRITTEN_AT)
@@ -207,7 +206,7 @@ class ConsumeSpool(_Spool):
         self._member = len(self._members.read_text().splitlines()) if self._members.exists() else 0
 
     def positions(self) -> dict[int, int]:
-        """Return, by partition, the offset after the last delivered record, including those of earlier processes."""
+        """Return, by partition, the offset after the last record that this worker's processes have received."""
         reached: dict[int, int] = {}
         for row in range(self.next):
             fields = _CONSUMED.unpack_from(self._maps[row >> _SHIFT], (row & _MASK) * CONSUME_ROW)
@@ -253,7 +252,7 @@ class ConsumeSpool(_Spool):
         self.next = row + 1
 
     def member(self, member_id: str) -> None:
-        """Note that the records delivered from now on were delivered to the consumer group member ``member_id``."""
+        """Record that the consumer receives the following records as the group member ``member_id``."""
         with self._members.open("a") as members:
             members.write(member_id + "\n")
         self._member += 1

@@ -1,10 +1,10 @@
-"""Warm-up rule: warm-up ends when the latency has stopped drifting, never after a fixed time.
+"""Warm-up rule: warm-up ends when the latency of every client has stopped drifting, never after a fixed time.
 
-The drift of a client's latency is computed from the last WINDOW_S one-second medians: the Theil-Sen slope (the median
-of the slopes of all pairs, which a single bad second cannot bend) times the length of the window. Because the Theil-Sen
-slope is blind to a step near the end, the drift is at least half the distance between the median of the last LAST_S
-seconds and the median of the window. A client's latency has settled when its drift, up or down, is at most 15 % of the
-window's median, or 1 ms if that is more. Warm-up ends when the latencies of all clients have settled.
+The drift of a client's latency is computed from the latency medians of the last WINDOW_S seconds: the Theil-Sen slope
+(the median of the slopes of all pairs of seconds, robust against a single bad second) times the seconds. Because the
+Theil-Sen slope misses a step near the end, the drift is at least half the distance between the median of the last
+LAST_S seconds and the median of all WINDOW_S seconds. A client's latency has stopped drifting when its drift, up or
+down, is at most 15 % of the median latency, or 1 ms if that is more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,11 @@ class SecondMedians:
         self._now = -1
 
     def add(self, t_us: int, latencies_us: Sequence[int]) -> None:
-        """Add the latencies reported at ``t_us``; a report without latencies also advances the current second."""
         self._now = t_us // US_PER_S
         self._by_second.setdefault(self._now, []).extend(latencies_us)
 
     def medians_us(self) -> list[float]:
-        """Return the median latency of each full second since the first latency; NaN for seconds without latencies."""
+        """Return the median latency of each full second since the first latency; NaN for a second without latency."""
         active = [second for second, values in self._by_second.items() if values]
         if not active:
             return []
@@ -39,7 +38,7 @@ class SecondMedians:
 
 WINDOW_S = 8
 SECONDS_MIN = WINDOW_S // 2 + 1
-"""Seconds of the window that must have completed records: a slow client may have settled, a silent client has not."""
+"""Number of the last WINDOW_S seconds in which records of a client must have completed before warm-up can end."""
 
 LAST_S = 2
 DRIFT_SHARE = 0.15
@@ -48,14 +47,14 @@ DRIFT_FLOOR_US = 1_000.0
 
 @dataclass(frozen=True)
 class WarmupState:
-    """Result of the warm-up rule: ``ok``, and a sentence about the client that is furthest from a settled latency."""
+    """Result of the warm-up rule: whether warm-up has ended, and a sentence about the client with the most drift."""
 
     ok: bool
     why: str
 
 
 def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
-    """Judge by each client's one-second latency medians, oldest first (NaN: no latency), whether warm-up has ended."""
+    """Apply the warm-up rule to the clients' latency medians, one for each second, oldest first (NaN: no latency)."""
     if not medians_us:
         return WarmupState(ok=False, why="no client has reported anything yet")
     drifts = {name: _drift(list(series)) for name, series in medians_us.items()}

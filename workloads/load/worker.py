@@ -14,8 +14,8 @@ the runner writes to the worker's standard input::
     {"do": "quit"}                     ->
                                        <-  {"say": "done", "did": "quit"}
 
-A client that ends without an order to quit reports ``{"say": "died", "why": ...}``. The worker's standard error, with
-librdkafka's log lines, is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C.
+A worker that fails reports ``{"say": "died", "why": ...}``. The worker's standard error, with librdkafka's log lines,
+is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C.
 """
 
 import gc
@@ -49,10 +49,9 @@ _CHUNK = 65_536
 
 
 class Inbox:
-    """Orders to a worker, read from ``descriptor`` by a thread, so that the pipe cannot delay the client.
+    """Orders to a worker, read from the pipe ``descriptor`` by a thread, so that the pipe cannot delay the client.
 
-    The worker exits at once when no further order can arrive: at the end of input, or when its parent process changes
-    (the runner is gone and another process holds the pipe).
+    The worker exits at once when the pipe ends, or when the worker's parent process is no longer the runner.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -91,11 +90,10 @@ class Outbox:
         self._thread.start()
 
     def report(self, say: str, **details: Any) -> None:
-        """Queue a worker's report ``{"say": say, ...details}`` for writing, and return at once."""
         self._lines.put(json.dumps({"say": say} | details).encode() + b"\n")
 
     def flush(self, deadline_s: float) -> None:
-        """Wait until all queued reports are written, for ``deadline_s`` at most; no report may be queued afterwards."""
+        """Wait until all reports are written, for ``deadline_s`` at most; no report may follow."""
         self._lines.put(None)
         self._thread.join(deadline_s)
 
@@ -113,7 +111,7 @@ _BEAT = Struct("<qqq")
 
 
 class Heartbeat(NamedTuple):
-    """A worker's sign of life: time on the run clock, successes of its process, and p99 lateness of its schedule."""
+    """Heartbeat of a worker: the time on the run's clock, its successful records, and the p99 delay of its sending."""
 
     t_us: int
     ok: int
@@ -121,10 +119,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatFile:
-    """File in the worker's directory with the worker's latest heartbeat, mapped into memory.
-
-    A heartbeat costs no system call, and any process can read the last heartbeat of a frozen or killed worker.
-    """
+    """File with the latest heartbeat of a worker, which any process can read when the worker is frozen or killed."""
 
     def __init__(self, assignment: Assignment) -> None:
         descriptor = os.open(assignment.spool / assignment.worker / FILE, os.O_CREAT | os.O_RDWR, 0o644)
@@ -139,7 +134,6 @@ class HeartbeatFile:
 
 
 def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
-    """Return the latest heartbeat that a worker of the run has written; None if there is no heartbeat."""
     with suppress(OSError):
         content = (spool / worker / FILE).read_bytes()
         if len(content) == _BEAT.size:
@@ -150,24 +144,24 @@ def read_heartbeat(spool: Path, worker: str) -> Heartbeat | None:
 class Client(Protocol):
     """Interface of a producer, consumer or committer of any client library.
 
-    A client owns no thread: all its work happens in ``step``, which never blocks for long. The constructor of a client
-    takes the assignment, the clock and the event log.
+    The client works only in ``step``, which never blocks for long. The constructor of a client takes the assignment,
+    the clock and the event log.
     """
 
     def prepare(self) -> None:
         """Connect, with retries, until the client can send or read its first record; the caller sets the time limit."""
 
     def obey(self, order: Order) -> None:
-        """Accept an order of the runner; ``answer`` returns the result of an order that has a result."""
+        """Accept an order of the runner, without waiting for the order's result."""
 
     def step(self, wait_us: int) -> None:
-        """Send or process the records that are due, or wait for work, for about ``wait_us`` at most."""
+        """Send, receive and record for about ``wait_us`` at most, which includes waiting for work."""
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the result of the latest order once, after the client has carried out the order; else None."""
+        """Return the result of a ``stop`` or ``drain`` order once, when the order is carried out; otherwise None."""
 
     def progress(self) -> dict[str, Any]:
-        """Return the client's counts so far, its p99 lateness, and the latencies since the previous progress report."""
+        """Return the fields of a progress report: counts so far, p99 delay of sending, and the latest latencies."""
 
     def counters(self) -> dict[str, int]:
         """Return the client's final counts, by name."""
@@ -177,10 +171,10 @@ class Client(Protocol):
 
 
 def make_client(assignment: Assignment, clock: Clock, events: Events) -> Client:
-    """Create the client of the assignment: ``reference`` is this project's own client, ``confluent`` is librdkafka.
+    """Create the producer, consumer or committer of the assignment, from the client library that it names.
 
     Kafka's Java clients run as a program that speaks the protocol of ``exec`` (``docs/EXEC.md``). Only the module of
-    the chosen client is imported, because a worker's memory and start-up time are measured.
+    the chosen client library is imported, because a worker's memory and start-up time are measured.
     """
     library = "exec" if assignment.client == "java" else assignment.client
     role = {"produce": "Producer", "consume": "Consumer", "commit": "Committer"}[assignment.op]
@@ -197,7 +191,6 @@ _LOG = logging.getLogger("aftershock.worker")
 
 
 def main() -> int:
-    """Run one worker; return the exit status: 0 after the order ``quit``, 1 after a failure."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     outbox = Outbox(sys.stdout.fileno())
