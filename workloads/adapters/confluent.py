@@ -1,8 +1,4 @@
-"""Workload adapters of confluent-kafka (librdkafka): producer, consumer and committer.
-
-The librdkafka adapters add no retries or time-outs, because librdkafka's behaviour is under test, and an error of the
-cluster never ends an adapter's loop. The adapters raise ``KafkaException`` for settings that librdkafka rejects.
-"""
+"""Workload adapters of confluent-kafka (librdkafka), without own retries, as librdkafka's behaviour is under test."""
 
 import time
 from concurrent.futures import Future
@@ -37,7 +33,7 @@ from aftershock.workloads.load.spool import UNKNOWN, Status, status_of_code
 
 
 class ConfluentClient:
-    """Callbacks that every librdkafka client gets, for errors and for statistics."""
+    """Base class of librdkafka clients, with the callbacks for errors and for statistics."""
 
     def __init__(self, events: Events) -> None:
         self._events, self._traffic = events, Traffic()
@@ -70,7 +66,6 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         self._sending = ProduceRecorder(assignment, clock)
 
     def prepare(self) -> None:
-        """Look up the partition leaders in advance, so that the lookup does not delay the first record."""
         wait_for_leaders(self._producer, self._assignment.topic, self._assignment.partitions)
 
     def _poll(self, wait_us: int) -> None:
@@ -104,11 +99,10 @@ class ConfluentProducer(ConfluentClient, PollingSender):
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Do nothing: the process is about to exit, and records whose outcome rows are unfinished are in doubt."""
+        """Do nothing, because the worker is about to exit; records without a final status are in doubt."""
 
 
 def _or_unknown(number: int | None) -> int:
-    """Return UNKNOWN for the values with which librdkafka marks an unknown number (-1, -1001 and None)."""
     return UNKNOWN if number is None or number < 0 else number
 
 
@@ -116,7 +110,7 @@ BATCH = 200  # records per step, so that orders are read under any load
 
 
 class ConfluentConsumer(ConfluentClient, ReceivingClient):
-    """Workload consumer on librdkafka, with start offsets that are fixed before the first record is produced."""
+    """Workload consumer on librdkafka."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         super().__init__(events)
@@ -126,7 +120,7 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
         self._partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
 
     def prepare(self) -> None:
-        """Determine the start offsets, then assign all partitions, or join the group and wait for an assignment."""
+        """Look up the start offsets, then assign all partitions, or join the group and wait for an assignment."""
         topic, starts = self._assignment.topic, self._receiving.begin_at(resolve_start_offsets(self._assignment))
         if self._assignment.group is None:
             self._consumer.assign([TopicPartition(topic, number, offset) for number, offset in starts.items()])
@@ -164,7 +158,7 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
                 self._on_error(problem or KafkaError(KafkaError._BAD_MSG))  # noqa: SLF001  # librdkafka's own errors
                 continue
             epoch = message.leader_epoch()
-            # The value of the latest fetch response, from the client's cache.
+            # The high watermark of the latest fetch response, from librdkafka's cache.
             watermarks = self._consumer.get_watermark_offsets(self._partitions[partition], cached=True)
             self._receiving.take(
                 unpack(cast("Headers", message.headers())),
@@ -184,16 +178,14 @@ class ConfluentConsumer(ConfluentClient, ReceivingClient):
 
 
 _CALL_S = 3_600.0
-"""librdkafka's longest ``request_timeout``."""
+"""Longest ``request_timeout`` that librdkafka accepts."""
 
 
 class ConfluentCommitter(ConfluentClient, PollingSender):
     """Workload committer on librdkafka: one ``alter_consumer_group_offsets`` call of the admin client for each commit.
 
-    librdkafka 2.16 aborts the whole process when an admin call times out while the group coordinator is away (an
-    assertion, issue 4605). Admin calls therefore get the longest time-out, and the adapter itself records a commit
-    without a response at its deadline as in doubt. The librdkafka committer has one connection to a coordinator, the
-    reference committer has several.
+    A commit without a response is recorded as in doubt at its deadline. Admin calls get the longest time-out, because
+    librdkafka 2.16 aborts the whole process when an admin call times out while the coordinator is away (issue 4605).
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
@@ -206,7 +198,6 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
         self._results: SimpleQueue[tuple[int, Future[Any]]] = SimpleQueue()
 
     def prepare(self) -> None:
-        """Wait for the topic's leaders; librdkafka looks up a group coordinator when the first commit needs it."""
         wait_for_leaders(self._admin, self._assignment.topic, 0)
 
     def step(self, wait_us: int) -> None:
@@ -245,7 +236,7 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
             return
 
     def _end(self, seq: int, code: int) -> None:
-        """Record the first result of a commit; later results of the same commit are ignored."""
+        """Record the first result of a commit, and ignore later results of the same commit."""
         if self._open.pop(seq, None) is not None:
             self._sending.ended(seq, status_of_code(code), code)
 
@@ -253,4 +244,4 @@ class ConfluentCommitter(ConfluentClient, PollingSender):
         return self._sending.tally.progress() | {"traffic": self._traffic.by_broker}
 
     def close(self) -> None:
-        """Do nothing: the process is about to exit, and commits whose outcome rows are unfinished are in doubt."""
+        """Do nothing, because the worker is about to exit; commits without a final status are in doubt."""

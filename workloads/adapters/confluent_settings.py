@@ -1,9 +1,7 @@
 """librdkafka's configuration from an assignment, and the traffic with each broker from librdkafka's statistics.
 
-The librdkafka configuration has three layers, and a later layer wins: settings that the harness needs, the plan's keys
-(acks, linger, deadline), and the arm's ``settings``. An arm's settings apply to its producer and its consumer; each
-client gets only the settings that it supports, because librdkafka warns about all others. The tables of producer and
-consumer settings follow column C/P of librdkafka 2.16's list (``rd_kafka_conf_properties_show``), as a test confirms.
+Settings in an arm's ``settings`` override the plan's keys (acks, linger, deadline). An arm's settings apply to its
+producer and its consumer; each client gets only the settings that it supports, because librdkafka warns about others.
 """
 
 import json
@@ -22,17 +20,16 @@ STATISTICS_INTERVAL_MS = 1000
 
 
 class Traffic:
-    """Bytes that a client has sent to and received from each broker, as of librdkafka's latest statistics.
+    """Bytes (sent, received) of a client by broker, which prove that a fault on a link has affected the client.
 
-    Traffic with a broker proves that the client was exposed to a fault on the link between its rack and that broker.
-    Toxiproxy's byte count can't prove exposure, because Toxiproxy counts a connection's bytes only when it closes.
+    Toxiproxy's byte count can't prove that, because Toxiproxy counts a connection's bytes only when it closes.
     """
 
     def __init__(self) -> None:
         self.by_broker: dict[int, tuple[int, int]] = {}
 
     def on_statistics(self, statistics: str) -> None:
-        """Handle librdkafka's ``stats_cb``; skip bootstrap addresses, which are brokers without a node id."""
+        """Handle librdkafka's ``stats_cb``, which lists bootstrap addresses as brokers with a negative node id."""
         totals: dict[int, tuple[int, int]] = {}
         for broker in json.loads(statistics)["brokers"].values():
             if (node := broker["nodeid"]) >= 0:
@@ -43,6 +40,7 @@ class Traffic:
 
 Config = dict[str, Setting]
 
+# The producer and consumer settings are those in column C/P of librdkafka 2.16's list, as a test confirms.
 PRODUCER_ONLY = frozenset(
     """
     acks batch.num.messages batch.size compression.codec compression.level compression.type
@@ -99,8 +97,7 @@ def producer_config(assignment: ProduceAssignment) -> Config:
 def consumer_config(assignment: ConsumeAssignment) -> Config:
     """Return librdkafka's consumer settings; raise ``WorkloadError`` for a setting that is not allowed.
 
-    Because librdkafka requires a ``group.id`` of every consumer, a consumer without a group gets a unique ``group.id``,
-    under which no offset is ever committed.
+    A consumer without a group gets a unique ``group.id``, because librdkafka requires one; it commits no offsets.
     """
     planned: Config = {
         "group.id": assignment.group or f"aftershock-{assignment.run_id}-{assignment.worker}",

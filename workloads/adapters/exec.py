@@ -1,9 +1,4 @@
-"""Workload adapters of client programs (``client: exec`` and ``client: java``).
-
-The worker sends the client program one order per record or commit, at its intended time, over the protocol of
-``docs/EXEC.md``. The client program reports the result of every order, or, as a consumer, every delivered record. Error
-names in the client program's reports are those of Kafka or of librdkafka.
-"""
+"""Workload adapters of client programs (``client: exec`` and ``client: java``), which follow ``docs/EXEC.md``."""
 
 import logging
 import time
@@ -51,19 +46,19 @@ _CODES: dict[str, int] = {
 
 
 def error_code(name: str) -> int:
-    """Return the number of a Kafka or librdkafka error name; -1 for an unknown name."""
+    """Return the error code for a name of Kafka's or librdkafka's; -1 for an unknown name."""
     return _CODES.get(name, UNKNOWN_SERVER_ERROR)
 
 
 CLOSE_S = 5.0
-"""Time limit for a program to close: less than the runner gives the worker."""
+"""Time limit for a client program to close, shorter than the runner's time limit for the worker."""
 
 _PREPARE_STEP_S = 0.1
 _LOG = logging.getLogger(__name__)
 
 
 class ExecLink:
-    """Running client program: handles the reports that every client program sends, and passes others to ``take``."""
+    """Connection to a client program; reports that only producers, committers or consumers write go to ``take``."""
 
     def __init__(self, assignment: Assignment, events: Events, take: Callable[[Report], None]) -> None:
         self._assignment, self._events, self._take = assignment, events, take
@@ -73,13 +68,13 @@ class ExecLink:
         self.traffic: Mapping[int, tuple[int, int]] = {}  # broker → bytes (sent, received)
 
     def start(self, positions: Mapping[int, int] | None = None) -> None:
-        """Send the client program its start order, and wait without a time limit until it reports ``ready``."""
+        """Send the client program its start order, and wait until the client program reports ``ready``."""
         self.write(start_order(self._assignment, positions))
         while not self._ready:
             self.hear(_PREPARE_STEP_S)
 
     def hear(self, wait_s: float) -> None:
-        """Process a client program's reports for up to ``wait_s``; raise ``WorkloadError`` if the program has ended."""
+        """Process reports of the client program for up to ``wait_s``; raise ``WorkloadError`` if it has ended."""
         for line in self._child.hear(wait_s):
             match report := parse_report(line):
                 case Ready():
@@ -96,7 +91,7 @@ class ExecLink:
                     self._take(report)
 
     def close(self) -> None:
-        """Order the client program to close; after CLOSE_S, kill the program and log a warning."""
+        """Order the client program to close; kill the client program and log a warning after CLOSE_S seconds."""
         self.write(close_order())
         until = time.monotonic() + CLOSE_S
         try:
@@ -122,7 +117,7 @@ class ExecSender(PollingSender):
 
     @abstractmethod
     def _next_order(self) -> tuple[int, bytes]:
-        """Begin the outcome row of the record or commit that is due; return the order's number and the line to send."""
+        """Begin the outcome row of the due record or commit; return its number, and the order to send or commit it."""
 
     def prepare(self) -> None:
         self._link.start()
@@ -131,7 +126,7 @@ class ExecSender(PollingSender):
         self._link.hear(wait_us / US_PER_S)
 
     def _send(self) -> None:
-        """Send an order to the client program, or record a failure if too many earlier orders are still unread."""
+        """Order the client program to send or commit; record a failure if its queue of unread orders is full."""
         seq, order = self._next_order()
         if self._link.write(order):
             self._open.add(seq)
@@ -140,7 +135,7 @@ class ExecSender(PollingSender):
 
     def _take(self, report: Report) -> None:
         if not isinstance(report, Acked | Failed):
-            raise WorkloadError(f"{report.say} is not a report of a client that sends; see docs/EXEC.md")
+            raise WorkloadError(f"the client reported {report.say}, which only a consumer may report; see docs/EXEC.md")
         seq = report.seq
         if seq not in self._open:
             raise WorkloadError(
@@ -152,7 +147,7 @@ class ExecSender(PollingSender):
             self._sending.ended(seq, Status.OK, KafkaError.NO_ERROR, partition=report.partition, offset=report.offset)
             return
         code = error_code(report.error)
-        # If the program doesn't say, the error code decides, as for every client.
+        # If the report has no in_doubt, the error code decides, as for every client.
         in_doubt = status_of_code(code) is not Status.FAILED if report.in_doubt is None else report.in_doubt
         self._sending.ended(seq, Status.IN_DOUBT if in_doubt else Status.FAILED, code)
 
@@ -164,7 +159,7 @@ class ExecSender(PollingSender):
 
 
 class ExecProducer(ExecSender):
-    """Workload producer as a client program, which receives every record at the record's intended send time."""
+    """Workload producer as a client program, which is ordered to send each record at the record's intended time."""
 
     _sending: ProduceRecorder
 
@@ -178,7 +173,7 @@ class ExecProducer(ExecSender):
 
 
 class ExecCommitter(ExecSender):
-    """Workload committer as a client program, which receives every offset at the commit's intended time."""
+    """Workload committer as a client program, which is ordered to make each commit at the commit's intended time."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         super().__init__(assignment, events)
@@ -191,7 +186,7 @@ class ExecCommitter(ExecSender):
 
 
 class ExecConsumer(ReceivingClient):
-    """Workload consumer as a client program; a record is delivered when the worker reads the program's report on it."""
+    """Workload consumer as a client program, which reports every record that it receives."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment = assignment
@@ -199,11 +194,10 @@ class ExecConsumer(ReceivingClient):
         self._receiving = ReceiveRecorder(assignment, clock, events)
 
     def prepare(self) -> None:
-        """Determine the start offsets and start the client program, before the first record is produced."""
         starts = self._receiving.begin_at(resolve_start_offsets(self._assignment))
         self._link.start(starts if self._assignment.group is None else None)
         if not self._receiving.assignments:
-            raise WorkloadError("the client said ready before it reported its assigned partitions; see docs/EXEC.md")
+            raise WorkloadError("the client reported ready before its assigned partitions; see docs/EXEC.md")
 
     def _take(self, report: Report) -> None:
         match report:
@@ -221,7 +215,7 @@ class ExecConsumer(ReceivingClient):
             case Revoked(partitions=partitions):
                 self._receiving.revoked(partitions)
             case _:
-                raise WorkloadError(f"{report.say} is not a report of a client that reads; see docs/EXEC.md")
+                raise WorkloadError(f"the client reported {report.say}, which no consumer may report; see docs/EXEC.md")
 
     def step(self, wait_us: int) -> None:
         self._link.hear(wait_us / US_PER_S)

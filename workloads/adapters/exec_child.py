@@ -1,8 +1,6 @@
-"""Client program as a child process, and the pipes to it.
+"""Client program as a child process of a worker, with non-blocking pipes.
 
-Reading from and writing to a client program never waits longer than the caller allows, because all pipes are
-non-blocking. A client program that writes faster than the worker reads blocks on its pipe. The program's standard error
-goes to the worker's log. The client program dies with the worker (``tether``), and its child processes die with it.
+The client program dies with the worker (``tether``), and child processes of the client program die with the program.
 """
 
 import fcntl
@@ -23,7 +21,7 @@ from aftershock.workloads.adapters import tether
 
 BACKLOG_BYTES_MAX = 16 * 2**20
 LINE_BYTES_MAX = 2**20
-"""Longest line that a program may write."""
+"""Longest line that a client program may write to its standard output."""
 
 _PIPE_BYTES = 2**20
 _CHUNK = 65_536
@@ -62,11 +60,10 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Id of the client program's process and of its process group."""
         return self._process.pid
 
     def write(self, line: bytes) -> bool:
-        """Queue a line for the client program; return False if more than BACKLOG_BYTES_MAX bytes would be queued."""
+        """Queue a line for the client program; return False if the queue (BACKLOG_BYTES_MAX bytes) is full."""
         if self._dead:
             raise self._dead
         if len(self._backlog) + len(line) > BACKLOG_BYTES_MAX:
@@ -76,7 +73,7 @@ class Child:
         return True
 
     def hear(self, wait_s: float) -> list[bytes]:
-        """Return the whole lines that the client program wrote within ``wait_s``; also write the queued lines."""
+        """Return the whole lines that the client program writes within ``wait_s``; send queued lines meanwhile."""
         if self._dead:
             raise self._dead
         listening = [self._out, self._end] if self._err is None else [self._out, self._end, self._err]
@@ -98,13 +95,13 @@ class Child:
         return []
 
     def hang_up(self) -> None:
-        """Close the client program's standard input, as the end of the worker's process would."""
+        """Close the client program's standard input, as if the worker had ended."""
         self._backlog.clear()
         if self._process.stdin:
             self._process.stdin.close()
 
     def end(self, grace_s: float) -> int:
-        """Wait up to ``grace_s`` for the program to end, then kill it and its children; return its exit status."""
+        """Wait up to ``grace_s`` for the client program to end, then kill it; return its exit status."""
         until = time.monotonic() + grace_s
         with suppress(WorkloadError):
             while (remaining_s := until - time.monotonic()) > 0:
@@ -112,7 +109,7 @@ class Child:
         return self.kill()
 
     def kill(self) -> int:
-        """Kill the client program and its children; return its exit status, -9 if the program was still running."""
+        """Kill the client program and its children; return the exit status, -9 if the program was running."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 # before the wait, after which the id may belong to another process
@@ -141,7 +138,7 @@ class Child:
         self._last_lines.extend(line for line in text.splitlines() if line.strip())
 
     def _death(self) -> WorkloadError:
-        """Kill a client program that ended or closed its standard output; return the error that describes its end."""
+        """Kill a client program that has ended or closed its standard output; return an error with the cause."""
         ended = bool(select.select([self._end], [], [], _LAST_OUTPUT_S)[0])
         while self._err is not None and select.select([self._err], [], [], 0)[0]:
             self._copy_log()

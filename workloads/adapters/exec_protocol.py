@@ -1,8 +1,4 @@
-"""Protocol between a worker and a client program: one JSON object per line, as ``docs/EXEC.md`` specifies.
-
-The worker writes orders (field ``do``) to the program's standard input; the program writes reports (field ``say``) to
-its standard output. Orders and reports contain keys, values and headers of records as base64.
-"""
+"""Orders to and reports of a client program: JSON objects, one on each line, as ``docs/EXEC.md`` specifies."""
 
 import json
 from base64 import b64decode, b64encode
@@ -17,7 +13,7 @@ from aftershock.workloads.load.assignment import Assignment, CommitAssignment, C
 from aftershock.workloads.load.spool import UNKNOWN
 
 PROTOCOL = 1
-"""Version of the protocol; changes only when a correct program would become incorrect."""
+"""Version of the exec protocol, which changes only when a correct client program would become incorrect."""
 
 _SHOWN = 200
 
@@ -39,13 +35,13 @@ class _Report(BaseModel):
 
 
 class Ready(_Report):
-    """Report: the client can send or read its first record; a member of a consumer group has its partitions."""
+    """Report that the client can send or read its first record, and that a consumer has its assigned partitions."""
 
     say: Literal["ready"] = "ready"
 
 
 class Acked(_Report):
-    """Report: Kafka acknowledged record or commit ``seq``; -1 for a partition or offset that Kafka did not return."""
+    """Report that Kafka acknowledged record or commit ``seq``; -1 is a partition or offset that Kafka didn't return."""
 
     say: Literal["acked"] = "acked"
     seq: int
@@ -54,9 +50,9 @@ class Acked(_Report):
 
 
 class Failed(_Report):
-    """Report: the client gave up on the record or commit with number ``seq``.
+    """Report that record or commit ``seq`` failed; ``in_doubt`` is True if Kafka may have written it all the same.
 
-    ``in_doubt`` is True if Kafka may have written the record all the same; if None, the error code decides.
+    If ``in_doubt`` is None, the error code decides whether Kafka may have written the record or commit.
     """
 
     say: Literal["failed"] = "failed"
@@ -66,7 +62,7 @@ class Failed(_Report):
 
 
 class Record(_Report):
-    """Report: a record was delivered; ``mark`` is the value of its header ``aftershock``, None without that header."""
+    """Report of a record that the consumer received; ``mark`` is the value of its header ``aftershock``, if any."""
 
     say: Literal["record"] = "record"
     partition: Partition
@@ -78,7 +74,7 @@ class Record(_Report):
 
 
 class Assigned(_Report):
-    """Report: the consumer now reads these partitions; ``member`` is its member id, None without a consumer group."""
+    """Report that partitions were assigned to the consumer; ``member`` is its member id, None without a group."""
 
     say: Literal["assigned"] = "assigned"
     partitions: tuple[Partition, ...]
@@ -86,21 +82,21 @@ class Assigned(_Report):
 
 
 class Revoked(_Report):
-    """Report: the consumer no longer reads these partitions."""
+    """Report that partitions were revoked from the consumer."""
 
     say: Literal["revoked"] = "revoked"
     partitions: tuple[Partition, ...]
 
 
 class Traffic(_Report):
-    """Report: bytes (sent, received) by broker since the start, the proof that faulty links carried traffic."""
+    """Report of the bytes (sent, received) by broker since the client's start."""
 
     say: Literal["traffic"] = "traffic"
     brokers: dict[int, tuple[int, int]]
 
 
 class ClientError(_Report):
-    """Report: an error after which the client continues, and which the run's event log records."""
+    """Report of an error after which the client continues."""
 
     say: Literal["error"] = "error"
     error: str
@@ -108,14 +104,14 @@ class ClientError(_Report):
 
 
 class Died(_Report):
-    """Last report of a client that cannot continue."""
+    """Last report of a client program that cannot continue."""
 
     say: Literal["died"] = "died"
     why: str
 
 
 class Bye(_Report):
-    """Last report of a client that was ordered to close, after all results are reported and the client is closed."""
+    """Last report of a client program that was ordered to close, after it has reported all results and closed."""
 
     say: Literal["bye"] = "bye"
 
@@ -126,7 +122,7 @@ _ADAPTER: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminato
 
 
 def parse_report(line: bytes) -> Report:
-    """Parse a client program's report; raise ``WorkloadError``, which quotes the line, if the line is not a report."""
+    """Parse a line that a client program wrote; raise ``WorkloadError`` if the line is not a report."""
     try:
         return _ADAPTER.validate_json(line)
     except ValidationError as error:
@@ -141,7 +137,7 @@ def parse_report(line: bytes) -> Report:
 
 
 def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:
-    """Return the first order to a client program: its operation, cluster, settings and start offsets by partition."""
+    """Return the first order to a client program; ``positions`` are a consumer's start offsets by partition."""
     # No other message or file contains the secrets of an attached cluster.
     security = assignment.security.resolved()
     connection = java_config(security) if assignment.client == "java" else librdkafka_config(security)
@@ -172,12 +168,10 @@ def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Head
 
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:
-    """Return the order to commit an offset for a consumer group without members."""
     return _line({"do": "commit", "seq": seq, "group": group, "partition": partition, "offset": offset})
 
 
 def close_order() -> bytes:
-    """Return the order to report all pending results, leave the group, close, report ``bye`` and exit with status 0."""
     return _line({"do": "close"})
 
 

@@ -1,8 +1,4 @@
-"""Start offsets, outcome rows and positions of one consumer, the same for every client library.
-
-The start offset of every partition is fixed before the first record is produced. A record's outcome row is written when
-the client library delivers the record, as to an application.
-"""
+"""Start offsets, outcome rows and positions of one consumer, the same for every client library."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -19,13 +15,11 @@ from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
 def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
-    """Return, by partition, the offset at which a consumer starts to read.
+    """Return the start offsets of a consumer, by partition: committed offsets, or the start or end of the log now.
 
-    The start offset is the group's committed offset, or else the current offset for ``from`` (``earliest``,
-    ``latest``). For a group that starts at ``latest``, the start offset is committed at once; otherwise the group would
-    start at the end of the log at the time of its assignment, and miss earlier records. All steps are retried without a
-    limit: a group that has gained a member meanwhile rejects the commit (UNKNOWN_MEMBER_ID), but then the member itself
-    commits the offsets.
+    If a group starts at ``latest``, its start offsets are committed, because the group would otherwise start at the end
+    of the log at the time of its assignment, and miss earlier records. All requests are retried without a limit: if the
+    commit is rejected because another consumer has joined the group (UNKNOWN_MEMBER_ID), that consumer commits.
     """
     plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
     partitions = [TopicPartition(assignment.topic, number) for number in range(assignment.partitions)]
@@ -51,7 +45,7 @@ def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
 
 
 class ReceiveRecorder:
-    """Outcome rows, counts and positions of a consumer; ``foreign`` counts delivered records of other producers."""
+    """Outcome rows, counts and positions of a consumer; ``foreign`` counts records that no producer of the run sent."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._assignment, self._clock, self._events = assignment, clock, events
@@ -64,17 +58,17 @@ class ReceiveRecorder:
         self._drain: Drain | None = None
 
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Return, by partition, the offset at which reading starts; ``starts`` has the offsets for a new consumer.
+        """Return the start offsets by partition: those in ``starts``, except after a restart without a consumer group.
 
-        A restarted consumer without a group instead continues after its last delivered record, like an application that
-        stores its offsets with its results.
+        A restarted consumer without a group continues after its last delivered record, like an application that stores
+        its offsets with its results.
         """
         delivered = {} if self._assignment.group or not self._assignment.life else self._spool.positions()
         self._positions = {**starts, **delivered}
         return dict(self._positions)
 
     def assigned(self, partitions: Iterable[int], member: str | None = None) -> None:
-        """Record that partitions were assigned to the consumer; ``member`` is its member id, None without a group."""
+        """Record an assignment of partitions to the consumer; ``member`` is its member id, None without a group."""
         self.assignments += 1
         if member is not None:
             self._spool.member(member)
@@ -84,7 +78,7 @@ class ReceiveRecorder:
         self._emit("revoked", partitions)
 
     def committed(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Record that the group coordinator confirmed the committed ``offsets``, as pairs (partition, offset)."""
+        """Record a successful offset commit; ``offsets`` are pairs (partition, offset)."""
         rows = [[self._assignment.topic, number, offset] for number, offset in offsets]
         if rows:
             self._events.emit("committed", offsets=rows)
@@ -93,7 +87,7 @@ class ReceiveRecorder:
         self._events.emit(event, partitions=[[self._assignment.topic, number] for number in partitions])
 
     def obey(self, order: Order) -> None:
-        """Store a ``drain`` order; a consumer ignores ``go`` and ``stop``, because a consumer has no schedule."""
+        """Store a ``drain`` order; a consumer ignores all other orders."""
         if isinstance(order, Drain):
             self._drain = order
 
@@ -109,10 +103,10 @@ class ReceiveRecorder:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """Record the delivery of a record at the current time; ``mark`` is None for a record of a foreign producer.
+        """Record the delivery of a record; ``mark`` is None if no producer of the run sent the record.
 
-        The ``value`` of a record is compared with the value that was sent, except that None stands for a client that
-        reports no values. Records that were in the topic before the run are counted but get no outcome row.
+        The record's ``value`` is compared with the value that was sent, unless the client reports no values (None).
+        Records that were in the topic before the run are counted, but get no outcome row.
         """
         done_us = self._clock()
         self._positions[partition] = max(offset + 1, self._positions.get(partition, 0))
@@ -145,7 +139,7 @@ class ReceiveRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``drain`` order: by partition, the number of offsets that were not read."""
+        """Return the answer to a ``drain`` order, with the number of unread offsets by partition."""
         if self._drain is None:
             return None
         ends = self._drain.end_offsets.items()
@@ -157,7 +151,7 @@ class ReceiveRecorder:
 
 
 class ReceivingClient:
-    """Methods of ``worker.Client`` that all consumers share; a subclass creates ``_receiving``."""
+    """Methods of ``worker.Client`` that are the same for all consumers."""
 
     _receiving: ReceiveRecorder
 

@@ -1,8 +1,4 @@
-"""Workload adapters of the reference clients: a producer, a consumer and a committer, each on one event loop.
-
-The reference clients know the result of every attempt, and so can tell which records and commits ``failed`` and which
-are ``in_doubt``. A setting that a reference client does not have raises ``SettingError``.
-"""
+"""Workload adapters of the reference clients: a producer, a consumer and a committer, each on one event loop."""
 
 import asyncio
 import selectors
@@ -49,10 +45,10 @@ T = TypeVar("T")
 
 
 class EventLoopClient:
-    """Client on one event loop; if one of its vital tasks fails, the next ``step`` raises the task's error.
+    """Client on one asyncio event loop; ``step`` raises the error of a task of the client that has failed.
 
-    The event loop uses ``select(2)``, which waits in microseconds; epoll waits in whole milliseconds, which would add
-    half a millisecond to the lateness of every record.
+    The event loop uses ``select(2)``, which waits in microseconds; epoll waits in whole milliseconds, which would delay
+    every record by half a millisecond.
     """
 
     def __init__(self) -> None:
@@ -66,8 +62,6 @@ class EventLoopClient:
         self._vital.append(self._loop.create_task(work))
 
     def step(self, wait_us: int) -> None:
-        """Run the client's event loop for ``wait_us``, or until one of its vital tasks ends."""
-
         async def wait() -> None:
             if self._vital:
                 await asyncio.wait(self._vital, timeout=wait_us / US_PER_S, return_when=asyncio.FIRST_COMPLETED)
@@ -91,16 +85,13 @@ class EventLoopClient:
 
 
 REQUEST_TIMEOUT_MS = 30_000
-"""Kafka's default of ``request.timeout.ms``."""
+"""Kafka's default value of ``request.timeout.ms``."""
 
 S = TypeVar("S", bound=ClientSettings)
 
 
 def reference_settings(cls: type[S], assignment: Assignment) -> S:
-    """Return the settings of a reference client; raise ``SettingError`` for an unknown setting or a wrong value.
-
-    Settings of a reference client have the same layers as in ``confluent_settings.py``, and include the arm's switches.
-    """
+    """Return the settings of a reference client; raise ``SettingError`` for an unknown setting or a wrong value."""
     settings: dict[str, Any] = {"bootstrap.servers": assignment.bootstrap, "client.id": assignment.worker}
     settings |= {"client.rack": assignment.client_rack} if assignment.client_rack is not None else {}
     settings["security"] = assignment.security.resolved()
@@ -127,7 +118,7 @@ _PRODUCER_CLOSE_MS = 2_000.0
 
 
 class ReferenceProducer(EventLoopClient, SendingClient):
-    """Workload producer; while the buffer is full, each record waits in its own task, and delays no later record."""
+    """Workload producer; while its buffer is full, each record waits in its own task and delays no later record."""
 
     _sending: ProduceRecorder
 
@@ -187,11 +178,7 @@ _CONSUMER_CLOSE_MS = 3_000.0
 
 
 class ReferenceConsumer(EventLoopClient, ReceivingClient):
-    """Workload consumer, with start offsets that are fixed before the first record is produced.
-
-    The consumer reports a partition's error, and pauses before the next poll. An error that is final for the consumer,
-    such as a rejection by its group, ends the worker with that error's message.
-    """
+    """Workload consumer; it records errors and goes on, unless its consumer group rejects the consumer for good."""
 
     def __init__(self, assignment: ConsumeAssignment, clock: Clock, events: Events) -> None:
         self._consumer = Consumer(reference_settings(ConsumerSettings, assignment), on_event=events.emit)
@@ -287,11 +274,11 @@ _COMMITTER_CLOSE_MS = 2_000.0
 
 
 class ClosedLoop(SendRecorder):
-    """Recorder of a closed loop: from ``go`` until ``stop``, ``in_flight`` commits are in flight at a time.
+    """Recorder of a committer in a closed loop, which always has ``in_flight`` commits in flight.
 
-    Use a closed loop to measure capacity only. In a closed loop the intended time of a commit is its send time, and a
-    stall of the system also stalls the load (coordinated omission). ``slot_freed`` is called whenever a commit ends, so
-    that another may be sent. Call ``begin`` for the next commit only right after ``early_us`` has returned 0 or less.
+    Use a closed loop to measure capacity only: the intended time of a commit is its send time, so a stall of Kafka also
+    stalls the load (coordinated omission). Call ``begin`` right after ``early_us`` has returned 0 or less. The event
+    ``slot_freed`` wakes the sending task when a commit has ended.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:
@@ -311,7 +298,7 @@ class ClosedLoop(SendRecorder):
             self._stop_us, self._end = order.at_us, end  # `early_us` sets the end at the stop time
 
     def early_us(self) -> int | None:
-        """Return 0 or less if a commit may be sent now; None after the last commit, or if too many are in flight."""
+        """Return 0 or less if a commit may be sent now; None if too many are in flight, or after the last commit."""
         self._now_us = now_us = self._clock()
         if self._end is None and self._stop_us is not None and now_us >= self._stop_us:
             self._end = self.next
@@ -324,7 +311,6 @@ class ClosedLoop(SendRecorder):
         return super().begin(size_bytes)
 
     def ended(self, seq: int, status: Status, code: int, **details: int) -> None:
-        """Record the final status of commit ``seq`` at the current time, so that another commit may be sent."""
         super().ended(seq, status, code, **details)
         del self._due_us[seq]
         self.slot_freed()
@@ -334,7 +320,7 @@ class ClosedLoop(SendRecorder):
 
 
 async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn:
-    """Call ``send`` whenever fewer than ``in_flight`` commits are in flight; for committers on an event loop."""
+    """Call ``send`` whenever the closed loop allows another commit in flight."""
     while True:
         early_us = loop.early_us()
         if early_us is not None and early_us <= 0:
@@ -345,7 +331,7 @@ async def send_when_free(loop: ClosedLoop, send: Callable[[], None]) -> NoReturn
 
 
 class ReferenceCommitter(EventLoopClient, SendingClient):
-    """Workload committer: a closed loop if the assignment limits the commits in flight, an open loop otherwise."""
+    """Workload committer, in a closed loop if the assignment limits the commits in flight, else in an open loop."""
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, events: Events) -> None:
         settings = reference_settings(CommitterSettings, assignment)

@@ -1,8 +1,4 @@
-"""Security settings for clients of the user's own cluster, and their translation into each client library's settings.
-
-A secret is given as the environment variable that contains the secret (``${KAFKA_PASSWORD}``), so that no assignment on
-disk contains secrets; each process reads its own environment when it creates its client. File paths are absolute.
-"""
+"""Security settings of a user's own cluster, and their translation into the settings of each client library."""
 
 import os
 from collections.abc import Mapping
@@ -17,7 +13,11 @@ Config = dict[str, str | int | float | bool]
 
 
 class SecuritySettings(BaseModel):
-    """Section ``security`` of a plan; ``password`` and ``key_password`` have the form ``${NAME}``."""
+    """Section ``security`` of a plan.
+
+    ``password`` and ``key_password`` name environment variables (``${NAME}``), so that no assignment on disk contains
+    secrets. The paths of ``ca``, ``certificate`` and ``key`` are absolute.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,27 +33,26 @@ class SecuritySettings(BaseModel):
 
     def resolved(self, environment: Mapping[str, str] = os.environ) -> Security:
         """Return the security settings with their secrets; raise WorkloadError for a missing environment variable."""
-        secrets = []
-        for reference in (self.password, self.key_password):
+
+        def secret(reference: str | None) -> str:
             if reference is None:
-                secrets.append("")
-                continue
+                return ""
             name = reference.removeprefix("${").removesuffix("}")
             if not environment.get(name):
                 raise WorkloadError(
                     f"the environment variable {name} is not set, and the plan takes a secret from it: export it"
                 )
-            secrets.append(environment[name])
-        password, key_password = secrets
+            return environment[name]
+
         return Security(
             self.protocol,
             self.mechanism,
             self.user or "",
-            password,
+            secret(self.password),
             self.ca,
             self.certificate,
             self.key,
-            key_password,
+            secret(self.key_password),
             self.verify_hostname,
         )
 
@@ -62,7 +61,7 @@ PLAINTEXT_SETTINGS = SecuritySettings()
 
 
 def librdkafka_config(security: Security) -> Config:
-    """Return librdkafka's security settings, which programs of ``exec`` clients receive too; empty for PLAINTEXT."""
+    """Return librdkafka's security settings, which client programs (``client: exec``) receive too."""
     if security.protocol == "PLAINTEXT":
         return {}
     config = {
@@ -81,10 +80,7 @@ def librdkafka_config(security: Security) -> Config:
 
 
 def java_config(security: Security) -> Config:
-    """Return the security settings of Kafka's Java clients; empty for PLAINTEXT.
-
-    Certificates and keys are passed as PEM text (KIP-651), because the Java clients' container has none of the files.
-    """
+    """Return the security settings of Kafka's Java clients, with certificates as PEM text (KIP-651), not as files."""
     if security.protocol == "PLAINTEXT":
         return {}
     config: Config = {"security.protocol": security.protocol}

@@ -1,7 +1,6 @@
-"""Start a program that dies with the parent of this process: ``python tether.py <parent id> command...``.
+"""Start a program that the kernel kills when the parent process dies: ``python tether.py <parent id> command...``.
 
-The kernel is asked to kill this process when its parent dies (prctl(2), PR_SET_PDEATHSIG), a request that survives the
-``exec`` by which the program then replaces this process. The tether is a separate program because in a process with
+PR_SET_PDEATHSIG (prctl(2)) remains set across ``exec``. The tether is a separate program because in a process with
 threads no Python code may safely run between ``fork`` and ``exec``.
 """
 
@@ -16,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> int:
-    """Replace this process by ``command``; return an exit status only if ``command`` can't be started."""
+    """Replace this process by ``command``; return an exit status if ``command`` can't be started."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the parent died before the request took effect
         return ORPHANED

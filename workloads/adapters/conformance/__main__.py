@@ -1,8 +1,7 @@
-"""Conformance check of a client program, such as the program of an ``exec`` client.
+"""Conformance checks of a client program: ``python -m aftershock.workloads.adapters.conformance -- command...``.
 
-Usage: ``python -m aftershock.workloads.adapters.conformance [options] -- command...`` runs the client program many
-times, against librdkafka's mock cluster in a separate process or against the cluster at ``--bootstrap``, prints each
-requirement with its result, and exits with status 1 if the client program fails a requirement.
+The command starts the client program, which is checked against librdkafka's mock cluster, or against the cluster at
+``--bootstrap``. The exit status is 1 if the client program fails a check.
 """
 
 import argparse
@@ -21,18 +20,18 @@ CHECKS: dict[str, Sequence[Check]] = {"produce": produce.CHECKS, "consume": cons
 
 
 def judge(check: Check, bench: Bench) -> tuple[str, str]:
-    """Run a conformance check; return its result (``ok``, ``FAILS`` or, for a skipped check, ``-``) and the reason."""
+    """Run a conformance check; return ``ok``, ``FAILS`` or, if the check was skipped, ``-``, and the reason."""
     try:
         check(bench)
     except NotExaminable as reason:
-        return "-", f"not examined: {reason}"
+        return "-", f"skipped: {reason}"
     except (Violation, WorkloadError) as violation:
         return "FAILS", str(violation)
     return "ok", ""
 
 
 def examine(bench: Bench, ops: Iterable[str], log: Callable[[str], object]) -> int:
-    """Run the conformance checks of the operations ``ops``, log each result, and return the number of failed checks."""
+    """Run the conformance checks of the operations ``ops``, log the results, and return how many checks failed."""
     failures = 0
     for op in ops:
         for check in CHECKS[op]:
@@ -45,21 +44,27 @@ def examine(bench: Bench, ops: Iterable[str], log: Callable[[str], object]) -> i
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="aftershock.workloads.adapters.conformance",
-        description="Check that a client program conforms to the protocol.",
+        description="Check that a client program conforms to the protocol of docs/EXEC.md.",
     )
     parser.add_argument(
         "--op",
         action="append",
         choices=CHECKS,
-        help="operation of the client to check (repeatable); default: produce and consume",
+        help="operation of the client program to check (repeatable); default: produce and consume",
     )
     parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", help="check the client against this cluster, and stop none of its brokers"
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="address of a cluster to check against, whose brokers are never stopped; default: a mock cluster",
     )
     parser.add_argument(
-        "--patience", type=float, default=30.0, metavar="SECONDS", help="time limit for every answer of the client"
+        "--patience",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="time limit for every report of the client program; default: 30",
     )
-    parser.add_argument("command", nargs="+", help="command that starts the client, after --")
+    parser.add_argument("command", nargs="+", help="command that starts the client program, after --")
     arguments = parser.parse_args(argv)
     with nullcontext(StandingCluster(arguments.bootstrap)) if arguments.bootstrap else MockCluster() as cluster:
         bench = Bench(arguments.command, cluster, arguments.patience)

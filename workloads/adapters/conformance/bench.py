@@ -1,9 +1,7 @@
-"""Test bench for client programs: a cluster that can be stopped, a running client, and Kafka's log to compare with.
-
-Every result that a client program reports is compared with the records in Kafka's log, as read by confluent-kafka.
-"""
+"""Parts of the conformance checks of client programs: a cluster, a running client program, and Kafka's log."""
 
 import itertools
+import signal
 import time
 import uuid
 from collections import Counter
@@ -38,7 +36,7 @@ _PATIENCE_S = 30.0
 
 
 class NotExaminable(Exception):  # noqa: N818  # the check is skipped, which is not an error
-    """A conformance check was skipped because it needs an outage, which the user's cluster doesn't allow."""
+    """Error of a conformance check that stops brokers, which is not allowed on the user's own cluster."""
 
 
 class Cluster(Protocol):
@@ -47,13 +45,13 @@ class Cluster(Protocol):
     bootstrap: str
 
     def create(self, topic: str) -> None:
-        """Create a topic with PARTITIONS partitions."""
+        """Create a topic with PARTITIONS partitions, and wait until every partition has a leader."""
 
     def down(self) -> None:
         """Stop all brokers from answering and accepting connections; raise ``NotExaminable`` if that is not allowed."""
 
     def up(self) -> None:
-        """Start all stopped brokers of the cluster again."""
+        """Start all brokers again that ``down`` stopped."""
 
 
 class StandingCluster:
@@ -93,11 +91,11 @@ R = TypeVar("R", bound=Report)
 
 
 class Violation(Exception):  # noqa: N818  # the client's error, not the harness's
-    """The client program violates a requirement of the protocol."""
+    """Error of a client program that violates a requirement of ``docs/EXEC.md``."""
 
 
 class ExpectedRecord(NamedTuple):
-    """Record that the client program was ordered to send, and that Kafka's log must contain unchanged."""
+    """Record that Kafka's log must contain, because the client program was ordered to send it."""
 
     key: bytes | None
     value: bytes
@@ -105,7 +103,7 @@ class ExpectedRecord(NamedTuple):
 
 
 class ClientSession:
-    """Running client program, with the reports that it has written so far."""
+    """Running client program, with all reports that the client program has written."""
 
     def __init__(self, command: Sequence[str], patience_s: float) -> None:
         self.child = Child(command)
@@ -124,7 +122,7 @@ class ClientSession:
         return [report for report in self.reports if isinstance(report, kind)]
 
     def until(self, condition: Callable[[], object], action: str, patience_s: float | None = None) -> None:
-        """Read the client's reports until ``condition`` holds; raise Violation if it is false after ``patience_s``."""
+        """Read reports of the client until ``condition`` is true; raise Violation after ``patience_s``."""
         patience_s = self.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         while not condition():
@@ -133,7 +131,7 @@ class ClientSession:
             self._listen(remaining_s)
 
     def quiet(self) -> None:
-        """Read the client's reports for QUIET_S, so that the caller can check that no wrong report arrives."""
+        """Read reports of the client for QUIET_S seconds, so that the caller can then look for wrong reports."""
         deadline = time.monotonic() + QUIET_S
         while (remaining_s := deadline - time.monotonic()) > 0:
             self._listen(remaining_s)
@@ -157,7 +155,7 @@ class ClientSession:
 
 
 class Bench:
-    """Client program under examination, and the cluster for its conformance checks."""
+    """Command of the client program that is checked, and the cluster for the conformance checks."""
 
     def __init__(self, command: Sequence[str], cluster: Cluster, patience_s: float) -> None:
         self._command, self._patience_s = command, patience_s
@@ -168,7 +166,7 @@ class Bench:
     def session(
         self, assignment: Assignment | None = None, positions: Mapping[int, int] | None = None
     ) -> Iterator[ClientSession]:
-        """Start the client program and send it ``assignment``, if given; kill it when the ``with`` block ends."""
+        """Start the client program, with the start order for ``assignment``; kill it when the ``with`` block ends."""
         session = ClientSession(self._command, self._patience_s)
         try:
             if assignment is not None:
@@ -209,16 +207,13 @@ class Bench:
         return {**names, **cluster, **unused, "client": "exec"}
 
     def fill(self, topic: str, records: Mapping[int, Sequence[ExpectedRecord]]) -> None:
-        """Append records to the partitions of a topic, as a producer other than the client program would."""
+        """Append records to the partitions of a topic, for the client program to read."""
         producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "linger.ms": 0})
         for partition, partition_records in records.items():
             for key, value, headers in partition_records:
                 producer.produce(topic, value, key, partition, headers=list(headers))
         if producer.flush(self._patience_s):
-            raise WorkloadError(
-                "the cluster did not accept in time the records that a conformance check produces "
-                "for the client to read"
-            )
+            raise WorkloadError(f"the cluster did not accept the records of the check within {self._patience_s:g} s")
 
     def log(self, topic: str) -> list[Message]:
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": "conformance-log"}
@@ -234,7 +229,7 @@ class Bench:
             return messages
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit an offset for each of the partitions in ``offsets``, for a consumer group without members."""
+        """Commit ``offsets``, by partition, for a consumer group without members."""
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": group}
         with closing(Consumer(config)) as consumer:
             targets = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
@@ -249,16 +244,16 @@ class Bench:
 
 
 def marked_record(number: int, size_bytes: int = 100, key: bytes | None = None) -> ExpectedRecord:
-    """Return a record with a mark (producer, number and intended time in a header), like the records of a run."""
+    """Return a record with the header ``aftershock``, like the records that producers of a run send."""
     value = number.to_bytes(8, "big") * (size_bytes // 8 + 1)
     return ExpectedRecord(key, value[:size_bytes], ((HEADER, pack(0, number, number)),))
 
 
 GRACE_S = 10.0
-"""Longest wait for a report after an order's deadline, as in a run."""
+"""Longest wait for the result of a record or commit after its deadline, as in a run."""
 
 EXIT_S = 5.0
-"""Time limit for a client to exit after the end of its standard input."""
+"""Time limit for a client program to exit after the end of its standard input."""
 
 
 def order_reports(session: ClientSession) -> list[Acked | Failed]:
@@ -268,7 +263,7 @@ def order_reports(session: ClientSession) -> list[Acked | Failed]:
 def await_reports(
     session: ClientSession, seqs: Sequence[int], action: str, patience_s: float | None = None
 ) -> dict[int, Acked | Failed]:
-    """Read reports until each order in ``seqs`` has a result; raise Violation for a missing or repeated result."""
+    """Return the reports about the orders ``seqs``; raise Violation for a missing, repeated or unknown report."""
     expected = set(seqs)
     session.until(lambda: expected <= {report.seq for report in order_reports(session)}, action, patience_s)
     counts = Counter(report.seq for report in order_reports(session))
@@ -282,7 +277,7 @@ def await_reports(
 
 
 def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
-    """Return the reports if each of them is an ack; raise Violation if the client reported a failure."""
+    """Return the reports; raise Violation if a report says that a record or commit failed."""
     for report in reports.values():
         if isinstance(report, Failed):
             raise Violation(
@@ -292,7 +287,7 @@ def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
 
 
 def require_none_acked(session: ClientSession, situation: str, first: int = 0) -> None:
-    """Raise Violation if the client acked an order whose number is ``first`` or higher."""
+    """Raise Violation if the client has reported ``acked`` for an order with a number of ``first`` or higher."""
     if early := [report for report in session.reports_of(Acked) if report.seq >= first]:
         raise Violation(
             f"the client acked order {early[0].seq} {situation}; ack an order only after Kafka acknowledges it"
@@ -302,11 +297,8 @@ def require_none_acked(session: ClientSession, situation: str, first: int = 0) -
 def require_exit_at_end_of_input(session: ClientSession) -> None:
     """Close the client's standard input without a close order; raise Violation unless the client then exits."""
     session.child.hang_up()
-    if session.child.end(EXIT_S) == KILLED:
+    if session.child.end(EXIT_S) == -signal.SIGKILL:
         raise Violation(
             f"the client still runs {EXIT_S:g} s after the end of its standard input; exit at the end "
             "of standard input, because the worker has ended"
         )
-
-
-KILLED = -9

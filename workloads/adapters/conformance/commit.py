@@ -1,4 +1,4 @@
-"""Requirements on a committer: each check is a function whose docstring is printed with the check's result."""
+"""Conformance checks of committers; the docstring of a check is printed with its result."""
 
 from aftershock.workloads.adapters.conformance.bench import (
     GRACE_S,
@@ -20,7 +20,7 @@ _SOON_MS = 2_000
 
 
 def acks_and_keeps_commits(bench: Bench) -> None:
-    """The client acks each of the commits of many groups once, and the cluster stores the last commit of each group."""
+    """The client acks each commit once, and the cluster stores the last commit of each consumer group."""
     topic = bench.topic()
     with bench.session(bench.committing(topic)) as session:
         _commit(session, topic, _GROUPS * _ROUNDS)
@@ -38,7 +38,7 @@ def acks_and_keeps_commits(bench: Bench) -> None:
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
-    """The client acks no commit while every broker is down, and reports every commit after the brokers' return."""
+    """The client acks no commit while every broker is down, and reports every commit when the brokers are back."""
     topic = bench.topic()
     with bench.session(bench.committing(topic)) as session:
         with bench.outage():
@@ -49,7 +49,7 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
 
 
 def keeps_deadlines(bench: Bench) -> None:
-    """If Kafka is down for longer than the deadline, the client fails every commit soon after its deadline."""
+    """If Kafka is down for longer than the deadline of commits, the client reports every commit as failed in time."""
     topic = bench.topic()
     with bench.session(bench.committing(topic, deadline_ms=_SOON_MS)) as session, bench.outage():
         _commit(session, topic, _FEW)
@@ -60,7 +60,7 @@ def keeps_deadlines(bench: Bench) -> None:
 
 
 def exits_with_the_worker(bench: Bench) -> None:
-    """The client exits at once when its standard input ends without a close order."""
+    """A committer exits at once when its standard input ends without a close order."""
     with bench.session(bench.committing(bench.topic())) as session:
         require_exit_at_end_of_input(session)
 

@@ -1,4 +1,4 @@
-"""Requirements on a consumer: each check is a function whose docstring is printed with the check's result."""
+"""Conformance checks of consumers; the docstring of a check is printed with its result."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ _ALL = range(PARTITIONS)
 
 
 def reads_from_start_positions(bench: Bench) -> None:
-    """The client reports every record from its start offsets on, once and in order, also records appended later."""
+    """The client reports every record from the start offsets on, once and in order, and so for new records."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
     with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, _FIRST)) as session:
@@ -31,7 +31,7 @@ def reads_from_start_positions(bench: Bench) -> None:
 
 
 def reports_foreign_records(bench: Bench) -> None:
-    """The client reports foreign records (without key, value or headers) with a null mark and their size."""
+    """The client reports a record without the header ``aftershock`` with its size and a null mark."""
     topic = bench.topic()
     strange = [
         ExpectedRecord(None, b"", ()),
@@ -44,7 +44,7 @@ def reports_foreign_records(bench: Bench) -> None:
 
 
 def continues_after_an_outage(bench: Bench) -> None:
-    """After an outage of every broker the client misses no record and reports no record twice."""
+    """After an outage of all brokers the client misses no record and reports no record twice."""
     topic, old, new = bench.topic(), _records(0, _EACH), _records(_EACH, _EACH)
     bench.fill(topic, old)
     with bench.session(bench.consuming(topic), dict.fromkeys(_ALL, 0)) as session:
@@ -73,7 +73,7 @@ def continues_from_committed_offsets(bench: Bench) -> None:
 
 
 def exits_with_the_worker(bench: Bench) -> None:
-    """The client exits at once when its standard input ends without a close order."""
+    """A consumer exits at once when its standard input ends without a close order."""
     with bench.session(bench.consuming(bench.topic()), dict.fromkeys(_ALL, 0)) as session:
         require_exit_at_end_of_input(session)
 
@@ -97,7 +97,7 @@ def _records(first: int, count: int) -> dict[int, list[ExpectedRecord]]:
 def _assigned_first(session: ClientSession) -> None:
     kinds = [type(report) for report in session.reports]
     if Assigned not in kinds[: kinds.index(Ready)]:
-        raise Violation("the client said ready before it reported its assigned partitions")
+        raise Violation("the client reported ready before its assigned partitions; report assigned before ready")
     assigned = {number for report in session.reports_of(Assigned) for number in report.partitions}
     if assigned != set(_ALL):
         raise Violation(
@@ -106,11 +106,11 @@ def _assigned_first(session: ClientSession) -> None:
 
 
 def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], first: int) -> None:
-    """Read reports of all records of ``log`` from offset ``first`` on; raise Violation if a record differs."""
+    """Raise Violation unless the client reports the records of ``log`` from offset ``first`` on, once and in order."""
     expected = {(number, offset) for number, records in log.items() for offset in range(first, len(records))}
     session.until(
         lambda: expected <= {(record.partition, record.offset) for record in session.reports_of(Record)},
-        "report every record",
+        "report every record of the topic",
     )
     session.quiet()
     counts = Counter((record.partition, record.offset) for record in session.reports_of(Record))

@@ -1,10 +1,8 @@
-"""librdkafka's mock cluster in a separate process: a real TCP broker that can be stopped on purpose.
+"""librdkafka's mock cluster in a separate process, with brokers that can be stopped.
 
-librdkafka's mock cluster works with most clients, but not with Kafka 4's Java client, which reads a throttle time of
-many minutes in the mock cluster's response to ApiVersions v4 (librdkafka 2.16.0).
-
-``MockCluster`` controls the process of the mock cluster. The process (``python -m``) calls the librdkafka in
-confluent-kafka's wheel through ctypes, because the Python binding can start a mock cluster but can't stop its brokers.
+Kafka 4's Java client doesn't work with librdkafka's mock cluster, because it reads a throttle time of many minutes in
+the mock cluster's response to ApiVersions v4 (librdkafka 2.16.0). The process calls librdkafka through ctypes, because
+the Python binding can start a mock cluster but can't stop its brokers.
 """
 
 import contextlib
@@ -14,7 +12,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import confluent_kafka
@@ -23,11 +20,11 @@ from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 
 BROKERS = 3
-_VOID = {"group_initial_rebalance_delay_ms"}  # functions of rdkafka_mock.h without a return value
+_VOID = {"group_initial_rebalance_delay_ms"}  # functions of rdkafka_mock.h that return nothing
 
 
 class MockCluster:
-    """Context manager of librdkafka's mock cluster; each method sends a request to its process and awaits the reply."""
+    """Context manager of librdkafka's mock cluster, which runs in a separate process."""
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
@@ -40,14 +37,11 @@ class MockCluster:
         self._request("group_initial_rebalance_delay_ms", 0)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
     def create(self, topic: str, partitions: int = PARTITIONS) -> None:
-        """Create a topic in the mock cluster, with a replica on every broker."""
         self._request("topic_create", topic, partitions, BROKERS)
 
     def down(self) -> None:

@@ -1,4 +1,4 @@
-"""Requirements on a producer: each check is a function whose docstring is printed with the check's result."""
+"""Conformance checks of producers; the docstring of a check is printed with its result."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -26,7 +26,7 @@ _SOON_MS = 2_000
 
 
 def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
-    """The client acks each record of a burst once, and Kafka's log has the record's exact bytes at the acked offset."""
+    """The client acks each record once, and Kafka's log has the record's exact bytes at the acked offset."""
     # Sizes vary and include 0; some records have a key, some an empty key.
     topic = bench.topic()
     records = [
@@ -59,7 +59,7 @@ def reports_a_record_that_is_too_large(bench: Bench) -> None:
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
-    """The client acks no record while every broker is down, and reports all later; Kafka has every acked record."""
+    """The client acks no record while all brokers are down, and reports all later; Kafka has every acked record."""
     topic, records = bench.topic(), [marked_record(number) for number in range(_FEW)]
     with bench.session(bench.producing(topic)) as session:
         with bench.outage():
@@ -71,11 +71,8 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
 
 
 def keeps_deadlines(bench: Bench) -> None:
-    """If Kafka is down for longer than the deadline, the client fails every record soon after its deadline.
-
-    The check sends one record before the outage, because Kafka's own producer ignores deadlines until it has a producer
-    id.
-    """
+    """If Kafka is down for longer than the deadline of records, the client reports every record as failed in time."""
+    # One record is sent before the outage, because Kafka's own producer ignores deadlines until it has a producer id.
     records = [marked_record(number) for number in range(_FEW)]
     with bench.session(bench.producing(bench.topic(), deadline_ms=_SOON_MS)) as session:
         _send(session, records[:1])
@@ -92,7 +89,7 @@ def keeps_deadlines(bench: Bench) -> None:
 
 
 def reports_open_records_on_close(bench: Bench) -> None:
-    """If ordered to close right after a burst of records, the client reports every record before it reports ``bye``."""
+    """A client that is ordered to close right after many records reports every record before it reports ``bye``."""
     with bench.session(bench.producing(bench.topic())) as session:
         _send(session, [marked_record(number) for number in range(_FEW)])
         session.order(close_order())
@@ -101,7 +98,7 @@ def reports_open_records_on_close(bench: Bench) -> None:
 
 
 def exits_with_the_worker(bench: Bench) -> None:
-    """The client exits at once when its standard input ends without a close order."""
+    """A producer exits at once when its standard input ends without a close order."""
     with bench.session(bench.producing(bench.topic())) as session:
         require_exit_at_end_of_input(session)
 

@@ -45,7 +45,7 @@ CAUGHT: list[tuple[str, Check, str]] = [
     ("wrong-size", consume.reads_from_start_positions, "bytes"),
     ("no-mark", consume.reads_from_start_positions, "mark"),
     ("from-the-start", consume.reads_from_start_positions, "should not have read"),
-    ("unassigned", consume.reads_from_start_positions, "before it reported its assigned partitions"),
+    ("unassigned", consume.reads_from_start_positions, "ready before its assigned partitions"),
     ("half-assigned", consume.reads_from_start_positions, "reports as assigned only [0, 1]"),
     ("some-mark", consume.reports_foreign_records, "mark None"),
     ("no-commit", consume.continues_from_committed_offsets, "committed offsets"),

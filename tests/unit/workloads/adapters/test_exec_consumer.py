@@ -93,8 +93,8 @@ for order in orders: pass
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("say(say='ready')", "ready before it reported its assigned"),
-        ("say(say='acked', seq=0)", "acked is not a report of a client that reads"),
+        ("say(say='ready')", "reported ready before its assigned"),
+        ("say(say='acked', seq=0)", "reported acked, which no consumer may report"),
     ],
 )
 def test_a_program_that_breaks_the_protocol_ends_the_run(live_bench: Bench, code: str, why: str) -> None:

@@ -82,7 +82,7 @@ def test_the_row_of_a_report(
         ("print('debugging', flush=True)", "debugging"),
         (
             "say(say='record', partition=0, offset=0, mark=None, size_bytes=0)",
-            "record is not a report of a client that s",
+            "reported record, which only a consumer may report",
         ),
         ("say(say='died', why='no such topic')", "gave up: no such topic"),
         (
