@@ -1,7 +1,6 @@
-"""The ``chaos`` fixture: drives runs for a test, and records the SLOs that the test expects of the runs.
+"""The ``chaos`` fixture: runs plans during a test, and records the SLOs that the test expects of the runs.
 
-`Chaos.run` drives a run during the test; all runs are judged together at the end of the session. An invalid plan, SLO
-or ``chaos`` mark raises PlanError during the test.
+All runs of a pytest session are judged together after the last test.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ _SHARED = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Test that runs plans; ``mark`` is the test's ``chaos`` mark, ``seed`` the seed of the pytest session."""
+    """Test that runs plans; ``mark``: the test's ``chaos`` mark; ``seed``: the value of ``--aftershock-seed``."""
 
     nodeid: str
     file: Path
@@ -52,7 +51,7 @@ class Origin:
 
 
 class Chaos:
-    """Value of the ``chaos`` fixture; ``on_finish`` is called with the id of each run whose evidence is complete.
+    """Value of the ``chaos`` fixture; ``on_finish`` is called with the run id of each complete run.
 
     Raises PlanError if the test's ``chaos`` mark has invalid arguments.
     """
@@ -78,12 +77,12 @@ class Chaos:
         rehearse: bool = False,
         allow_exec: bool = False,
     ) -> "ChaosRun":
-        """Drive a plan on a warm cluster, after waiting for the host and a cluster; return at the end of the load.
+        """Wait for the host and a warm cluster, run the plan, and return at the end of the load, before the verdict.
 
         Args:
             plan: a file's path, relative to the test's folder or pytest's rootdir; the name of a bundled plan;
                 YAML text of more than one line; or a ``Plan``.
-            seed: seed of all random choices; default: the ``chaos`` mark's, else ``--aftershock-seed``.
+            seed: seed of all random choices; default: the seed in the ``chaos`` mark, else ``--aftershock-seed``.
             changes: ``key=value`` strings, as for ``aftershock run --set``.
             rehearse: run the full load without injecting faults.
             allow_exec: allow the plan to start your own programs (``client: exec``).
@@ -94,8 +93,8 @@ class Chaos:
         __tracebackhide__ = True
         with suppress(RuntimeError):  # a run has its own event loop, and would block the loop of the caller
             asyncio.get_running_loop()
-            problem = "chaos.run can't be called from async code; make the test a plain function"
-            raise PlanError([f"{self._test.nodeid}: {problem}"])
+            advice = "make the test a plain function"
+            raise PlanError([f"{self._test.nodeid}: chaos.run can't be called from async code; {advice}"])
         run_seed = self._seed if seed is None else seed
         source, log = _plan_source(plan, self._test), partial(print, file=sys.stderr)  # pytest captures stderr
         job = prepare(source, changes, run_seed, log, rehearse=rehearse, allow_exec=allow_exec)
@@ -113,7 +112,7 @@ class Chaos:
 
 
 class ChaosRun:
-    """Finished run of a test, which is judged at the end of the pytest session."""
+    """Finished run of a test; its verdict follows at the end of the pytest session."""
 
     def __init__(self, home: RunDir, plan: Plan, kind: Kind, rootdir: Path) -> None:
         self._home = home
@@ -131,7 +130,7 @@ class ChaosRun:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Content of the run's ``run.json``: versions, host, times, topics, producers."""
+        """Content of ``run.json`` in the run directory: versions, host, times, topics, producers."""
         return dict(self._home.facts)
 
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
@@ -150,14 +149,14 @@ class ChaosRun:
         if problems:
             raise PlanError(problems)
         if self._lease_kind == "integrity" and lease_kind([slo]) == "latency":
-            raise PlanError([f'{at}: the SLO "{slo}" is about time, and {_SHARED}'])
+            raise PlanError([f'{at}: the SLO "{slo}" measures time, but {_SHARED}'])
         with (self.home / EXPECTATIONS).open("a", encoding="utf-8") as file:
             file.write(json.dumps({"text": slo, "at": at, "gate": gate}) + "\n")
         self._home.seal()
 
 
 class _OneLocation:
-    """Source map for an SLO of a test: every part of the SLO has the position of the test's line."""
+    """Source map for an SLO in a test: each position is that of the line that calls `ChaosRun.expect`."""
 
     def __init__(self, at: str) -> None:
         self._at = at
@@ -169,7 +168,10 @@ class _OneLocation:
 
 
 def run_starter(suite: Suite, test: str, job: Job, *options: str, **facts: Any) -> Callable[[], RunDir]:
-    """Return a function that creates a run directory and its line in ``runs.jsonl``; ``facts`` go to ``run.json``."""
+    """Return a function that creates a run directory, and adds the run to the session's ``runs.jsonl``.
+
+    ``facts`` are added to ``run.json``.
+    """
 
     def begin() -> RunDir:
         command = shlex.join(["pytest", test, *options])
@@ -193,6 +195,5 @@ def _plan_source(source: Plan | Path | str, test: Origin) -> Path | str:
     if str(source) in plans.names():
         return plans.find(str(source))
     hint = did_you_mean(source, plans.names())
-    raise PlanError(
-        [f"{source}: no such file beside {test.file.name} or in {test.rootdir}, and no bundled plan; {hint}"]
-    )
+    places = f"beside {test.file.name} or in {test.rootdir}"
+    raise PlanError([f"{source}: no such file {places}, and no bundled plan; {hint}"])

@@ -1,11 +1,7 @@
 """pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
-A test drives its runs in its own process, and the test's reports carry the run ids. The controller (pytest's main
-process) defers the reports of tests with runs, judges all runs together, and releases the reports with their outcomes.
-See `docs/PYTEST.md`.
-
-Because every pytest run with Aftershock installed imports the plugin, the modules that drive and judge runs are
-imported only when a test requests the ``chaos`` fixture.
+The reports of a test carry the ids of the test's runs. The controller (pytest's main process) defers the reports of
+tests with runs, judges all runs together, and releases the reports with the tests' outcomes. See `docs/PYTEST.md`.
 """
 
 import os
@@ -41,18 +37,23 @@ _MARK = "chaos(seed=N, judged='latency'|'integrity'): settings of this test's ch
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("aftershock", "chaos tests on a real Kafka cluster")
-    group.addoption("--aftershock-seed", type=int, default=0, metavar="N", help="seed of the runs (default: 0)")
+    group.addoption(
+        "--aftershock-seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="seed of the chaos runs' random choices (default: 0)",
+    )
     group.addoption(
         "--aftershock-keep",
         choices=["failed"],
-        help="leave the clusters of failed tests running, and print the commands to inspect and remove them",
+        help="leave the clusters of failed tests running, and print the commands to inspect and remove these clusters",
     )
-    group.addoption("--aftershock-out", metavar="DIR", help="folder for the runs (default: runs under rootdir)")
+    group.addoption("--aftershock-out", metavar="DIR", help="folder for the chaos runs (default: runs below rootdir)")
     group.addoption("--aftershock-spark", metavar="MASTER", help="Spark master (default: Spark runs in this process)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the ``chaos`` mark; the controller creates the session, and an xdist worker joins that session."""
     config.addinivalue_line("markers", _MARK)
     suite_json = getattr(config, "workerinput", {}).get(_WORKER_INPUT)
     if suite_json:
@@ -71,9 +72,9 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> "Chaos":
-    """Drive chaos plans for this test: ``run = chaos.run("plan.yaml")``, ``run.expect("lost == 0")``.
+    """Run chaos plans in this test: ``run = chaos.run("plan.yaml")``, ``run.expect("lost == 0")``.
 
-    The runs are judged after the last test of the session, and their verdicts decide whether this test passes.
+    All runs are judged after the last test of the session, and a test passes only if the verdicts of its runs are PASS.
     """
     from aftershock.harness.pytest.chaos import Chaos, Origin
 
@@ -91,7 +92,6 @@ def chaos(request: pytest.FixtureRequest) -> "Chaos":
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the ids of a test's finished runs to the test's reports."""
     report = yield
     runs = item.stash.get(_RUNS, [])
     if runs:
@@ -118,7 +118,7 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        """Defer the reports of tests that wait for verdicts, before other plugins see these reports."""
+        """Hide the reports of tests that wait for verdicts from other plugins, until the runs are judged."""
         held = not self._releasing and self._deferred.offer(report)
         if report.failed and not held:
             self._failed.add(report.nodeid)
@@ -127,7 +127,7 @@ class _Controller:
     # trylast: the terminal's last progress output comes after the verdicts
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """After the last test, judge the runs and release the reports; after an interrupt, only release the reports."""
+        """After the last test, judge the runs and release the deferred reports; after an interrupt, only release."""
         try:
             result = yield
         except (session.Failed, KeyboardInterrupt) as error:
@@ -141,7 +141,7 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
-        """Remove clusters, write the index and add checks to JUnit, after pytest has written its own files."""
+        """Remove the clusters, write the session's index, and add the checks to pytest's finished JUnit file."""
         result = yield
         if self._suite.folder.exists():
             folder = self._config.invocation_params.dir
@@ -167,7 +167,7 @@ class _Controller:
                 terminalreporter.line(line)
 
     def _conclude(self, *, judging: bool, repeatable: Collection[str] = ()) -> None:
-        """Judge the runs, then release each deferred report with its outcome, in the order in which the tests ended."""
+        """Judge the runs, then release the deferred reports with the tests' outcomes, in order."""
         if not self._suite.entries():
             return
         from aftershock.harness.pytest.verdicts import judge_all

@@ -2,9 +2,9 @@
 
 If a test has runs, the report of its passed call and the following teardown report are deferred; pytest continues with
 a blank report (no letter, no count). A deferred report is released through pytest's own hook, so terminal, counts, exit
-status, ``--lf`` and JUnit file show the same outcome. A verdict FAIL becomes a failure of the call, or xfailed for a
-test marked ``xfail``; INCONCLUSIVE and ERROR become errors of a phase ``verdict``. The deferral of reports depends on
-how pytest 9.1 (runner, terminal, cacheprovider, junitxml) reads a report.
+status, ``--lf`` and JUnit file show the same outcome. A verdict FAIL becomes a failed test (or an xfailed test, if the
+test has the mark ``xfail``); INCONCLUSIVE and ERROR become pytest errors. Deferral relies on how pytest 9.1 (runner,
+terminal, cacheprovider, junitxml) reads a report.
 """
 
 import copy
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 RUNS = "aftershock"
-"""Attribute of a pytest report: the ids of the runs that the test drove, and True if the test's code passed."""
+"""Attribute of a pytest report: the ids of the test's runs, and True if the test function itself passed."""
 HELD = "held"
 VERDICT = "verdict"
 _STRICT = "[XPASS(strict)] "
@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass
 class HeldTest:
-    """Deferred reports of a test: for pytest's phase ``call`` and, after the teardown, for the phase ``teardown``."""
+    """Deferred reports of a test: of pytest's phase ``call`` and, after the teardown, of the phase ``teardown``."""
 
     nodeid: str
     runs: tuple[str, ...]
@@ -48,7 +48,7 @@ class DeferredReports:
         self._awaiting_teardown: dict[tuple[str, Any], HeldTest] = {}
 
     def offer(self, report: pytest.TestReport) -> bool:
-        """Return True if the report's test has runs; if so, store a copy of the report and make ``report`` blank."""
+        """Defer a report of a test with runs: store a copy, blank the report, and return True; else return False."""
         # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
         runs, passed = getattr(report, RUNS, ((), False))
@@ -68,7 +68,7 @@ class DeferredReports:
 
 
 def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestReport:
-    """Return a deferred report with the test's outcome; only a report of the phase ``call`` is changed."""
+    """Return the deferred report of a test's call with the test's outcome; other reports are returned unchanged."""
     if report.when != "call" or outcome.status == "PASS":
         return report
     report = copy.copy(report)
@@ -86,7 +86,7 @@ def apply_outcome(report: pytest.TestReport, outcome: Outcome) -> pytest.TestRep
 
 
 def report_status(report: pytest.TestReport) -> ReportStatus | None:
-    """Return pytest's category, letter and word for a deferred report or a verdict's report; None for other reports."""
+    """Return the category, letter and word with which pytest counts a deferred or judged report; None for others."""
     if report.when == HELD:
         return "", "", ""
     if report.when == VERDICT:
@@ -97,7 +97,7 @@ def report_status(report: pytest.TestReport) -> ReportStatus | None:
 
 
 class _Failure:
-    """Text of a failed run, in the form in which pytest's terminal, summary and JUnit output expect a failure."""
+    """Text of a test's failure, with the methods that pytest's terminal, summary and JUnit output call."""
 
     def __init__(self, outcome: Outcome, location: tuple[str, int | None, str]) -> None:
         self._text = outcome.text
@@ -113,7 +113,7 @@ class _Failure:
 
 @dataclass(frozen=True)
 class _Location:
-    """Location of a test and the test's verdict in one line; pytest reads the field ``message``."""
+    """Location of a failed test, with the worst verdict of its runs as the field ``message``, which pytest reads."""
 
     path: str
     lineno: int

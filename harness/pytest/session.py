@@ -1,13 +1,11 @@
-"""Session of a test suite: its folder, and its ledger, which lists the runs and the tests that started the runs.
+"""Pytest session: its folder ``session-<time>-<id>``, and the list of the session's runs in ``runs.jsonl``.
 
-Below ``--aftershock-out``, the folder ``session-<time>-<id>`` holds ``runs.jsonl`` (the ledger), ``session.json``,
-``index.html``, ``spark.log`` and ``pool/``. The run directories are beside the session's folder.
-
-The first run of a session creates the session's folder. A run is listed in ``runs.jsonl`` when the run *begins*, so
-that the list includes the runs of a crashed worker. The session module imports only the standard library, because every
-pytest run imports the module.
+The folder of a session is below ``--aftershock-out``, beside the run directories, and also holds ``session.json``,
+``index.html``, ``spark.log`` and ``pool/``. A run is listed in ``runs.jsonl`` when the run *begins*, so that the list
+includes the runs of a crashed worker.
 """
 
+# only the standard library, because every pytest run imports this module
 import json
 import os
 import secrets
@@ -16,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROPERTY = "aftershock.run"
-"""JUnit property with the id of a run that the test drove."""
+"""Name of the JUnit property that holds the id of a run of the test."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of ``runs.jsonl``: a run id, and the node id of the test that started the run."""
+    """Line of ``runs.jsonl``: the run id, and the node id of the test that started the run."""
 
     run_id: str
     test: str
@@ -31,8 +29,8 @@ class Entry:
 class Suite:
     """Session data that the controller of pytest-xdist shares with its workers.
 
-    ``folder`` is the session's folder, ``owner_pid`` the id of the process that owns the session's clusters; with
-    ``keep_failed``, the clusters of failed tests keep running after the session.
+    ``owner_pid``: id of the process that owns the session's clusters; ``keep_failed``: leave the clusters of failed
+    tests running after the session.
     """
 
     folder: Path
@@ -41,7 +39,7 @@ class Suite:
 
     @classmethod
     def new(cls, out: Path, *, keep_failed: bool) -> "Suite":
-        """Return a new session of this process; the session's first run creates the session's folder below ``out``."""
+        """Return a new session of this process; the session's folder below ``out`` is created by the first run."""
         name = f"session-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
         return cls(out / name, os.getpid(), keep_failed)
 
@@ -65,7 +63,7 @@ class Suite:
             ledger.write(line.encode())  # a single write in append mode keeps the line whole
 
     def entries(self) -> list[Entry]:
-        """Return the runs of the session in the order in which the runs began; empty before the first run."""
+        """Return the runs of the session, in the order in which the runs began."""
         try:
             lines = (self.folder / "runs.jsonl").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:

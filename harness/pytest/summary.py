@@ -1,7 +1,6 @@
-"""Output of a finished session: ``session.json``, ``index.html``, the terminal's section, checks in the JUnit file.
+"""Output of a finished pytest session: ``session.json``, ``index.html``, terminal lines, and checks in the JUnit file.
 
-In the JUnit file a test's own ``<testcase>`` stays unchanged. The checks of the test's runs are added as further
-``<testcase>`` elements, with a class name derived from the test's class name, and increase the suite's counts.
+In the JUnit file, each check of a test's runs is added as a ``<testcase>`` after the ``<testcase>`` of the test.
 """
 
 import json
@@ -28,9 +27,9 @@ _SETUP_PREFIX = 'failed on setup with "'  # pytest's text for an error of any ph
 
 @dataclass(frozen=True)
 class ChecksOfTest:
-    """Verdicts of a test's runs, by run id in order; None for a run without a verdict.
+    """Verdicts of a test's runs, by run id; None for a run without a verdict.
 
-    ``outcome`` is the test's outcome by its runs' verdicts; None for a test that failed before its runs were judged.
+    ``outcome``: the outcome of the test according to its runs; None for a test that failed before its runs were judged.
     """
 
     verdicts: Mapping[str, Verdict | None]
@@ -89,49 +88,30 @@ def _insert_checks(suite: ET.Element, case: ET.Element, test: ChecksOfTest) -> N
         suite.set(attribute, str(int(suite.get(attribute, "0")) + increment))
 
 
-@dataclass(frozen=True)
-class KeptCluster:
-    """Cluster of a failed test's run: its run id and bootstrap servers, or the reason (``why``) for its removal."""
-
-    entry: Entry
-    cluster: str = ""
-    bootstrap: str = ""
-    why: str = ""
-
-
 def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[str], start: Path) -> list[str]:
     """Remove or keep the session's clusters, annotate GitHub, write the index; return the lines for the terminal.
 
-    ``failed`` has the node ids of the tests that did not pass. Paths in the terminal's lines are relative to ``start``.
+    ``failed``: node ids of the tests that did not pass; ``start``: the folder to which printed paths are relative.
     """
     entries = suite.entries()
     runs = {e.run_id: verdicts.get(e.run_id) or without_verdict(suite.out / e.run_id) for e in entries}
     lines, rows = [], []
     for entry in entries:
-        run, repeated_as = runs[entry.run_id], None
-        if run.repetition:
-            repeated_as = run.repetition.home.name
+        run = runs[entry.run_id]
+        status = run.status.value if run.verdict else None
+        repeated_as = run.repetition.home.name if run.repetition else None
         if run.verdict:
-            repetition = (
-                f"  (the host was starved during this run; its repetition {repeated_as} counts)" if repeated_as else ""
-            )
-            lines.append(f"{run.status:<12} {entry.test}  {_relative(run.home / 'report.html', start)}{repetition}")
+            note = f"  (its host was starved of CPU; the repetition {repeated_as} counts)" if repeated_as else ""
+            lines.append(f"{run.status:<12} {entry.test}  {_relative(run.home / 'report.html', start)}{note}")
         else:
             why = run.why.splitlines()[0]
             lines.append(f"{'not judged':<12} {entry.test}  {_relative(run.home, start)}: {why}")
-        status = run.status.value if run.verdict else None
-        rows.append(
-            {
-                "run": entry.run_id,
-                "test": entry.test,
-                "status": status,
-                "why": run.why or None,
-                "repeated_as": repeated_as,
-            }
-        )
-    clusters: list[KeptCluster] = []
+        row = {"run": entry.run_id, "test": entry.test, "status": status}
+        rows.append({**row, "why": run.why or None, "repeated_as": repeated_as})
+    kept_ids: list[str] = []
+    cluster_lines: list[str] = []
     try:
-        clusters = _keep_or_remove_clusters(suite, failed)
+        kept_ids, cluster_lines = _keep_or_remove_clusters(suite, failed)
     except AftershockError as error:
         lines.append(f"the clusters could not be removed: {error}; `aftershock heal` removes them")
     if runs:
@@ -139,42 +119,41 @@ def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[
         commands = StringIO()
         annotate_github(dict.fromkeys(run.final.home for run in runs.values() if run.final.verdict), out=commands)
         lines += commands.getvalue().splitlines()
-        kept_ids = [cluster.cluster for cluster in clusters if cluster.cluster]
         document = {"schema_version": 1, "session": suite.folder.name, "runs": rows, "kept": kept_ids}
         (suite.folder / "session.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         index = write_index([run.home for run in runs.values()], suite.folder, suite.folder.name)
         lines.append(f"index: {_relative(index, start)}")
-    for cluster in clusters:
-        if cluster.cluster:
-            lines.append(f"kept: the cluster of {cluster.entry.test}, bootstrap {cluster.bootstrap}")
-            lines.append(f"  show it:      aftershock cluster status --run {cluster.cluster}")
-            lines.append(f"  take it down: aftershock cluster down --run {cluster.cluster}")
-        else:
-            lines.append(f"not kept: the cluster of {cluster.entry.test}: {cluster.why}")
-    return lines
+    return lines + cluster_lines
 
 
-def _keep_or_remove_clusters(suite: Suite, failed: Collection[str]) -> list[KeptCluster]:
-    """Keep the clusters of failed tests' runs if the session has ``keep_failed``; remove all other clusters."""
+def _keep_or_remove_clusters(suite: Suite, failed: Collection[str]) -> tuple[list[str], list[str]]:
+    """Keep the clusters of failed tests if the session has ``keep_failed``, and remove all other clusters.
+
+    Returns the run ids of the kept clusters, and lines about the clusters of failed tests for the terminal.
+    """
     pool = pool_of(suite)
-    results = []
+    kept_ids, lines, kept_tests, reasons = [], [], set(), []
     for entry in suite.entries():
         if not (suite.keep_failed and entry.test in failed):
             continue
         try:
             cluster = pool.keep(suite.out / entry.run_id)
         except AftershockError as error:
-            results.append(KeptCluster(entry, why=str(error)))
+            reasons.append((entry.test, str(error)))
             continue
         if cluster is None:
-            results.append(KeptCluster(entry, why="a later test used the cluster; run this test alone to keep it"))
-        else:
-            with closing(cluster):
-                results.append(KeptCluster(entry, cluster.run_id, cluster.bootstrap(None)))
+            reasons.append((entry.test, "a later test used the cluster; run this test alone to keep its cluster"))
+            continue
+        with closing(cluster):
+            kept_ids.append(cluster.run_id)
+            kept_tests.add(entry.test)
+            lines.append(f"kept: the cluster of {entry.test}, bootstrap {cluster.bootstrap(None)}")
+            lines.append(f"  show it:      aftershock cluster status --run {cluster.run_id}")
+            lines.append(f"  take it down: aftershock cluster down --run {cluster.run_id}")
     pool.close(lambda _: None)
-    tests_with_cluster = {result.entry.test for result in results if result.cluster}
-    # if the cluster of a test's later run is kept, omit the earlier runs of that test
-    return [result for result in results if result.cluster or result.entry.test not in tests_with_cluster]
+    # if the cluster of one of a test's runs is kept, omit the test's other runs
+    lines += [f"not kept: the cluster of {test}: {why}" for test, why in reasons if test not in kept_tests]
+    return kept_ids, lines
 
 
 def _relative(path: Path, start: Path) -> Path:

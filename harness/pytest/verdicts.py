@@ -1,9 +1,8 @@
-"""Verdicts of a session's runs, judged together in one Spark session, and the outcomes of the tests.
+"""Verdicts of a pytest session's runs, judged together in one Spark session, and the outcomes of the tests.
 
-A finished run gets a verdict, or a reason for the missing verdict, and bad evidence of a run has no effect on other
-runs. A run that is undecided only because its host was starved of CPU is repeated once, alone on the host, with the
-same plan, and the second verdict decides. A run with a FAIL or an undecided count of records is never repeated, because
-the repetition could hide a loss. A test with several runs has the outcome of its worst run.
+A run that is undecided only because its host was starved of CPU is repeated once, alone on the host, with the same
+plan, and the second verdict decides. A run with a FAIL or an undecided count of records is never repeated, because the
+repetition could hide a loss. The worst verdict of a test's runs decides the outcome of the test.
 """
 
 import shutil
@@ -33,9 +32,9 @@ _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """Verdict of a test's run; ``verdict`` is None if the run was not judged, and ``why`` has the reason.
+    """Result of judging a test's run; ``verdict`` is None if the run was not judged; ``why`` has the reason.
 
-    ``repetition`` is the repeated run, if any, and ``note`` an additional sentence, for example that the run could not
+    ``repetition``: the result of repeating the run; ``note``: a remark on the run, for example that the run could not
     be repeated.
     """
 
@@ -47,24 +46,24 @@ class RunVerdict:
 
     @property
     def final(self) -> "RunVerdict":
-        """The verdict of the repetition if the run was repeated, otherwise the verdict of the run."""
+        """The result of the repetition if the run was repeated, otherwise the result of the run itself."""
         return self.repetition or self
 
     @property
     def status(self) -> Status:
-        """Status of the run's verdict; ERROR for a run without a verdict."""
         return self.verdict.status if self.verdict else Status.ERROR
 
     @property
     def sentence(self) -> str:
-        """The run's verdict in one line, or the reason for a missing verdict."""
         return sentence(self.verdict) if self.verdict else f"not judged: {self.why}".split("\n")[0]
 
     @property
     def text(self) -> str:
-        """Text of a test's failure: the summary of the final verdict, and the report's path."""
+        """Text that pytest prints for a failed test: the summary of the final verdict, and the path of the report."""
         if self.repetition:
-            lines = [f"{self.home.name} was {self.status}, because the host was starved.\n{self.repetition.text}"]
+            lines = [
+                f"{self.home.name} was {self.status}, because the host was starved of CPU.\n{self.repetition.text}"
+            ]
         elif self.verdict:
             lines = [summary(self.verdict).rstrip("\n"), f"report: {self.home / 'report.html'}"]
         else:
@@ -75,18 +74,20 @@ class RunVerdict:
 def judge_all(
     suite: Suite, master: str | None, log: Log, repeatable: Collection[str]
 ) -> Iterator[tuple[str, RunVerdict]]:
-    """Judge all runs of the session together; yield (run id, verdict), and a second time for a repeated run.
+    """Judge all runs of the session together; yield each run's id and result, and again if the run was repeated.
 
-    ``repeatable`` has the ids of runs that may be repeated, because their tests still wait for a verdict.
+    ``repeatable``: ids of the runs that may be repeated, because their tests still wait for a verdict.
     """
     entries = suite.entries()
     log(f"aftershock: judging {len(entries)} {'run' if len(entries) == 1 else 'runs'}")
-    with Judge(suite.folder / "spark.log", master, _discard_progress) as judge:
+    with Judge(suite.folder / "spark.log", master, lambda _: None) as judge:  # one line for all runs is logged above
         verdicts = list(zip(entries, _judge_runs([suite.out / entry.run_id for entry in entries], judge), strict=True))
         yield from ((entry.run_id, run) for entry, run in verdicts)
         for entry, run in verdicts:
             if entry.run_id in repeatable and run.verdict and host_starved(run.verdict):
-                log(f"aftershock: {entry.test}: the host was starved; repeating {entry.run_id} alone")
+                log(
+                    f"aftershock: {entry.test}: the host was starved of CPU; repeating {entry.run_id} alone on the host"
+                )
                 try:
                     home = repeat(run.home, entry, suite)
                 except AftershockError as error:
@@ -98,12 +99,10 @@ def judge_all(
 
 
 def host_starved(verdict: Verdict) -> bool:
-    """True if a run is undecided only because its host or load generator was starved of CPU.
-
-    If a check of the host has too few samples, the result is False: a repetition would have too few samples again.
-    """
+    """True if a run is undecided only because its host or load generator was starved of CPU."""
 
     def proves_shortage(check: Check) -> bool:
+        # a check with too few samples proves nothing, and a repetition would have too few samples again
         return check.id in _HOST_CHECKS and check.n >= check.minimum
 
     def caused_by_host(check: Check) -> bool:
@@ -115,12 +114,12 @@ def host_starved(verdict: Verdict) -> bool:
 
 
 def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
-    """Drive the run in ``home`` again, alone on the host; return the new run's directory.
+    """Repeat the run in the run directory ``home``, alone on the host; return the run directory of the repetition.
 
     Raises the same errors as `leased_run.drive`.
     """
     facts = read_json(home / "run.json")
-    job = prepare(home / "plan.yaml", (), facts["seed"], _discard_progress, rehearse=facts["rehearse"], allow_exec=True)
+    job = prepare(home / "plan.yaml", (), facts["seed"], lambda _: None, rehearse=facts["rehearse"], allow_exec=True)
     begin = run_starter(suite, entry.test, job, f"--aftershock-seed={facts['seed']}", repeats=entry.run_id)
     quiet = Console(quiet=True)  # the test has ended, so pytest does not capture the progress
     repetition = leased_run.drive(job, "latency", suite, entry.test, begin, quiet)
@@ -137,13 +136,13 @@ def outcome_of(runs: Sequence[RunVerdict]) -> Outcome:
 
 
 def without_verdict(home: Path) -> RunVerdict:
-    """Return a `RunVerdict` without a verdict, with the reason for its absence."""
-    why = _unfinished(home) or f"the session was interrupted; judge it with: aftershock verdict {home}"
+    advice = f"judge the run with: aftershock verdict {home}"
+    why = _unfinished(home) or f"the pytest session was interrupted; {advice}"
     return RunVerdict(home, why=why)
 
 
 def _judge_runs(homes: Sequence[Path], judge: Judge) -> list[RunVerdict]:
-    """Judge the runs in one batch; if an unexpected error stops the batch, judge each run by itself."""
+    """Judge runs together; if an unexpected error stops the judge, judge each run by itself."""
     reasons = {home: _unfinished(home) for home in homes}
     try:
         results = judge.many([home for home in homes if not reasons[home]])
@@ -174,7 +173,7 @@ def _crashed(home: Path, error: Exception) -> RunVerdict:
 
 
 def _unfinished(home: Path) -> str:
-    """Return the reason why a run can't be judged; "" for a complete run."""
+    """Return the reason why the run in ``home`` can't be judged; "" for a complete run."""
     try:
         facts = read_json(home / "run.json")
     except AftershockError as error:
@@ -184,7 +183,3 @@ def _unfinished(home: Path) -> str:
     if facts.get("status") == "running":
         return "the process that drove the run died"
     return str(facts.get("why") or f"the run's status is {facts.get('status')}")
-
-
-def _discard_progress(_: str) -> None:
-    """Drop progress lines of a single run; `judge_all` logs one line for all runs."""

@@ -187,4 +187,4 @@ def test_a_starved_run_is_repeated_with_an_exclusive_lease(told: Told) -> None:
     assert ("INCONCLUSIVE", second["run"], "PASS") == (first["status"], first["repeated_as"], second["status"])
     assert (told.folder / "runs" / str(first["run"]) / "verdict.json").exists()
     assert [] == [part.tag for part in told.cases["test_starved"] if part.tag != "properties"]
-    assert 1 == sum(": the host was starved; repeating " in line for line in told.lines)
+    assert 1 == sum(": the host was starved of CPU; repeating " in line for line in told.lines)
