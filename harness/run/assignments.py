@@ -1,8 +1,7 @@
 """Settings of each client process of a run, derived from the workloads of the timeline.
 
-Each combination of workload, arm and operation (produce or consume) has a client process of its own. All arms of a
-workload send the same records, at send times that are evenly interleaved between the arms. The processes that produce
-records have a ``producer_id``, counted from 0 in each run.
+Each combination of workload, arm and operation (produce, consume or commit) has its own client process. All arms of a
+workload send the same records, at send times that are evenly interleaved between the arms.
 
 An arm with ``client: java`` runs Kafka's own client in a container on the host's network, and the container exchanges
 data with the arm's worker process through standard input and output. The container of a Java client ends when its
@@ -27,7 +26,7 @@ _PROGRAM = "/opt/aftershock/client"
 
 
 def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the command that starts Kafka's Java client in a container of ``image`` with these labels.
+    """Return the ``docker run`` command that starts Kafka's Java client in a container of ``image`` with ``labels``.
 
     Raises EngineError if the docker command is not on the PATH.
     """
@@ -40,7 +39,7 @@ def java_command(image: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
-    """Add a Docker label with the worker's name to the ``docker run`` command, so that faults find the container."""
+    """Add the name of a worker as a Docker label to a ``docker run`` command, so that faults find the container."""
     *words, image, program = command
     return (*words, "--label", f"{WORKER}={worker}", image, program)
 
@@ -50,10 +49,9 @@ class RunContext:
     """Settings that all client processes of a run share.
 
     Args:
-        origin_ns: start of the run's clock, as ``time.monotonic_ns()`` returned it.
-        spool: the folder to which the clients write their rows (records sent, delivered and committed).
-        events: path of the run's ``events.jsonl``.
-        begin: the first offset of this run in each partition, where that offset is not 0.
+        origin_ns: start of the run's clock, by ``time.monotonic_ns()``.
+        spool: the folder in shared memory to which the clients write a row for each record.
+        begin: the first offset of this run in each partition where this offset is not 0.
         java: the command that starts Kafka's own Java client; empty if no arm uses the Java client.
     """
 
@@ -113,7 +111,7 @@ def _connection(
 
 
 def worker_names(timeline: Timeline) -> Iterator[str]:
-    """Yield the name of each client process of a run, which is also the client's ``client.id``."""
+    """Yield the name of each client process of a run; Kafka sees the name as ``client.id``."""
     for workload in timeline.workloads:
         ops = [op for op in ("produce", "consume", "commit") if workload.get(op)]
         yield from (_worker(workload["name"], arm, op) for arm in workload["arms"] for op in ops)

@@ -1,10 +1,9 @@
 """Client processes of a run: their spools (output in shared memory), and the faults kill, pause and disconnect.
 
 A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
-the run's own process holds the pipes to a worker and can start a killed worker again, so `kill` and `release` leave
-files for that process to read (``fleet.py``). A spool is a folder in memory, ``aftershock-<run>.<owner>``, for the
-clients' rows; the spool survives a killed run, and its link ``home`` leads to the run directory. Signals are sent
-through a pidfd, and the process is checked again after the pidfd was opened, because the kernel may reuse a process id.
+the run's own process can start a killed worker again, so `ClientProcesses.kill` and `ClientProcesses.release` write
+marker files, which the run's process reads (``fleet.py``). A spool is a folder in shared memory, named
+``aftershock-<run>.<owner>``, for the clients' rows; the spool of a killed run stays until `salvage`.
 """
 
 import ctypes
@@ -54,14 +53,14 @@ class Process(NamedTuple):
 
 
 class SocketHandle(NamedTuple):
-    """A socket of a process; the process may reuse the ``descriptor``, but the ``inode`` is unique."""
+    """Socket of a process; the process may reuse the file ``descriptor``, but the ``inode`` is unique."""
 
     descriptor: int
     inode: int
 
 
 def processes_by_session() -> dict[int, list[Process]]:
-    """Return all running processes by session id; a session's leader, if running, is first."""
+    """Return all running processes of the host by session id, each session's leader first."""
     sessions: dict[int, list[Process]] = {}
     for process in filter(None, map(_read_process, PROC.glob("[0-9]*"))):
         sessions.setdefault(process.session, []).append(process)
@@ -72,7 +71,7 @@ def processes_by_session() -> dict[int, list[Process]]:
 
 
 def workers(run_id: str) -> dict[str, list[Process]]:
-    """Map the name of each running client of a run to the client's processes."""
+    """Return the processes of each running client of a run, by the client's name."""
     result = {}
     for leader, processes in processes_by_session().items():
         command: list[bytes] = []
@@ -86,15 +85,16 @@ def workers(run_id: str) -> dict[str, list[Process]]:
 
 
 def kill_workers(run_id: str) -> None:
-    """Kill the clients of a dead run: clients end by themselves within half a second, except frozen clients."""
+    """Kill all clients of a run whose own process has died; frozen clients would otherwise stay."""
     for processes in workers(run_id).values():
         send_signal(processes, signal.SIGKILL)
 
 
 def send_signal(processes: Iterable[Process], number: signal.Signals) -> None:
-    """Send a signal to each of the processes, in order, if the process still exists in the same session."""
+    """Send a signal to each of the processes that still exists, in order."""
     for process in processes:
         with suppress(ProcessLookupError):
+            # the kernel may reuse a process id, so check the process again after opening its pidfd
             descriptor = os.pidfd_open(process.pid)
             try:
                 now = _read_process(PROC / str(process.pid))
@@ -113,7 +113,7 @@ def _read_process(folder: Path) -> Process | None:
 
 
 def connections(pid: int) -> dict[str, SocketHandle]:
-    """Return the established TCP connections of a process, by a key of both addresses and the socket's inode.
+    """Return the sockets of a process's established TCP connections, by a key of both addresses and the inode.
 
     Raises PermissionError if another user owns the process.
     """
@@ -138,8 +138,7 @@ def connections(pid: int) -> dict[str, SocketHandle]:
 def shut_down_connection(pid: int, handle: SocketHandle) -> None:
     """Shut down another process's TCP connection in both directions, so that its next read returns end of stream.
 
-    A connection that the process has closed is left alone, even if the process reused the file descriptor. Raises
-    OSError if the kernel refuses to shut down the socket.
+    Nothing happens if the process has closed the connection. Raises OSError if the kernel denies access to the socket.
     """
     process = os.pidfd_open(pid)
     try:
@@ -167,7 +166,7 @@ class Spool:
 
     @property
     def home(self) -> Path | None:
-        """The run directory; None if that directory was removed."""
+        """Run directory to which the spool's rows belong; None if the run directory was removed."""
         home = self.path / _HOME
         return home.resolve() if home.is_dir() else None
 
@@ -192,7 +191,7 @@ def spool_for(run_id: str, run_dir: Path) -> Spool:
 
 
 def orphaned_spools() -> list[Spool]:
-    """Return this user's spools (run output in shared memory) of which the run's process has died."""
+    """Return the spools (run output in shared memory) of this user's runs whose process has died."""
     paths = [path for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
     return [spool for spool in map(_parse_spool, paths) if spool and not is_alive(spool.owner)]
 
@@ -215,10 +214,7 @@ class ClientProcesses:
         self._run_id, self._given_spool = run_id, spool
 
     def members(self) -> list[ClientProcess]:
-        """Return all clients of the run, sorted by name; empty if no run is in progress.
-
-        The state of a client without processes is ``exited``; if all processes are stopped, the state is ``paused``.
-        """
+        """Return all clients of the run, sorted by name; an empty list if the run has ended."""
         folder = self._spool()
         if folder is None:
             return []
@@ -241,15 +237,15 @@ class ClientProcesses:
         return read_heartbeat(folder, worker) if folder else None
 
     def fetch_sessions(self, worker: str) -> dict[BrokerId, int]:
-        """Return the id of the client's fetch session with each broker, if the client reports fetch sessions."""
+        """Return the id of the consumer's fetch session with each broker, for clients that report fetch sessions."""
         assignment = self._assignment(worker)
         return open_sessions(read_lines(assignment.events), worker) if assignment else {}
 
     def kill(self, worker: str) -> None:
-        """Kill a client's worker and its child processes, and wait for their end; `release` undoes the kill."""
+        """Kill all processes of a client, and wait for their end; the client stays down until `release`."""
         containers, processes, folder = self._containers(worker), self._processes(worker), self._spool()
         if not processes or folder is None:
-            raise FaultError(f"the client {worker} does not run, so it can't be killed")
+            raise FaultError(f"the client {worker} is not running, so it can't be killed")
         leader = processes[0]
         mark_down(folder, worker, leader.pid)
         send_signal(processes, signal.SIGSTOP)  # no process may react to the death of another
@@ -260,7 +256,7 @@ class ClientProcesses:
             raise FaultError(f"the client {worker} is still alive {_KILL_DEADLINE_S:g} s after SIGKILL")
 
     def release(self, worker: str) -> None:
-        """Let the run start a killed worker again; no effect if the worker is running or the run has ended."""
+        """Let the run start a killed client again; no effect on a running client, or if the run has ended."""
         if folder := self._spool():
             mark_released(folder, worker)
 
@@ -270,7 +266,7 @@ class ClientProcesses:
             _engine_call(container.pause)
 
     def resume(self, worker: str) -> None:
-        """Let a frozen client continue (SIGCONT); no effect on a client that is running or has ended."""
+        """Let a paused client continue (SIGCONT); no effect on a client that is running or has ended."""
         for container in self._containers(worker):
             if container.status == "paused":
                 _engine_call(container.unpause)
@@ -293,7 +289,7 @@ class ClientProcesses:
                     shut_down_connection(pid, handle)
 
     def _connected_pids(self, worker: str) -> list[int]:
-        """Return the client's processes that may be connected to Kafka; for a Java client, the container's process."""
+        """Return the ids of the client's processes that may be connected to Kafka."""
         inside = [int(container.attrs["State"]["Pid"]) for container in self._containers(worker)]
         return inside or [process.pid for process in self._processes(worker)]
 
@@ -329,7 +325,9 @@ def _engine_call(call: Callable[[], object]) -> None:
     try:
         call()
     except APIError as error:
-        raise FaultError(f"the engine refused a change to a Java client: {error.explanation or error}") from error
+        raise FaultError(
+            f"Docker could not kill, pause or resume the container of a Java client: {error.explanation or error}"
+        ) from error
 
 
 @contextmanager
@@ -341,7 +339,6 @@ def _connection_errors(pid: int) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EBADF:
             return
-        raise FaultError(
-            f"the connections of process {pid} can't be reached ({error.strerror}): a client in a container belongs to "
-            "another user; run Aftershock as root to disconnect this client"
-        ) from error
+        problem = f"the connections of the client's process {pid} can't be shut down ({error.strerror})"
+        advice = "if the client runs in a container of another user, run Aftershock as root"
+        raise FaultError(f"{problem}; {advice}") from error

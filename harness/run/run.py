@@ -1,9 +1,8 @@
 """Execution of ``aftershock run``: plan, timeline, cluster, load with faults, evidence, verdict, report.
 
-Producing the evidence and judging it are separate steps that share only the run directory. After an error or Ctrl-C in
-a run, its clients end, the evidence so far stays readable, and the cluster is removed, except with ``--keep``. Ctrl-C
-and SIGTERM do not interrupt the clean-up after a run. A plan with ``client: exec`` starts programs, and so needs the
-user's permission.
+Producing the evidence and judging the evidence are separate steps that share only the run directory. After an error or
+Ctrl-C in a run, its clients end, the evidence so far stays readable, and the cluster is removed, except with
+``--keep``. Ctrl-C and SIGTERM do not interrupt the clean-up after a run.
 """
 
 import asyncio
@@ -42,8 +41,8 @@ from aftershock.results.report.page import write_report
 class Request:
     """Arguments of ``aftershock run``.
 
-    ``changes``: ``key=value`` changes to the plan; ``kafka``: a Kafka version that overrides the plan's; ``rehearse``:
-    inject no faults; ``allow_exec``: allow the plan to start programs.
+    ``changes``: values of ``--set``, such as ``timing.steady=5s``; ``kafka``: a Kafka version that overrides that of
+    the plan; ``rehearse``: inject no faults; ``allow_exec``: allow arms with ``client: exec`` to start programs.
     """
 
     plan: Path
@@ -70,15 +69,16 @@ class Job:
 
     @property
     def attach(self) -> Attach | None:
-        """Description of the existing cluster that the plan attaches to; None if the plan launches a cluster."""
+        """Address of the existing cluster that the plan uses; None if the plan launches a cluster."""
         return self.checked.plan.cluster.attach
 
     @property
     def spec(self) -> ClusterSpec:
-        """Specification of the cluster to launch; raises PlanError if the plan uses an existing cluster."""
+        """Specification of the cluster to launch. Raises PlanError if the plan uses an existing cluster."""
         if self.attach:
+            allowed = "`aftershock run` without --keep and without --kafka"
             raise PlanError(
-                ["a plan with `cluster: attach` runs only with `aftershock run`, without --keep and without --kafka"]
+                [f"a plan with `cluster: attach`, which uses an existing cluster, runs only with {allowed}"]
             )
         cluster = self.checked.plan.cluster
         wire_proxy = cluster.wire_proxy or any(KINDS[step.kind].family == "protocol" for step in self.timeline.steps)
@@ -109,7 +109,7 @@ def prepare(
 
 
 def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm of the plan starts a program, which would run with the rights of the user."""
+    """Raise PlanError if an arm of the plan has ``client: exec``, and so starts a program with the user's rights."""
     problems = [
         f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
         f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
@@ -124,7 +124,7 @@ def refuse_programs(checked: CheckedPlan) -> None:
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
     """Run a plan and judge it; return the run directory and the verdict.
 
-    A run judged on latency waits until no other run uses the host.
+    A run whose plan has SLOs on latency waits until no other run uses the host.
 
     Raises:
         PlanError: the plan can't be run; nothing was started.
@@ -179,7 +179,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
 
 
 def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) -> None:
-    """Run a plan on an existing cluster, and undo all changes to the cluster except records and committed offsets."""
+    """Run a plan on an existing cluster; afterwards undo all changes, except records and committed offsets."""
     descriptor = AttachmentDescriptor.of(home.run_id, attach, job.timeline)
     descriptor.write(home.path)
     watchdog.watch(ownership.owner(), home.run_id, home.path)
@@ -195,9 +195,9 @@ def _drive_attached(job: Job, attach: Attach, home: RunDir, progress: Progress) 
 
 
 def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str, Any], progress: Progress) -> None:
-    """Run a compiled plan on a ready cluster, inside the context `record_outcome`, with the errors of `perform`.
+    """Run a compiled plan on a ready cluster; call within ``with record_outcome(...)``. Raises the errors of `perform`.
 
-    The plan, its timeline, the run's clock and ``cluster_facts`` are written to disk before the first record is sent.
+    ``cluster_facts`` are added to ``run.json`` before the first record is sent.
     """
     (home.path / "plan.yaml").write_text(job.checked.text, encoding="utf-8")
     (home.path / "timeline.json").write_bytes(job.timeline.to_json())
@@ -221,8 +221,8 @@ def drive_on(job: Job, cluster: Target, home: RunDir, cluster_facts: Mapping[str
 def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
     """Write the run's status to ``run.json`` after the ``with`` block; add the run directory to an error message.
 
-    The context `record_outcome` must be entered as soon as the run directory exists; else an interrupted run would seem
-    to be in progress.
+    The ``with`` block must start as soon as the run directory exists; otherwise the status of an interrupted run would
+    stay ``running``.
     """
     try:
         yield
@@ -236,10 +236,9 @@ def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
         # if the run directory is not writable, run.json stays at "running", and there is no manifest
         with suppress(OSError):
             home.update(status="failed", why=str(error))
-        raise EvidenceError(
-            f"can't write evidence to {home.path}: {error.strerror or error}; free disk space, or choose another --out"
-            f"\nrun: {home.path}"
-        ) from error
+        problem = f"can't write evidence to {home.path}: {error.strerror or error}"
+        advice = f"free disk space, or choose another --out\nrun: {home.path}"
+        raise EvidenceError(f"{problem}; {advice}") from error
     except Exception as error:
         home.update(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
         error.add_note(f"run: {home.path}")
