@@ -1,12 +1,7 @@
-"""Check, verdict, and doubts about measurements (design 5.4).
+"""Check, verdict, and doubts about measurements.
 
 A check is a judged statement about a run, with a status. A check with fewer than ``minimum`` observations (``n``) is
-INCONCLUSIVE, so a run without observations never passes. The field ``why`` states what was observed, the field ``next``
-gives advice.
-
-All families of checks have the same signature, ``CheckFamily``: ``fault_checks`` (witness and exposure),
-``harness_checks``, ``slo_checks``, ``integrity_checks`` and ``obligation_checks``. Fault checks and harness checks that
-did not pass become doubts about the run's measurements.
+INCONCLUSIVE, so a run without observations never passes.
 """
 
 import json
@@ -39,7 +34,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """A check in ``verdict.json``; the values ``observed`` and ``threshold`` are in ``unit``.
+    """A check in ``verdict.json``; ``why`` states what was observed, ``next`` gives advice.
 
     ``gate`` is True if the status of the run depends on the check; ``samples`` are ids [producer_id, seq] of records.
     """
@@ -64,6 +59,13 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         return vars(self) | {"status": self.status.value, "samples": [list(sample) for sample in self.samples]}
+
+
+def trust_check(kind: str, name: str, why: str, advice: str | None, *, passed: bool, **values: Any) -> Check:
+    """Return the check ``<kind>/<name>``: PASS if ``passed``, else INCONCLUSIVE with ``advice``."""
+    status = Status.PASS if passed else Status.INCONCLUSIVE
+    defaults: dict[str, Any] = {"subject": "run", "minimum": 1, "next": None if passed else advice}
+    return Check(id=f"{kind}/{name}", kind=kind, status=status, why=why, **defaults | values)
 
 
 def subject_of(client: Client, clients: tuple[Client, ...]) -> str:
@@ -108,7 +110,6 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """The process's exit code for the run's status: 0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR."""
         return EXIT_CODES[self.status]
 
     def to_json(self) -> dict[str, Any]:

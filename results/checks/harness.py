@@ -2,13 +2,11 @@
 
 Limits, after warm-up: the 99th percentile of the load generator's lateness, without the delay that a fault causes, is
 at most 50 ms; at most 5 % of the host's 100 ms ticks are more than 50 ms late; the hypervisor steals at most 10 % of
-the CPU on average. A run beyond these limits proves nothing about Kafka, so harness checks are PASS or INCONCLUSIVE,
-never FAIL.
+the CPU on average. A run whose harness was slower proves nothing about Kafka, so harness checks are PASS or
+INCONCLUSIVE, never FAIL.
 """
 
-from typing import Any
-
-from aftershock.results.checks.check import Check, Doubts, Status, subject_of
+from aftershock.results.checks.check import Check, Doubts, subject_of, trust_check
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Facts
@@ -28,12 +26,6 @@ def harness_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
     return [*producing, *committing, _host(facts), *_run_checks(evidence, facts)]
 
 
-def _check(name: str, passed: bool, why: str, advice: str | None, **values: Any) -> Check:  # noqa: FBT001 - the status
-    defaults: dict[str, Any] = {"kind": "harness", "subject": "run", "minimum": 1}
-    status = Status.PASS if passed else Status.INCONCLUSIVE
-    return Check(id=f"harness/{name}", status=status, why=why, next=None if passed else advice, **defaults | values)
-
-
 def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> Check:
     lateness = facts.distribution(f"{side}.lateness", client.key, RUN)
     late_us = lateness.at.get(LATENESS_Q)
@@ -44,11 +36,12 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
         why = f"p99 of sent - intended is {late_ms:.1f} ms"
     else:
         why = f"{lateness.censored} {noun}s were never sent" if lateness.n else f"no {noun} was sent after warm-up"
-    return _check(
+    return trust_check(
+        "harness",
         "generator" if side == "produce" else f"generator-{side}",
-        punctual,
         why if punctual else f"the load generator fell behind its schedule: {why}",
         "stop other work on the host, or lower the rate",
+        passed=punctual,
         subject=subject_of(client, evidence.clients),
         arm=client.arm,
         observed=late_ms,
@@ -76,7 +69,8 @@ def _host(facts: Facts) -> Check:
     elif not within:
         why, advice = f"the host was overloaded: {why}", "stop other work on the host, or give it more cores"
     values = {"observed": late_percent, "threshold": LATE_TICKS_PERCENT_MAX, "unit": "%", "n": host.ticks}
-    return _check("host", enough and within, why, advice, subject="host", minimum=TICKS_MIN, **values)
+    passed = enough and within
+    return trust_check("harness", "host", why, advice, passed=passed, subject="host", minimum=TICKS_MIN, **values)
 
 
 def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
@@ -87,15 +81,16 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     why = f"{facts.backwards} of {n} rows ended before they were sent" if n else "no record was observed"
     advice = "find the program that changes the host's clock, or run the plan again"
     values = {"observed": float(facts.backwards), "threshold": 0.0, "unit": "rows", "n": n}
-    clock = _check("clock", n > 0 and not facts.backwards, why, advice, **values)
+    clock = trust_check("harness", "clock", why, advice, passed=n > 0 and not facts.backwards, **values)
 
     state = evidence.run.get("warmup") or {}
     settled, after_ms = bool(state.get("settled")), state.get("after_ms")
-    warmup = _check(
+    warmup = trust_check(
+        "harness",
         "warmup",
-        settled,
         str(state.get("why") or ("latency settled" if settled else "the run ended before its warm-up was over")),
         "raise timing.warmup.max, or stop other work on the host",
+        passed=settled,
         phase="warmup",
         observed=None if after_ms is None else after_ms / 1e3,
         threshold=evidence.timeline.get("timing", {}).get("warmup_max_ms", 0) / 1e3 or None,
@@ -111,9 +106,8 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
         why += f": {reason}" if reason else ", and its evidence is partial"
     why = why if files else f"{why}; the run directory has no file of records"
     advice = "run the plan again and let the run finish"
-    complete = _check(
-        "complete", evidence.complete and files > 0, why, advice, observed=float(files), unit="files", n=files
-    )
+    values = {"observed": float(files), "unit": "files", "n": files}
+    complete = trust_check("harness", "complete", why, advice, passed=evidence.complete and files > 0, **values)
 
     conditions = evidence.run.get("abort")
     if conditions is None:
@@ -123,5 +117,5 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     if condition:
         why = f"the run stopped early, as the plan requires: {condition}"
     cause = "find the fault that led to the abort condition in the events before the abort" if condition else None
-    abort = _check("abort", polls > 0 and not condition, why, cause, unit="looks", n=polls)
+    abort = trust_check("harness", "abort", why, cause, passed=polls > 0 and not condition, unit="looks", n=polls)
     return [clock, warmup, complete, abort]

@@ -29,8 +29,8 @@ _NAMES_MAX = 3
 class _Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
-    ``permitted``: why the configuration permits the breach, None if it is forbidden. ``partial``: some replicas could
-    not be read, so a finding without breaches proves nothing.
+    ``permitted`` is the reason why the configuration permits the breach, None if the breach is forbidden. ``partial``
+    is True if some replicas could not be read: the check can then fail, but not pass.
     """
 
     rule: str
@@ -89,7 +89,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
 
         if rule_name == "corrupt":
             # a reader that compares values examines each record; other readers only report corrupt records
-            if not finding.broken and not compares(evidence, key):
+            if not finding.broken and key not in evidence.run.get("values_compared", ()):
                 continue
             finding = replace(finding, examined=max(total, finding.broken))
         elif rule_name == "co_owned" and client:
@@ -148,11 +148,6 @@ def _events(evidence: Evidence, client: Client) -> list[Event]:
         for event in evidence.events
         if event.get("arm") == client.arm and event.get("workload", client.workload) == client.workload
     ]
-
-
-def compares(evidence: Evidence, key: str) -> bool:
-    """Return True if a reader, or the reader of the log, compared the values of records with the values sent."""
-    return key in evidence.run.get("values_compared", ())
 
 
 def co_assigned(evidence: Evidence, client: Client) -> tuple[int, int, int]:

@@ -1,9 +1,8 @@
 """Table of integrity rules: what each rule forbids, what permits a breach, and where breaches are counted.
 
 To add an integrity rule, add a row to ``RULES``, and either a function over the client's events (``immediate_retries``
-is a short example) or a finding of Spark in ``results/checks/findings/``. The check ``integrity/<rule>``, the SLO
-``<rule> == 0`` and the test of ``docs/SLO.md`` read the table of rules. The file ``rules.py`` imports nothing of
-Aftershock, because plans read the names of the rules.
+is a short example) or a finding of Spark in ``results/checks/findings/``. Each rule gives a check ``integrity/<rule>``
+and an SLO ``<rule> == 0``.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ Subject: TypeAlias = Literal["log", "produce", "consume", "commit", "replicas"]
 
 @dataclass(frozen=True)
 class EventCount:
-    """Number of events that a rule examined and found broken, the ``seqs`` of broken records, and a note to show."""
+    """Number of events that an integrity rule examined, number of breaches, and ``seqs`` of the affected records."""
 
     examined: int
     broken: int
@@ -69,12 +68,11 @@ def decreases(events: Sequence[Event]) -> EventCount:
 class Rule:
     """An integrity rule, a row of ``RULES``.
 
-    ``forbids`` and ``permitted`` describe the rule; if ``permits.py`` finds a breach permitted, the check passes and
-    reports the breach. ``findings``: names of the findings computed by Spark, by subject of the check (``produce``, …).
-    ``events``: function that counts breaches in a client's events. ``unit``: plural noun of the counted items, such as
-    records. ``unclean``: True if an unclean leader election permits a breach. ``covered_by``: a fault that lists this
-    word in ``roles.permits`` permits a breach (None: the rule's name). ``optional``: subjects that get no check if the
-    client doesn't report the required values. ``if_examined``: the rule has no check if nothing was examined.
+    ``findings``: names of the findings computed by Spark, by subject of the check (``produce``, …). ``events``:
+    function that counts breaches in a client's events. ``unclean``: True if an unclean leader election permits a
+    breach. ``covered_by``: a fault that lists this word in ``roles.permits`` permits a breach (None: the rule's name).
+    ``optional``: subjects that get no check if the client doesn't report the values that the rule reads.
+    ``if_examined``: True if the rule has no check when the run has no record to examine.
     """
 
     forbids: str
@@ -109,8 +107,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "order": Rule(
         "records in the log out of order of their sequence number, sent by an idempotent producer or with one request "
-        "in flight; "
-        "deliveries out of the order of offsets",
+        "in flight; deliveries out of the order of offsets",
         "a producer without idempotence; a killed producer; unclean elections; a read after an assignment or a reset",
         f"{_EXPLAIN}; look for retries with more than one request in flight, or a position that went back",
         {"produce": "order", "consume": "order"},

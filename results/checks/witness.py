@@ -29,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aftershock.results.checks.check import Check, Doubts, Status
+from aftershock.results.checks.check import Check, Doubts, trust_check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts, ProxyTraffic
 from aftershock.results.measure.samples import Passage
@@ -47,7 +47,6 @@ def fault_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
 
 
 def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
-    """Return the check ``witness/<fault>``: PASS or INCONCLUSIVE, with the expected and the observed value."""
     rehearsal = bool(evidence.run.get("rehearse"))
     fault = step["id"]
     lines = [line for line in evidence.journal if line["fault"] == fault]
@@ -73,26 +72,22 @@ def witness(evidence: Evidence, step: Mapping[str, Any]) -> Check:
             why = f"{absent if proven else 'nothing was injected, yet the witness reports the fault'}: {why}"
         elif not proven:
             why = f"the fault did not take hold, or ended too early: {why}"
-    return Check(
-        id=f"witness/{fault}",
-        kind="witness",
+    return trust_check(
+        "witness",
+        fault,
+        why,
+        f"read the lines of fault {fault} in journal.jsonl, fix the cause, and run the plan again",
+        passed=proven,
         subject=f"fault={fault}",
         phase=f"fault/{fault}",
-        status=Status.PASS if proven else Status.INCONCLUSIVE,
         observed=_number(report.get("observed")),
         threshold=_number(report.get("asked")),
         unit=str(report.get("unit") or ""),
         n=len(reports),
-        minimum=1,
-        why=why,
-        next=None
-        if proven
-        else f"read the lines of fault {fault} in journal.jsonl, fix the cause, and run the plan again",
     )
 
 
 def _confirms(report: Mapping[str, Any]) -> bool:
-    """Return True if a witness reports, from its own observation, that the fault is in force."""
     return bool(report.get("ok")) and bool(report.get("n"))
 
 
@@ -113,7 +108,7 @@ def crossing_of(evidence: Evidence, fault: str) -> Mapping[str, Sequence[int]]:
 
 
 def passages(evidence: Evidence) -> list[Passage]:
-    """Return the proxies and time span whose bytes are exposure, for each fault with exposure measured in bytes."""
+    """Return, for each fault whose exposure is measured in bytes, the proxies and the time in which bytes count."""
     result = []
     for step in evidence.steps:
         fault = step["id"]
@@ -138,26 +133,14 @@ def _client_links(targets: Mapping[str, Any]) -> list[str]:
 
 
 def exposure(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> Check:
-    """Return the check ``exposure/<fault>``: PASS if traffic met the fault, else INCONCLUSIVE."""
     traffic = _traffic(evidence, facts, step)
     fault, exposed = step["id"], traffic.amount > 0
     why = f"no traffic met the fault: no {traffic.unit} {traffic.where}"
     if exposed:
         why = f"{traffic.amount} {traffic.unit} met the fault: {traffic.where}"
-    return Check(
-        id=f"exposure/{fault}",
-        kind="exposure",
-        subject=f"fault={fault}",
-        phase=f"fault/{fault}",
-        status=Status.PASS if exposed else Status.INCONCLUSIVE,
-        observed=float(traffic.amount),
-        threshold=0.0,
-        unit=traffic.unit,
-        n=traffic.n,
-        minimum=1,
-        why=why,
-        next=None if exposed else traffic.advice,
-    )
+    values = {"observed": float(traffic.amount), "threshold": 0.0, "unit": traffic.unit, "n": traffic.n}
+    place = {"subject": f"fault={fault}", "phase": f"fault/{fault}"}
+    return trust_check("exposure", fault, why, traffic.advice, passed=exposed, **place, **values)
 
 
 @dataclass(frozen=True)
@@ -197,7 +180,7 @@ def _traffic(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> _Traf
             }
             for side in (side for side, meets in exposed.items() if meets):
                 records += facts.distribution(f"{side}.latency", client.key, f"fault/{fault}").n
-        return _Traffic(records, "records", records, f"of {_some(names)} in its window")
+        return _Traffic(records, "records", records, f"of {_some(names)} in the fault's window")
     if any(link.startswith("replication_") for link in links):
         records = facts.produced_in(f"fault/{fault}", crossing_of(evidence, fault))
         return _Traffic(records, "records", records, f"produced to partitions replicated over {_some(links)}")

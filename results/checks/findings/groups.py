@@ -1,4 +1,4 @@
-"""Integrity findings about consumer groups and replicas: co-ownership, committed offsets, coordinators, replicas.
+"""Integrity findings about consumer groups and replicas.
 
 **Co-ownership.** A group member owns a partition from its first to its last delivery between two assignments; two
 members of a group co-own the partition if these times overlap. From the first injection of a fault until a session
@@ -7,8 +7,8 @@ member that is frozen or unreachable.
 
 **Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
 commit is *ahead* of what its group was delivered only if the log has a record in between (transaction markers are never
-delivered), and if a record of the partition was delivered before: a new group may commit unread offsets. A delivery is
-*behind* if it is the first after an assignment and its offset is below the last acknowledged commit.
+delivered), and if a record of the partition was delivered before: a new group may commit unread offsets. The first
+delivery after an assignment is *behind* if its offset is below the last acknowledged commit.
 
 **Coordinator logs** show whether the commits of a ``commit`` workload, whose groups read nothing, were stored. An
 acknowledged commit is *lost* if the offsets topic, since the last tombstone (null value) of the group and partition,
@@ -18,8 +18,8 @@ unless the previous entry was a tombstone. The offsets topic is not read from an
 coordinator writes nothing to the offsets topic.
 
 **Replicas** are read by the harness after the last heal. A replica is summarised by its record count and the xor of
-64-bit hashes of its records; it *differs* if most replicas of the partition have another summary. If a replica could
-not be read to its end, it proves nothing. In findings about replicas the column ``client`` is the partition,
+64-bit hashes of its records; a replica *differs* if most replicas of the partition have another summary. A replica that
+could not be read to its end proves nothing. In findings about replicas the column ``client`` is the partition,
 ``orders/3``, and ``side`` is ``replica``.
 """
 
@@ -39,7 +39,7 @@ SESSION_US = 45_000_000
 
 
 def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
-    """Return findings about partitions that two group members owned at once; None if no client reads in a group."""
+    """Return findings about partitions that two group members owned at once; None if the run has no group."""
     if not any(group_of(scene.evidence, reader) for scene in dims.scenes for reader in scene.readers):
         return None
     owned = ("run", "group", "topic", "partition", "client", "member", "lane")
@@ -71,7 +71,6 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
 
 
 def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:
-    """Yield the span from a run's first inject until a session timeout after its last heal; nothing without faults."""
     times = [line["t_us"] for line in evidence.journal]
     if times:
         yield min(times), max(times) + SESSION_US

@@ -1,6 +1,6 @@
-"""Integrity findings about single records and their offsets, and the form of all findings.
+"""Integrity findings about single records and their offsets.
 
-A finding is the number of records that a rule examined and the number of those that broke it, summed over rows.
+A finding is the number of records that an integrity rule examined, and the number of records that broke the rule.
 
 **Records** may be lost, duplicated, misplaced, or never sent. Records in clean blocks (``gate.py``: blocks of 2,048
 records with equal fingerprints) are only counted; all others are rows of the ledger and examined individually. A record
@@ -12,9 +12,8 @@ log is a phantom.
 partition's offsets are divided into buckets of 32,768, of which only those that differ are examined. If the log and the
 deliveries of a reader have the same count and the same xor of 64-bit hashes of each record with its offset, the reader
 got exactly the log's records; if the log has as many distinct offsets (counted as bits) as rows, no two records share
-an offset. If all blocks are clean, only the log can have two records at one offset. Skipped records are searched only
-between the first and the last offset delivered to a reader. A record that a reader should get and never got is
-``lost``, not ``skipped``. A record without producer id and seq is a phantom, not a collision.
+an offset. If all blocks are clean, only the log can have two records at one offset. A record that a reader should get
+and never got is ``lost``, not ``skipped``. A record without producer id and seq is a phantom, not a collision.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,9 +44,9 @@ def no_record() -> Column:
 
 
 class Fact(NamedTuple):
-    """Result of an integrity rule for one row: the number of records examined, and of these, of records that broke it.
+    """Numbers of records that an integrity rule examined, and found ``broken``, in one row of a Spark table.
 
-    A record that was not examined isn't broken; ``examined`` is None if another fact counts the record as examined.
+    ``examined`` is None if another fact counts the record as examined.
     """
 
     rule: str
@@ -76,7 +75,7 @@ class Fact(NamedTuple):
 def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
     """Apply ``facts`` to each row: return ``run record rule side client examined broken`` where anything was examined.
 
-    All facts are one SQL expression, because each column built in Python calls the JVM a dozen times.
+    One SQL expression computes all facts, because each column built in Python calls the JVM a dozen times.
     """
     columns: list[Column] = []
 
@@ -127,7 +126,6 @@ def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
 
 
 def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings about records of the ledger, a table of the records whose blocks of 2,048 are not clean."""
     rows = ledger.withColumn("record", record())
     client, logged, placed = F.col("client"), F.col("logged") > 0, F.col("placed")
     lost = acked() & ~logged
@@ -158,7 +156,7 @@ def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Join records with each reader of their run, and count how often each record was delivered to the reader."""
+    """Return a row per record and reader, with the number of times that the record was delivered to the reader."""
     readers = dims.readers.select("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us")
     lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
@@ -175,7 +173,7 @@ def _deliverable() -> Column:
 
 
 def _foreign(reader: str | Column, count: Column) -> Fact:
-    """Create the fact for records that no producer of the run sent: rows without ids, or without a produce row."""
+    """Return the fact about records that no producer of the run sent: rows without ids, or without a produce row."""
     foreign = F.col("record").isNull() | F.col("client").isNull()
     return Fact("phantom", "consume", reader, count, F.when(foreign, count))
 
@@ -188,7 +186,6 @@ _SUSPECTS = "array<struct<client:string,lane:bigint,member:string,first:bigint,l
 
 
 def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) -> DataFrame:
-    """Return the findings about offsets: two records at one offset, and records that a reader passed over."""
     logged = _logged(read.log)
     lanes = _placed(delivered.withColumns({"member": F.coalesce("member", F.lit("")), "record": record()}), *_LANE)
     compared = _side_by_side(logged, lanes, F.broadcast(_suspects(logged, lanes)))

@@ -1,8 +1,8 @@
-"""Integrity findings that need ordered rows: order, repeated deliveries, decreasing epochs and high watermarks.
+"""Integrity findings that compare consecutive rows: order, repeated deliveries, decreasing epochs and high watermarks.
 
-**Lanes** divide a reader's deliveries from a partition; within a lane offsets must rise without gaps or repetitions. A
-new lane begins when the partition is assigned to the reader (at-least-once permits that records are then delivered
-again) and when the reader resets its position; the clients' events report both.
+**Lanes** divide a reader's deliveries from a partition; within a lane offsets must rise without gaps or repetitions.
+After an assignment (at-least-once permits that records are then delivered again) and after a position reset, a reader's
+deliveries belong to a new lane.
 
 **Sequences** of rows are of three kinds: a producer's log records by offset, in which sequence numbers must rise; a
 reader's lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must
@@ -14,14 +14,12 @@ late row, only the first row of a value can break the rule ``order``; further de
 leader changes, because a new leader learns the high watermark late, so high watermarks are compared only between two
 responses of the same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the
 records (``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the
-lane reported, and the lane lasted at least another second. The leader epoch of an acknowledgement is that of its
-produce request. Only acknowledgements of first attempts are examined, because a later attempt may be acknowledged for a
-record that an earlier attempt wrote.
+reader received since the assignment, and the reader kept the partition for another second. Only acknowledgements of
+first attempts are examined, because a later attempt may be acknowledged for a record that an earlier attempt wrote.
 
 The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
-selected sequences are examined row by row. The function sorts rows of the log and of readers by a hash of their
-sequence, and compares each row with the row before. Acknowledgements need no sorting: in a partition, all acknowledged
-offsets of a leader epoch must lie above all acknowledged offsets of the previous epoch.
+selected sequences are examined row by row. Acknowledgements need no sorting: in a partition, all acknowledged offsets
+of a leader epoch must lie above all acknowledged offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -76,7 +74,6 @@ def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
 
 
 def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
-    """Yield (client key, event) for each event of the given name that a consuming client reported."""
     readers = [client for client in evidence.clients if client.consumes_from]
     for line in evidence.events:
         if line.get("event") == event and line.get("op", "consume") == "consume":
@@ -120,7 +117,7 @@ SECOND_US = 1_000_000
 def sequences(read: Tables, dims: Dims, delivered: DataFrame, doubted: DataFrame | None) -> DataFrame:
     """Return findings about the order of rows; for the rules ``collision`` and ``skipped`` only the number examined.
 
-    ``doubted`` holds hashes (``PRINTS``) of the sequences to examine row by row; None: all sequences.
+    ``doubted`` holds hashes (``PRINTS``) of the sequences to examine row by row, None to examine all sequences.
     """
     rows = _rows(read, dims, delivered)
     exact = rows if doubted is None else rows.join(F.broadcast(doubted), "print", "left_semi")
@@ -167,7 +164,7 @@ def _rows(read: Tables, dims: Dims, delivered: DataFrame) -> DataFrame:
 
 
 def _flagged(rows: DataFrame) -> DataFrame:
-    """Add ``late``, ``before`` (previous row of the sequence), ``dirty`` (the sequence has a late row) to each row."""
+    """Add ``late`` (a row with a higher value precedes), ``before`` (previous row) and ``dirty`` (any row is late)."""
     lane = Window.partitionBy(*_SEQUENCE)
     order = lane.orderBy("at", "value")
     highest = F.max("value").over(order.rowsBetween(Window.unboundedPreceding, -1))
@@ -183,9 +180,9 @@ def _corrupt() -> Column:
 
 
 def _examined(rows: DataFrame) -> DataFrame:
-    """Count rows by client, rows of sequences with a late row also by value, and broken rows also by rule and value.
+    """Count rows by client; count rows of sequences with a late row by value, and broken rows by rule and value.
 
-    ``late`` is that of the first row with a value. Spark need not sort, because it aggregates plain numbers.
+    If rows have the same value, only the first of these rows decides whether the value is ``late``.
     """
     value, mark, epoch = F.col("value"), F.col("high_watermark"), F.col("epoch")
     older = (value > F.col("before.value")) & (epoch < F.col("before.epoch"))

@@ -2,8 +2,7 @@
 
 A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). An obligation check FAILS if
 a stall in a time of required progress lasts longer than the patience (longest permitted stall), or is INCONCLUSIVE if
-the harness can't be trusted. The field ``why`` of the check also counts the stalls and failures that were permitted,
-with the reason. A client of which no progress was ever required has no obligation check.
+the harness can't be trusted. A client of which no progress was ever required has no obligation check.
 """
 
 from collections.abc import Sequence
@@ -99,10 +98,12 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
     failures = facts.failures.get((lane.side, lane.client.key), ())
     if failures:
         excused = {failure: excuse for failure in failures if (excuse := _excuse(lane.whole, failure))}
+        noun = "commits" if lane.side == "commit" else "records"
         because = f" ({next(iter(excused.values()))})" if excused else ""
         texts.append(
-            f"{sum(failure.n for failure in failures)} failed, {sum(failure.n for failure in excused)} of them while "
-            f"no progress was required{because}; single failures are not judged"
+            f"{sum(failure.n for failure in failures)} {noun} failed, "
+            f"{sum(failure.n for failure in excused)} of them while no progress was required{because}; "
+            "single failures are not judged"
         )
     return "; ".join(texts)
 

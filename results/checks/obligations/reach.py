@@ -25,8 +25,8 @@ the controller fences the node, and another replica leads. After a fault that cu
 controller is active, so no progress is required.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from aftershock.results.evidence.evidence import Evidence
@@ -49,7 +49,7 @@ class Terrain:
 class Seat:
     """Partitions with the same replicas, so that either all of these partitions are available or none.
 
-    ``replicas`` is None if the run did not record the brokers; then any ``replication`` brokers may hold the replicas.
+    ``replicas`` is None if unrecorded: any ``replication`` brokers may then hold the replicas.
     """
 
     topic: str
@@ -102,15 +102,15 @@ def coordination(terrain: Terrain) -> Seat:
 
 Stage = Literal["before", "moving", "in force", "over"]
 ALONE = ("nodes", "one node")
-"""Effects that end with the action if the fault has no ``for``, as in a restart; other effects then stay."""
+"""Effects of a fault without ``for`` (such as a restart) that end with the fault's action; other effects stay."""
 
 
 @dataclass(frozen=True)
 class Harm:
     """Effect of a fault on the cluster; ``unrecorded`` counts changes of nodes or leaders at unknown times.
 
-    ``announced`` is True if clients notice the fault at once, because their connections are closed. ``controller`` is
-    True if the active controller may have been among the fault's brokers.
+    ``announced`` is True if the fault closes its clients' connections, so that clients notice the fault at once.
+    ``controller`` is True if the active controller may have been among the fault's brokers.
     """
 
     fault: str
@@ -135,7 +135,7 @@ class Harm:
 
     @property
     def between_nodes(self) -> bool:
-        """True if the fault may have separated replicas or controllers."""
+        """True if the fault affects links between nodes, and so may have separated replicas or controllers."""
         return any(not link.startswith("client_") for link in self.links)
 
     @property
@@ -145,26 +145,9 @@ class Harm:
 
 def harms_of(evidence: Evidence, until_us: int) -> list[Harm]:
     """Return the effect of each fault that began, by time; empty in a rehearsal, in which no fault is injected."""
-    if evidence.run.get("rehearse"):
-        return []
-    harms = (_harm(evidence, step, until_us) for step in evidence.steps)
+    steps = () if evidence.run.get("rehearse") else evidence.steps
+    harms = (_harm(evidence, step, until_us) for step in steps)
     return sorted((harm for harm in harms if harm), key=lambda harm: (harm.start_us, harm.fault))
-
-
-def mark_unknown(harms: Iterable[Harm], settled_us: Callable[[Harm], int]) -> list[Harm]:
-    """Mark the effects of faults that began while the ISR may not have been full as unknown.
-
-    The function ``settled_us`` returns the time at which the ISR is full again after a fault.
-    """
-    marked: list[Harm] = []
-    for harm in harms:
-        narrow = any(
-            harm.start_us < settled_us(peer)
-            and (peer.between_nodes or peer.everywhere or (peer.impact == "unknown" and bool(peer.brokers)))
-            for peer in marked
-        )
-        marked.append(replace(harm, impact="unknown") if narrow and harm.impact in ("links", *ALONE) else harm)
-    return marked
 
 
 def _harm(evidence: Evidence, step: Mapping[str, Any], until_us: int) -> Harm | None:

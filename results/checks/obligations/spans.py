@@ -15,43 +15,35 @@ client links, leaders    none
 an unknown fault ends    all of the above
 =======================  ===========================================================================================
 
-The client's own waits are part of the grace: its longest back-offs and a metadata request; after an unannounced fault
+The grace also contains the client's own waits: its longest back-offs and a metadata request; after an unannounced fault
 (connections stay open and silent) two requests that time out and a connection attempt; for a member of a group a
 heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
 
-Spans: the time after warm-up is divided at each moment when a fault begins, takes force, begins to heal or is healed,
-or a grace ends. Progress is required in a span if progress is possible under any leader, and the grace after each
-change has ended. If nodes stop and return at unrecorded times (a restart), the start of the grace is unknown, so the
-grace is added to the patience (the longest permitted stall), once per change.
+The time after warm-up is divided into spans at each moment when a fault's state changes or a grace ends. Progress is
+required in a span if progress is possible under any leader, and the grace after each change has ended. If nodes stop
+and return at unrecorded times (a restart), the start of the grace is unknown, so the grace is added to the patience
+(the longest permitted stall), once per change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
-from typing import NamedTuple
 
-from aftershock.results.checks.obligations.reach import Harm, Seat, State, Terrain, mark_unknown, refusal
+from aftershock.results.checks.obligations.reach import ALONE, Harm, Seat, State, Terrain, refusal
 
 BOOT_MS = 10_000
 ROUND_MS = 1_000  # a metadata request and its response on a busy host
 
 
-class _SettingNames(NamedTuple):
-    """Client settings that cause waits, as (name, default in ms, number of times that the client may wait so long)."""
-
-    request: tuple[str, int, float]
-    setup: tuple[str, int, float]
-    reconnect: tuple[str, int, float]
-    retry: tuple[str, int, float]
-
-
-_JAVA = _SettingNames(
+# settings that make a client wait: for a request, a connection, between connections, between retries; each with its
+# default in ms, and how often the client may wait so long
+_JAVA = (
     ("request.timeout.ms", 30_000, 2),
     ("socket.connection.setup.timeout.max.ms", 30_000, 1),
     ("reconnect.backoff.max.ms", 1_000, 1.2),  # Kafka's jitter of 20 % comes on top of its limits
     ("retry.backoff.max.ms", 1_000, 1.2),
 )
-_LIBRDKAFKA = _SettingNames(
+_LIBRDKAFKA = (
     ("socket.timeout.ms", 60_000, 2),
     ("socket.connection.setup.timeout.ms", 30_000, 1),
     ("reconnect.backoff.max.ms", 10_000, 1),
@@ -62,8 +54,6 @@ _NAMES = {"reference": _JAVA, "java": _JAVA}
 
 @dataclass(frozen=True)
 class Term:
-    """Time for which progress may stop because of one setting or one step of recovery."""
-
     name: str
     ms: float
 
@@ -73,7 +63,7 @@ Grace = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Habits:
-    """Waits of a client after any cluster change, further waits after an unannounced fault, and of a group member."""
+    """Times that a client may wait after any cluster change, after a fault that leaves connections open, in a group."""
 
     announced: Grace
     unannounced: Grace
@@ -82,16 +72,16 @@ class Habits:
 
 
 def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], *, grouped: bool) -> Habits:
-    """Return the waits of a client implementation with its ``own`` settings, on brokers with ``settings``."""
-    names = _NAMES.get(client, _LIBRDKAFKA)
+    """Return how long a client with its ``own`` settings may wait, on brokers with ``settings``."""
+    request, setup, reconnect, retry = _NAMES.get(client, _LIBRDKAFKA)
     # the settings of a user's own program have unknown names, so the longer defaults apply
     values = {} if client == "exec" else {key.replace("_", "."): value for key, value in own.items()}
 
     def term(name: str, default: float, times: float = 1) -> Term:
         return Term(name if times == 1 else f"{times:g} x {name}", times * _number(values.get(name), default))
 
-    announced = (term(*names.reconnect), term(*names.retry), Term("a metadata request", ROUND_MS))
-    unannounced = (term(*names.request), term(*names.setup))
+    announced = (term(*reconnect), term(*retry), Term("a metadata request", ROUND_MS))
+    unannounced = (term(*request), term(*setup))
     if not grouped:
         return Habits(announced, unannounced)
     delay = _number(settings.get("group.initial.rebalance.delay.ms"), 3_000)
@@ -99,25 +89,12 @@ def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], 
     return Habits(announced, unannounced, group, (term("session.timeout.ms", 45_000),))
 
 
-def at_start(
-    harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False
-) -> Grace:
-    """Return the time for which progress may stop after an injection; ``silent``: connections may hang unclosed."""
-    cluster: Grace = ()
-    if harm.impact in ("nodes", "one node"):
-        governing = harm.controller and bool(harm.brokers & terrain.voters)
-        cluster = (*(_quorum(settings) if governing else ()), *_session(settings))
-    elif harm.between_nodes:
-        cluster = (*_quorum(settings), *_session(settings), *_lag(settings))
-    return (*cluster, *client.announced, *(client.unannounced if silent or not harm.announced else ()), *client.group)
-
-
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
     """Return the time for which progress may stop after a heal; ``silent``: connections may hang unclosed."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
-    if harm.impact in ("nodes", "one node") and harm.brokers & terrain.voters - terrain.brokers:
+    if harm.impact in ALONE and harm.brokers & terrain.voters - terrain.brokers:
         cluster = (
             Term("the start of a controller, because healing the fault doesn't wait for the controller", BOOT_MS),
             *_quorum(settings),
@@ -165,7 +142,7 @@ def _number(value: object, default: float) -> float:
 PATIENCE_US = 5_000_000
 """Longest permitted time without progress while progress is required: a lost request, a busy host, a backlog."""
 MOMENTS_US = 10_000_000
-"""Addition for links with a delay of at most a second: ten round trips."""
+"""Further permitted time without progress while a fault delays links by at most a second: ten round trips."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +158,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Post:
-    """Process name, rack and waits (for time-outs and back-offs) of a client."""
+    """Process name and rack of a client, and how long the client may wait (time-outs, back-offs)."""
 
     worker: str
     rack: str
@@ -198,12 +175,20 @@ class Scene:
 
     @classmethod
     def of(cls, terrain: Terrain, settings: Mapping[str, str], harms: Iterable[Harm]) -> "Scene":
-        marked = mark_unknown(harms, lambda harm: harm.end_us + total_us(settling(harm, settings)))
+        """Mark the effects of faults that began while the ISR may not have been full as unknown."""
+        marked: list[Harm] = []
+        for harm in harms:
+            narrow = any(
+                harm.start_us < peer.end_us + total_us(settling(peer, settings))
+                and (peer.between_nodes or peer.everywhere or (peer.impact == "unknown" and bool(peer.brokers)))
+                for peer in marked
+            )
+            marked.append(replace(harm, impact="unknown") if narrow and harm.impact in ("links", *ALONE) else harm)
         return cls(terrain, settings, tuple(marked))
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
-    """Return a client's time spans; progress is required in a span if possible in all partitions of ``seats``."""
+    """Return a client's time spans; progress is required in a span if all partitions of ``seats`` allow progress."""
     relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
     changes: list[_Change] = []
     moments = {from_us, to_us}
@@ -229,7 +214,7 @@ def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: 
 
 
 def touches(harm: Harm, post: Post, seats: Sequence[Seat], terrain: Terrain) -> bool:
-    """Return True if the fault can affect the client's progress on the partitions of ``seats``."""
+    """Return True if the fault can affect the client's progress on the given partitions (``seats``)."""
     if harm.everywhere or harm.between_nodes or post.worker in harm.clients:
         return True
     if any(link.startswith(f"client_{post.rack}-") for link in harm.links):
@@ -252,11 +237,19 @@ class _Change:
 
 
 def _start_grace(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene, at_us: int) -> Grace:
-    return at_start(harm, post.habits, scene.terrain, scene.settings, silent=_silent(relevant, at_us))
+    """Return the time for which progress may stop after the injection of a fault."""
+    client, settings, cluster = post.habits, scene.settings, Grace()
+    if harm.impact in ALONE:
+        governing = harm.controller and bool(harm.brokers & scene.terrain.voters)
+        cluster = (*(_quorum(settings) if governing else ()), *_session(settings))
+    elif harm.between_nodes:
+        cluster = (*_quorum(settings), *_session(settings), *_lag(settings))
+    unannounced = client.unannounced if not harm.announced or _silent(relevant, at_us) else ()
+    return (*cluster, *client.announced, *unannounced, *client.group)
 
 
 def _silent(relevant: Sequence[Harm], at_us: int) -> bool:
-    """Return True if an unannounced fault is in force: metadata requests may then go to a silent node."""
+    """Return True if a fault that leaves connections open is in force: metadata requests may go to a silent node."""
     return any(not harm.announced and harm.stage(at_us) not in ("before", "over") for harm in relevant)
 
 

@@ -1,4 +1,4 @@
-"""Lanes and stalls: when a client's producing, consuming or committing had to progress, and when it did not.
+"""Lanes and stalls: the times in which a client had to make progress, and the times in which the client made none.
 
 A lane is one operation (produce, consume or commit) of a client, with the spans of time in which progress was required
 of the client as a whole and by partition. A stall is a time in which records waited and no record succeeded, for a
@@ -17,7 +17,7 @@ which is partition null.
 
 A stall lies within a silence, the time between two successes. Spark aggregates records by time slot and partition
 (``slots``), from which NumPy derives the silences without sorting records; only records that waited in a silence are
-examined individually. The start and end of each stall are exact.
+examined individually.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,13 +30,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.obligations.reach import (
-    coordination,
-    harms_of,
-    seats_of,
-    settings_of,
-    terrain_of,
-)
+from aftershock.results.checks.obligations.reach import coordination, harms_of, seats_of, settings_of, terrain_of
 from aftershock.results.checks.obligations.spans import Post, Scene, Span, habits, spans
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN, windows_of
@@ -48,7 +42,7 @@ from aftershock.results.slo import Side
 
 @dataclass(frozen=True)
 class Lane:
-    """Times in which a client must produce, consume or commit, by partition and for the client as a ``whole``."""
+    """Spans of time of a client that produces, consumes or commits, by partition and for the client as a ``whole``."""
 
     client: Client
     side: Side
@@ -72,7 +66,7 @@ class Lane:
 
 
 def lanes(evidence: Evidence) -> list[Lane]:
-    """Return the operations of all clients; empty if the run ended in warm-up or lacks its nodes and voters."""
+    """Return a lane per client and operation; empty if the run ended in warm-up or lacks its nodes and voters."""
     terrain, judged = terrain_of(evidence), windows_of(evidence.phases).get(RUN)
     if terrain is None or not judged:
         return []
@@ -110,7 +104,7 @@ _CHUNK = 64
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return, for each record, when it was wanted and done: ``run side client_hash client ... wanted_us done_us ok``.
+    """Return, for each record, the times from which and until which the record waited: ``wanted_us done_us``.
 
     If a record has no final status, ``done_us`` is the end of the load. The ``wanted_us`` of a delivery is the record's
     intended time, which is too early: ``acknowledged`` corrects that time for the few rows in silences.
@@ -126,11 +120,7 @@ def waits(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def slots(waits: DataFrame, slot_us: int) -> DataFrame:
-    """Aggregate the waits of records by time slots of ``slot_us``; ``delivered`` is True for consumed records.
-
-    The row of a time slot has the first and last success in the slot, the times when the slot's first record was wanted
-    and the last was done, and the number of failures.
-    """
+    """Aggregate the waits of records by time slots of ``slot_us``; ``delivered`` is True for consumed records."""
     delivered, slot = (F.col("side") == "consume").alias("delivered"), F.expr(f"done_us div {slot_us}").alias("slot")
     good = F.when(F.col("ok"), F.col("done_us"))
     return waits.groupBy("run", "client_hash", delivered, "partition", slot).agg(
@@ -151,7 +141,7 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
 
 
 def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """Return the records that waited in a silence or ended a silence, with its start and end ``since_us until_us``."""
+    """Return the records that waited in a silence (time between successes ``since_us until_us``) or ended it."""
     lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
     same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
     candidates = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
@@ -161,9 +151,8 @@ def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
 def _waited() -> Column:
     after = F.coalesce(F.col("done_us") > F.col("since_us"), F.lit(True))
     until = F.col("until_us")
-    before = F.coalesce(F.col("wanted_us") < until, until.isNull()) | F.coalesce(
-        F.col("done_us") <= until, F.lit(False)
-    )
+    ended = F.coalesce(F.col("done_us") <= until, F.lit(False))
+    before = F.coalesce(F.col("wanted_us") < until, until.isNull()) | ended
     return after & before & (F.col("ok") | F.col("wanted_us").isNotNull())
 
 
@@ -201,16 +190,10 @@ def stalls(waiting: DataFrame, at_least_us: int) -> DataFrame:
 
 
 def failures(waits: DataFrame) -> DataFrame:
-    """Count failed records by the second ``from_s`` in which they were wanted and ``to_s`` in which they failed."""
-    failed = waits.where(_failed())
-    seconds = [
-        F.expr(f"{time} div {SECOND_US}").alias(name) for time, name in (("wanted_us", "from_s"), ("done_us", "to_s"))
-    ]
-    return (
-        failed.select("run", "side", "client", *seconds)
-        .groupBy("run", "side", "client", "from_s", "to_s")
-        .agg(F.count("*").alias("n"))
-    )
+    """Count failed records by the seconds in which they began to wait (``from_s``) and failed (``to_s``)."""
+    from_s, to_s = (F.expr(f"{time} div {SECOND_US}") for time in ("wanted_us", "done_us"))
+    by = ("run", "side", "client", from_s.alias("from_s"), to_s.alias("to_s"))
+    return waits.where(_failed()).groupBy(*by).agg(F.count("*").alias("n"))
 
 
 def _failed() -> Column:
@@ -230,7 +213,12 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
 
     In the silence before the first success ``since_us`` is null, in the silence after the last one ``until_us``.
     """
-    rows = _slots_by_lane(slots)
+    by, counted = ["run", "client_hash", "delivered", "slot"], dict(_COUNTED)
+    whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
+    whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])
+    part = slots.filter(pc.field("partition").is_valid()).select([*by, "partition", *counted])
+    unsorted = pa.concat_tables([part, whole], promote_options="default")
+    rows = unsorted.sort_by([(name, "ascending") for name in (*_SLOT_LANE, "slot")])
     starts = firsts(longs(rows[name], _NONE) for name in _SLOT_LANE)
     if not len(starts):
         return
@@ -248,15 +236,6 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     for at in np.flatnonzero((start_us != _NEVER) & (end_us - start_us >= at_least_us)).tolist():
         run, owner, delivered, partition = (rows[name][starts[lane_of[at]]].as_py() for name in _SLOT_LANE)
         yield run, owner, delivered, partition, _or_none(since_us[at]), _or_none(until_us[at])
-
-
-def _slots_by_lane(slots: pa.Table) -> pa.Table:
-    by, counted = ["run", "client_hash", "delivered", "slot"], dict(_COUNTED)
-    whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))
-    whole = whole.select([*by, *map("_".join, _COUNTED)]).rename_columns([*by, *counted])
-    part = slots.filter(pc.field("partition").is_valid()).select([*by, "partition", *counted])
-    lanes = pa.concat_tables([part, whole], promote_options="default")
-    return lanes.sort_by([(name, "ascending") for name in (*_SLOT_LANE, "slot")])
 
 
 def _or_none(value: np.int64) -> int | None:

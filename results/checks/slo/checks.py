@@ -25,7 +25,7 @@ from dataclasses import replace
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, holds, subject_of
 from aftershock.results.checks.integrity import findings_of
-from aftershock.results.checks.slo.measured import LOOK, blank, clients_of, decided, measured
+from aftershock.results.checks.slo.measured import LOOK, clients_of, measured
 from aftershock.results.checks.slo.readings import cuts
 from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
@@ -75,7 +75,19 @@ def wanted(evidence: Evidence) -> MeasurementRequest:
 
 def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check]:
     slo = objective.slo
-    empty = blank(objective, slo)
+    empty = Check(
+        id=slo.check_id(),
+        kind="compare" if isinstance(slo, Measure) and slo.compares_arms else "slo",
+        subject="all arms",
+        phase=slo.of.window if isinstance(slo, Measure) else None,
+        status=Status.INCONCLUSIVE,
+        n=0,
+        minimum=slo.needs(),
+        unit="ms",
+        why="",
+        at=objective.at,
+        gate=objective.gate,
+    )
     if isinstance(slo, Count):
         return [_counted(evidence, facts, empty, slo)]
     if isinstance(slo, Measure) and slo.compares_arms:
@@ -172,10 +184,12 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
         return replace(
             check, why="no record was observed", next="add to the plan traffic that the counting SLO applies to"
         )
-    check = decided(check, float(count), slo.op, f"{count} of {n} records")
+    passed = holds(count, slo.op, slo.limit)
     # before the run has finished, missing records may not have been read yet
-    unfinished = check.status is Status.FAIL and slo.rule == "lost" and not evidence.complete
-    return replace(check, status=Status.INCONCLUSIVE) if unfinished else check
+    unfinished = slo.rule == "lost" and not evidence.complete
+    status = Status.PASS if passed else Status.INCONCLUSIVE if unfinished else Status.FAIL
+    why, advice = f"{count} of {n} records", None if passed else LOOK
+    return replace(check, status=status, observed=float(count), why=why, next=advice)
 
 
 def calms(evidence: Evidence, slo: Recovery) -> tuple[RecoveryCriterion, ...]:

@@ -25,10 +25,10 @@ from fractions import Fraction
 
 from aftershock.results.checks.check import Check, Status, holds
 from aftershock.results.checks.slo.readings import UNKNOWN, readings
-from aftershock.results.evidence.evidence import Client, Evidence, Objective
+from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Facts
-from aftershock.results.slo import METRICS, Measure, Multiple, Selection, Side, Slo
+from aftershock.results.slo import METRICS, Measure, Multiple, Selection, Side
 from aftershock.results.slo.metrics import Reading, number, percent, time
 
 LOOK = "see the latency plot and the faults' bands in report.html"
@@ -108,7 +108,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the worst reading, which decides an SLO. Worst first: FAIL, too few values, INCONCLUSIVE, PASS."""
+    """Return the reading that decides an SLO. From worst to best: FAIL, too few values, INCONCLUSIVE, PASS."""
 
     def badness(pair: Pair) -> tuple[bool, Fraction]:
         value = pair.reading.value
@@ -120,41 +120,15 @@ def worst(candidates: Sequence[Pair], op: str) -> Pair:
     for status in (Status.FAIL, None, Status.INCONCLUSIVE, Status.PASS):
         same = [pair for pair in candidates if pair.status is status]
         if same and status is None:
-            return min(
-                same, key=lambda pair: min(pair.reading.n, pair.reading.n if pair.baseline is None else pair.baseline.n)
-            )
+            return min(same, key=lambda pair: min(side.n for side in (pair.reading, pair.baseline) if side))
         if same:
             return max(same, key=badness)
-    raise ValueError("worst() needs at least one candidate; pass an empty Reading if nothing was measured")
+    raise ValueError("worst() got an empty list of readings; pass an empty Reading if nothing was measured")
 
 
 def clients_of(evidence: Evidence, side: Side, arm: str | None) -> list[Client]:
     """Return the clients that produce, consume or commit (``side``), of an arm or (None) of all arms."""
     return [client for client in evidence.clients if side in client.topics and arm in (None, client.arm)]
-
-
-def blank(objective: Objective, slo: Slo) -> Check:
-    """Return the check of an SLO that has no result yet."""
-    return Check(
-        id=slo.check_id(),
-        kind="compare" if isinstance(slo, Measure) and slo.compares_arms else "slo",
-        subject="all arms",
-        phase=slo.of.window if isinstance(slo, Measure) else None,
-        status=Status.INCONCLUSIVE,
-        n=0,
-        minimum=slo.needs(),
-        unit="ms",
-        why="",
-        at=objective.at,
-        gate=objective.gate,
-    )
-
-
-def decided(check: Check, observed: float | None, op: str, why: str) -> Check:
-    """Return an SLO's check with PASS or FAIL; a censored value (``observed`` None) exceeds every threshold."""
-    passed = observed is not None and check.threshold is not None and holds(observed, op, check.threshold)
-    status = Status.PASS if passed else Status.FAIL
-    return replace(check, status=status, observed=observed, why=why, next=None if passed else LOOK)
 
 
 def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clients: tuple[Client, Client]) -> Check:
@@ -277,7 +251,7 @@ def _why(slo: Measure, pair: Pair) -> str:
 
 
 def _more_records(slo: Measure, reading: Reading, limit: Fraction) -> str:
-    """Return advice on how many records are needed; the confidence band shrinks with the square root of the number."""
+    """Return advice on how many records an SLO needs; its confidence band shrinks with the root of their number."""
     value, (low, high) = reading.value, reading.band or (None, None)
     end = high if value is not None and value <= limit else low
     if value is None or end is None or value == limit:

@@ -1,8 +1,8 @@
 """Readings: a client's values measured for an SLO, one for each subject (such as a partition) and time slot.
 
-The values of readings are exact, in the SLO language's base units (microseconds, shares of 1, records). A partition or
+Measured values are exact, in the SLO language's base units (microseconds, shares of 1, records). A partition or
 producer that was never observed has a reading with n = 0. Records of unknown subject (a record that was never sent has
-no partition) form a separate reading, ``unknown``. Lag and freshness have one value per second.
+no partition) form a separate reading, ``unknown``.
 """
 
 import math
@@ -20,7 +20,7 @@ UNKNOWN = "unknown"
 
 
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
-    """Return the extra measurements that an SLO needs; a gap also needs latencies, to count the records due."""
+    """Return the measurements that an SLO needs by subject or time slot; a gap also needs the number of records due."""
     about = selection.about
     if about.source in ("stalls", "lag", "age") or not (each or selection.every_us):
         return ()

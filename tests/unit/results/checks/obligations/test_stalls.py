@@ -199,7 +199,7 @@ def test_failures_without_partition_stall_the_whole_client(stalled: Judged) -> N
     check = stalled.check("failing", "produce")
     assert Status.FAIL is check.status
     assert "of the client as a whole" in check.why
-    assert "480 failed, 0 of them while no progress was required" in check.why
+    assert "480 records failed, 0 of them while no progress was required" in check.why
     assert Status.FAIL is not stalled.check("failing", "produce", untrusted="the host was starved").status
 
 
@@ -207,4 +207,4 @@ def test_a_few_failures_are_reported_and_not_judged(stalled: Judged) -> None:
     """The failures occurred while no progress was due."""
     check = stalled.check("few", "produce")
     assert Status.PASS is check.status
-    assert "10 failed, 10 of them while no progress was required (kill-1" in check.why
+    assert "10 records failed, 10 of them while no progress was required (kill-1" in check.why
