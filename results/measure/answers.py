@@ -1,9 +1,8 @@
 """Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery. No Spark here.
 
 **Recovery.** A client is calm while all its records succeed, and a latency quantile is at most ``factor`` times that in
-``steady``. ``recovery.py`` counts each client's records in slots of time. From these counts ``where_to_look`` derives
-in which slots a calm period may begin (no count excludes that) and in which a calm period certainly begins. A second
-job examines records in slots that may begin a calm period, up to the first slot that certainly does.
+``steady``. One Spark job counts each client's records in slots of time. A second Spark job examines the records of the
+slots in which, by these counts (``where_to_look``), a calm period may begin.
 """
 
 from collections import defaultdict
@@ -43,7 +42,7 @@ Key = tuple[str, str, str]
 Shares: TypeAlias = npt.NDArray[np.float64]
 Distributions = Mapping[Key, Distribution]
 Answers = dict[int, list[Any]]
-"""Rows by run number."""
+"""Rows of a Spark job by run number."""
 
 
 def by_run(rows: Iterable[Any]) -> Answers:
@@ -107,8 +106,7 @@ def longest(
     """Return the longest gap between successes of each client and window; ``rows`` are those of ``success_stretches``.
 
     A gap shorter than ``slot_us`` is reported as ``slot_us``. If records were due and none succeeded, the gap is the
-    whole window. The start and the end of a window count as successes; a segment without a success adds its length to a
-    gap.
+    whole window. The start and the end of a window count as successes.
     """
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
     silent = {key: LongestGap(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
@@ -209,7 +207,7 @@ def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCrite
 
 @dataclass(frozen=True)
 class Pace:
-    """Condition of calm: for ``for_us`` no record fails and few (``allowed``) records take longer than ``limit_us``."""
+    """Condition of calm: for ``for_us`` no record fails, and at most ``allowed`` take longer than ``limit_us``."""
 
     run: int
     client: str
@@ -240,10 +238,7 @@ class RecoverySearch:
 def recovery_searches(
     scenes: Sequence[Scene], criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
 ) -> list[RecoverySearch]:
-    """Return a search per recovery criterion and client; clients with too few records in ``steady`` are left out.
-
-    The latency limit is computed in integers: in floats 1.1 * 3000 is more than 3300.
-    """
+    """Return a search per recovery criterion and client; clients with too few records in ``steady`` are left out."""
     searches = []
     for run, scene in enumerate(scenes):
         for criterion in criteria[run]:
@@ -252,7 +247,7 @@ def recovery_searches(
                 steady_us = steady.at[criterion.q] if steady and steady.n >= quantile_needs(criterion.q) else None
                 at_us = scene.inject_us(criterion.fault)
                 if steady_us is not None and at_us is not None:
-                    limit_us = int(Fraction(repr(criterion.factor)) * steady_us)
+                    limit_us = int(Fraction(repr(criterion.factor)) * steady_us)  # in floats 1.1 * 3000 > 3300
                     q = Fraction(repr(criterion.q))
                     pace = Pace(run, client.key, scene.end_us, limit_us, q, criterion.for_us)
                     searches.append(RecoverySearch(criterion, pace, at_us))
@@ -279,10 +274,9 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
         surely           |---------|       records of the slots that lie completely in every such period
         perhaps    |--------------------|  records of the slots that such a period may contain in part
 
-    A calm period may begin in a slot if no record in ``surely`` failed, and the slow records in ``surely`` are few
-    enough for the number of records in ``perhaps``. A calm period must begin in a slot if no record in ``perhaps``
-    failed, and the slow records in ``perhaps`` are few enough for the number of records in ``surely``. The argument
-    ``slots`` is None if the client has no records.
+    A calm period can't begin in a slot if a record in ``surely`` failed, or if more records in ``surely`` are slow than
+    the number of records in ``perhaps`` allows. A calm period begins in a slot if no record in ``perhaps`` failed, and
+    the number of records in ``surely`` allows all slow records in ``perhaps``.
     """
     if slots is None:
         return []

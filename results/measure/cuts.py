@@ -6,7 +6,7 @@ gap belongs to the part in which that success happened.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from aftershock.results.measure.facts import MAX, Cut, Distribution, Slice
 from aftershock.results.measure.latency import excused
 from aftershock.results.measure.recovery import GAP_SLOT_US, longest
 from aftershock.results.measure.samples import client, ok, slot_of, with_segment
-from aftershock.results.measure.tables import SLOT_US, Dims, Scene
+from aftershock.results.measure.tables import SLOT_US, Dims, Row, Scene
 
 UNKNOWN = "unknown"
 CUTS = "run int, cut int, op string, metric string, each string"
@@ -49,22 +49,17 @@ def parts_of(cut: Cut, scene: Scene) -> list[Part]:
     return parts
 
 
-def cut_rows(cuts: Mapping[int, Sequence[Cut]], *, of_gaps: bool) -> Iterator[tuple[int, int, str, str, str | None]]:
-    for run, of_run in cuts.items():
-        for number, cut in enumerate(of_run):
-            op, kind = cut.metric.split(".", 1)
-            if (kind == "gap") == of_gaps:
-                yield run, number, op, "latency" if kind == "success" else kind, cut.each
-
-
-def part_rows(cuts: Mapping[int, Sequence[Cut]], scenes: Sequence[Scene]) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the Spark table ``PARTS``: one row per second and part of a window that overlaps the second."""
-    for run, of_run in cuts.items():
-        for number, cut in enumerate(of_run):
-            for index, part in enumerate(parts_of(cut, scenes[run])):
-                for start, end in part.spans:
-                    for slot in range(start // SLOT_US, (end - 1) // SLOT_US + 1):
-                        yield run, number, slot, index, part.block, start, end
+def tables_of(cuts: Iterable[tuple[int, int, Cut]], dims: Dims) -> tuple[DataFrame, DataFrame]:
+    """Return the tables ``CUTS``, and ``PARTS`` with a row per second and part of a window that overlaps the second."""
+    cut_rows, part_rows = list[Row](), list[Row]()
+    for run, number, cut in cuts:
+        op, kind = cut.metric.split(".", 1)
+        cut_rows.append((run, number, op, "latency" if kind == "success" else kind, cut.each))
+        for index, part in enumerate(parts_of(cut, dims.scenes[run])):
+            for start, end in part.spans:
+                slots = range(start // SLOT_US, (end - 1) // SLOT_US + 1)
+                part_rows += ((run, number, slot, index, part.block, start, end) for slot in slots)
+    return dims.table(cut_rows, CUTS), dims.table(part_rows, PARTS)
 
 
 def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
@@ -83,7 +78,7 @@ def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: 
 def gaps(samples: DataFrame, cut_table: DataFrame, parts: DataFrame) -> DataFrame:
     """Return the number of successes and the longest gap of each subject in each interval that has a success.
 
-    A subject (such as a partition) with successes only outside the window has one row, whose ``part`` column is null.
+    A subject (such as a partition) with successes only outside the window has one row with a null ``part``.
     """
     good = samples.where(ok() & F.col("done_us").isNotNull())
     placed = _placed(good.join(F.broadcast(cut_table), ["run", "op"]), "done_us", parts, "left")
@@ -100,10 +95,8 @@ def _placed(rows: DataFrame, time: str, parts: DataFrame, how: str) -> DataFrame
     """Add to each row the part of the window in which the column ``time`` lies, and the interval of the part."""
     renamed = parts.withColumnsRenamed({"run": "part_run", "cut": "part_cut"})
     within = (F.col(time) >= F.col("start_us")) & (F.col(time) < F.col("end_us"))
-    same_slot = (
-        (F.col("run") == F.col("part_run")) & (F.col("cut") == F.col("part_cut")) & (slot_of(time) == F.col("slot"))
-    )
-    return rows.join(F.broadcast(renamed), same_slot & within, how)
+    same_cut = (F.col("run") == F.col("part_run")) & (F.col("cut") == F.col("part_cut"))
+    return rows.join(F.broadcast(renamed), same_cut & (slot_of(time) == F.col("slot")) & within, how)
 
 
 def _subject() -> Column:
@@ -123,7 +116,7 @@ def _subject() -> Column:
 
 
 Distributions = dict[str, dict[tuple[str, int], Distribution]]
-"""Distributions by client, then by (subject, number of the part)."""
+"""Distributions by client, and by (subject, number of the part of the window)."""
 
 
 def sliced(

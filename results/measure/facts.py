@@ -1,7 +1,6 @@
 """Measurements of a run as plain values (``Facts``), and the measurements that its SLOs request.
 
-Values in ``Facts`` are measurements, not judgements; times are microseconds; clients are named ``workload/arm``. A
-measurement without observations has n = 0.
+Times are microseconds; clients are named ``workload/arm``. A measurement without observations has n = 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ Each = Literal["rack", "partition", "broker", "producer", "epoch", "block"]
 class Cut:
     """Request for a metric in a window, divided by subject, by time, or both.
 
-    ``metric``: a latency such as ``produce.latency`` or ``produce.success``, or a gap such as ``produce.gap``.
     ``every_us``: length of the time slots, which begin at the start of each interval of the window; an incomplete last
     slot is omitted. A division by rack uses the broker's rack.
     """
@@ -37,7 +35,6 @@ class RecoveryCriterion:
 
     @property
     def is_default(self) -> bool:
-        """True for the default definition of recovery, which applies unless an SLO gives another definition."""
         return self == RecoveryCriterion(self.fault)
 
 
@@ -75,7 +72,8 @@ class Distribution:
 class Slice:
     """Measurement of one subject: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all.
 
-    ``start_us`` is the start of the time slot, None without slots. ``values`` holds latencies, or the longest gap.
+    ``start_us`` is the start of the time slot, None if the measurement covers the whole window. ``values`` holds
+    latencies, or the longest gap.
     """
 
     subject: str
@@ -85,7 +83,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class LongestGap:
-    """Longest time without a success, and the number ``n`` of successes; None if no record was due in the window."""
+    """Longest time without a success (None if no record was due in the window), and the number ``n`` of successes."""
 
     n: int = 0
     longest_us: int | None = None
@@ -132,7 +130,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """Point of a latency plot: records intended in a span of time; the rack is None if unknown."""
+    """Point of a latency plot: latencies of the records intended in a span of time; an unknown rack is None."""
 
     metric: str
     client: str
@@ -220,7 +218,7 @@ class SlowRecord:
 
 @dataclass(frozen=True)
 class Perf:
-    """Figures as in ``kafka-producer-perf-test``: acknowledged records, timed from the send; 1 MB = 2**20 bytes."""
+    """Figures that ``kafka-producer-perf-test`` prints, of acknowledged records; 1 MB = 2**20 bytes."""
 
     records: int
     seconds: float
@@ -236,7 +234,7 @@ class Perf:
 
 @dataclass(frozen=True)
 class Facts:
-    """All measurements of a run. The methods of ``Facts`` return an empty measurement if nothing was observed.
+    """All measurements of a run.
 
     =============================================  ==========================================================
     ``distributions``, ``longest``, ``spectra``    by (metric, client, window)
@@ -295,5 +293,4 @@ class Facts:
         return self.calms.get((criterion, client)) or default
 
     def slices(self, cut: Cut, client: str) -> tuple[Slice, ...]:
-        """Return a client's measurements for the request ``cut``, ordered by subject and time."""
         return self.cuts.get((cut, client), ())

@@ -1,7 +1,5 @@
 """Shortcuts for large runs: comparison of fingerprints, a table of the remaining records, coarse filters by time.
 
-Without these shortcuts (``exhaustive``) every measurement has the same result, but takes longer.
-
 **Gate.** A block is 2,048 consecutive records of one producer. Each source of rows (the producer, the log, each
 reader's deliveries) gives a fingerprint of the block: a count and the xor of a 64-bit hash of every record and its
 offset; the producer's fingerprint includes only acknowledged records. A block is **clean** if its sequence numbers have
@@ -46,7 +44,7 @@ _UNTAKEN = ("failed", "in_doubt")
 
 @dataclass(frozen=True)
 class Gate:
-    """Tables with a row per block of 2,048 records, and per record of blocks that are not clean (None if all are)."""
+    """Tables with a row per block of 2,048 records, and per record of blocks that are not clean (None without any)."""
 
     blocks: DataFrame
     ledger: DataFrame | None
@@ -64,8 +62,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
 
     ``n`` counts acknowledged records, ``acked_offsets`` the records whose offset the producer knows. The column
     ``client`` names the block's producer. ``readers`` (array) are the expected readers that got any record of the
-    block; of a clean block they got all records. Rows without producer id or seq are assigned to block -1 of producer
-    -1.
+    block. Rows without producer id or seq are assigned to block -1 of producer -1.
     """
     # fingerprints of produce rows and deliveries by client (``op`` is null for clients not in the plan), and of the log
     rows = read.outcomes.withColumns(block_of())
@@ -210,7 +207,6 @@ def cleared(rows: DataFrame, blocks: DataFrame) -> DataFrame:
 
 
 def _in_blocks(rows: DataFrame, blocks: DataFrame, how: str) -> DataFrame:
-    """Join rows with the few blocks of 2,048 records that are not clean; 40 million records have 20,000 blocks."""
     of_row, key = block_of(), ["run", "gate_producer", "gate_block"]
     named = rows.withColumns({"gate_producer": of_row["producer_id"], "gate_block": of_row["block"]})
     keys = blocks.select("run", F.col("producer_id").alias("gate_producer"), F.col("block").alias("gate_block"))

@@ -3,11 +3,7 @@
 **Lag** is counted by offsets, as in Kafka. A reader's position in a partition is the highest offset delivered to the
 reader; before the first delivery it is the first record that the reader must get. The lag is the number of offsets
 between the position and the highest acknowledged offset; the lag's age is the time since the acknowledgement of the
-oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum. To
-compute the lag, Spark reads the highest offsets of each second, and the acknowledgements only of the seconds in which
-an oldest unread record was acknowledged.
-
-**Follow-up jobs** first count records over the whole run, then read only records about which the counts are not enough.
+oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum.
 """
 
 from collections import defaultdict
@@ -23,19 +19,8 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.obligations import stalls
 from aftershock.results.checks.obligations.stalls import SILENCES, silences
-from aftershock.results.measure import recovery
-from aftershock.results.measure.answers import (
-    Answers,
-    Distributions,
-    Pace,
-    RecoverySearch,
-    Slots,
-    by_run,
-    recovered,
-    recovery_searches,
-    slot_us_of,
-    where_to_look,
-)
+from aftershock.results.measure import answers, recovery
+from aftershock.results.measure.answers import Answers, Distributions, Pace, RecoverySearch, Slots, by_run, slot_us_of
 from aftershock.results.measure.facts import Lag, Recovered, RecoveryCriterion
 from aftershock.results.measure.gate import intended_within, pending_within
 from aftershock.results.measure.names import hash_of
@@ -73,9 +58,8 @@ def reached(read: Tables, dims: Dims) -> DataFrame:
 
 def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
     """Return for each row of ``PROBES`` when the oldest record that the reader had not got was acknowledged."""
-    acked = read.outcomes.where("op = 'produce' and status = 'ok'").withColumn(
-        "second", F.expr(f"done_us div {SECOND_US}")
-    )
+    second = F.expr(f"done_us div {SECOND_US}")
+    acked = read.outcomes.where("op = 'produce' and status = 'ok'").withColumn("second", second)
     probed = acked.join(F.broadcast(probes), ["run", "topic", "partition", "second"])
     beyond = probed.where((F.col("offset") > F.col("position")) & (F.col("done_us") < F.col("at_us")))
     return beyond.groupBy("run", "probe").agg(F.min("done_us").alias("since_us"))
@@ -85,7 +69,8 @@ def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
 class Behind:
     """Lag of a reader in a partition, at the ends ``at_us`` of the seconds in which the lag was not zero.
 
-    ``records`` is the number of offsets above the reader's ``position``; the lowest was acknowledged in ``second``.
+    ``records`` counts the offsets above the reader's last offset, ``position``; ``second`` is the time when the lowest
+    of these offsets was acknowledged.
     """
 
     reader: str
@@ -115,7 +100,7 @@ def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
 
 
 def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
-    """Return the highest offset acknowledged or delivered by the end of every second; ``before`` if there is none."""
+    """Return the highest offset that was reached by the end of every second, at first the offset ``before``."""
     highs = np.full(seconds, before)
     for second, _, high in reached:
         if second is not None and 0 <= second < seconds:
@@ -131,7 +116,7 @@ def seconds_of(scene: Scene) -> int:
 def lags(behind: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tuple[Lag, ...]]:
     """Return the lag of every second by reader.
 
-    The second value of each pair are the times when the oldest unread records were acknowledged, or ``UNKNOWN_US``.
+    ``behind`` has pairs of a partition's lag and the times when the oldest unread records were acknowledged.
     """
     seconds = seconds_of(scene)
     records, ages_us = ({reader.key: np.zeros(seconds, np.int64) for reader in scene.readers} for _ in range(2))
@@ -151,7 +136,7 @@ STALL_US = 1_000_000  # shorter silences violate no obligation, and there are ma
 
 
 def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
-    """Return the lag of each run's readers by client name, in two Spark jobs: numbers of records, and their ages."""
+    """Return the lag of each run's readers by client name, by two Spark jobs: numbers of records, and their ages."""
     scenes = dims.scenes
     if not any(scene.readers for scene in scenes):
         return [{} for _ in scenes]
@@ -174,13 +159,12 @@ def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
 
 @dataclass(frozen=True)
 class FollowUpJobs:
-    """Jobs that read the samples of all runs twice: to count, then to examine the records that counts don't decide."""
+    """Spark jobs that first count all records of the runs, then read only the records that the counts don't decide."""
 
     dims: Dims
     samples: DataFrame
 
     def stalls_and_failures(self) -> dict[str, Answers]:
-        """Return the rows of the jobs ``stalls`` and ``failures`` by run."""
         waits = stalls.waits(self.samples, self.dims)
         slots = stalls.slots(waits, STALL_US).toArrow()
         silent = list(silences(slots, STALL_US))
@@ -198,15 +182,15 @@ class FollowUpJobs:
         self, criteria: Sequence[Sequence[RecoveryCriterion]], spread: Sequence[Distributions]
     ) -> list[dict[tuple[RecoveryCriterion, str], Recovered]]:
         """Return the recoveries of each run, by two Spark jobs for each length of the calm period."""
-        searches = recovery_searches(self.dims.scenes, criteria, spread)
+        searches = answers.recovery_searches(self.dims.scenes, criteria, spread)
         results: list[list[tuple[RecoverySearch, int | None]]] = [[] for _ in self.dims.scenes]
         slots: dict[Pace, Slots] = {}
         for for_us in sorted({search.criterion.for_us for search in searches}):
             of_length = [search for search in searches if search.criterion.for_us == for_us]
             # first job: counts in slots of time
             paces = list(dict.fromkeys(search.pace for search in of_length))
-            rows = [(pace.run, number, *pace.row[:3]) for number, pace in enumerate(paces)]
-            table = self.dims.table(rows, recovery.PACES)
+            pace_rows = [(pace.run, number, *pace.row[:3]) for number, pace in enumerate(paces)]
+            table = self.dims.table(pace_rows, recovery.PACES)
             counted = recovery.pace_slots(self.samples, table, self.dims, slot_us_of(for_us)).toArrow()
             for pace, part in zip(paces, parted(counted, "pace", len(paces)), strict=True):
                 if part.num_rows:
@@ -215,16 +199,17 @@ class FollowUpJobs:
             looks = [
                 (number, search, look)
                 for number, search in enumerate(of_length)
-                for look in where_to_look(search, slots.get(search.pace))
+                for look in answers.where_to_look(search, slots.get(search.pace))
             ]
             recovered_us: dict[int, int] = {}
             if looks:
-                look_rows = [
+                rows = [
                     (search.pace.run, number, *search.pace.row, search.at_us, *look) for number, search, look in looks
                 ]
                 near = self.samples.where(intended_within((start, end + for_us) for _, _, (start, end) in looks))
-                job = recovery.first_calm(near, self.dims.table(look_rows, recovery.LOOKS), for_us)
+                job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
                 recovered_us = {row["calm"]: row["recovered_us"] for row in job.collect()}
             for number, search in enumerate(of_length):
                 results[search.pace.run].append((search, recovered_us.get(number)))
-        return [recovered(of_run, slots, scene) for of_run, scene in zip(results, self.dims.scenes, strict=True)]
+        runs = zip(results, self.dims.scenes, strict=True)
+        return [answers.recovered(of_run, slots, scene) for of_run, scene in runs]

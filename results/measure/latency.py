@@ -6,11 +6,10 @@ Quantiles are nearest-rank (sketches such as t-digest miss the tail of a fault b
 microseconds, so a histogram of distinct values is small and exact.
 
 **Silver** is the histogram of latencies by segment of time; the histogram of a window is the sum of its segments. Spark
-counts one row per distinct latency (``silver``), and NumPy derives all figures (``Silver``, ``Histogram``) in a second;
-Spark jobs for the figures took a minute.
+counts one row per distinct latency, and NumPy derives all figures in a second (Spark took a minute).
 
-**Latency plots** show percentiles of *bins*, intervals of a second or more. Their histogram is counted by ``by_bin``
-or, in a short run, derived from ``silver``, and rounds latencies down by at most half a percent.
+**Latency plots** show percentiles of *bins*, intervals of a second or more, and round latencies down by at most half a
+percent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,10 +37,7 @@ Many = TypeVar("Many", int, Longs)
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Histogram: ``counts[i]`` samples took ``latency_us[i]`` (ascending); ``censored`` samples have no latency.
-
-    ``bytes`` is the total size of the samples that have a latency.
-    """
+    """Histogram: ``counts[i]`` samples took ``latency_us[i]`` (ascending); ``censored`` samples have no latency."""
 
     latency_us: Longs
     counts: Longs
@@ -70,7 +66,6 @@ class Histogram:
 
     @property
     def backwards(self) -> int:
-        """Number of samples with a negative latency, because the clock went backwards."""
         return int(self.counts[self.latency_us < 0].sum())
 
     def at_rank(self, rank: int) -> int | None:
@@ -88,8 +83,8 @@ class Histogram:
     def points(self) -> tuple[tuple[float, int | None], ...]:
         """Return points ``(share, latency_us)`` of a plot: ``share`` of the samples took at most ``latency_us``.
 
-        The share of slower samples halves between every fourth point. The last points are the slowest latency and, if
-        there are censored samples, (1.0, None).
+        Points are chosen so that the share of slower samples halves with every fourth point. The last points of the
+        plot are the slowest latency and, if there are censored samples, (1.0, None).
         """
 
         def quarter_halvings(upto: Longs) -> npt.NDArray[np.float64]:
@@ -181,8 +176,8 @@ class Silver:
         return tuple(sorted(flows, key=lambda f: (f.op, f.client, f.window, f.client_rack or "", f.broker_rack or "")))
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each group that has rows in ``spans``, and a mask of these rows; rows of segment -1 lie in no span."""
-        within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)
+        """Yield each metric and client with rows in ``spans``, and a mask of these rows."""
+        within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)  # segment -1, the last, lies in no span
         within[scene.segments.of(spans)] = True
         for group in self.groups:
             inside = within[group.segment]
@@ -270,18 +265,14 @@ _BIN = "intended_us div bin_us"
 
 
 def silver(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
-    """Return the histogram ``run client_hash kind segment racks bin latency_us n bytes``; a null latency is censored.
-
-    The histogram contains the rows of ``latencies`` and of ``sendings``; the latter have no racks, bins or bytes.
-    """
+    """Return the histogram ``run client_hash kind segment racks bin latency_us n bytes``; null means censored."""
     return excused(latencies(samples, dims, bins).unionByName(sendings(samples, dims)), dims, "client_hash", "kind")
 
 
 def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> DataFrame:
     """Count ``produce.latency``, ``commit.latency`` and ``consume.latency`` (done - intended) for ``silver``.
 
-    A record that a reader never got has the broker rack planned for the reader. With ``bins`` (``BINS``) the latencies
-    of each bin of a plot are counted separately.
+    With ``bins`` (``BINS``) the latencies of each bin of a plot are counted separately.
     """
     took, bin_ = F.when(ok(), F.col("done_us") - F.col("intended_us")), F.lit(None).cast("bigint")
     rows = _placed(samples.where(F.col("op").isin(*SIDES)), dims)
@@ -295,7 +286,7 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
     """Count ``service`` (done - sent) and ``lateness`` (sent - intended) of produced records and of commits.
 
-    Counting both needs half the grouping columns of latencies, hence two jobs. Lateness is no measure of Kafka.
+    These counts need fewer grouping columns than ``latencies``, so a separate Spark job is faster.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)
@@ -350,7 +341,7 @@ def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> Data
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
     """Return a latency histogram by bin, a time interval of a plot: bin 3 of a run starts at ``3 * bin_us``.
 
-    Latencies are rounded as in ``of_silver``, so that there are few rows; a null latency is censored.
+    Latencies are rounded as in ``of_silver``, so that the result is small; a null latency is censored.
     """
     rows = _placed(samples.where("intended_us is not null"), dims).join(F.broadcast(bins), "run")
     took = F.when(ok(), F.col("done_us") - F.col("intended_us"))

@@ -1,8 +1,7 @@
 """Silver and gold: Parquet files in the run directory for later queries.
 
-Silver is the exact histogram of latencies, from which every latency figure of the verdict is computed; gold is the
-table of the verdict's checks. The Spark driver process writes both tables, because Spark's executors may have no access
-to the run directory.
+Silver is the exact histogram of latencies, gold is the table of the verdict's checks. The Spark driver process writes
+both tables, because Spark's executors may have no access to the run directory.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
@@ -22,13 +21,6 @@ from aftershock.results.measure.tables import Longs, Scene, firsts, longs, numbe
 SILVER, GOLD = "silver/latency.parquet", "gold/checks.parquet"
 
 _ORDER = ("metric", "client", "segment", "client_rack", "broker_rack", "latency_us")
-_ARROW = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-}
 
 
 def write_silver(rows: pa.Table, evidence: Evidence) -> None:
@@ -59,11 +51,11 @@ def write_silver(rows: pa.Table, evidence: Evidence) -> None:
     ).take(distinct["segment"])
     columns = {name: table[name] for table in (distinct, times) for name in table.column_names}
     table = pa.table([columns[name] for name in LATENCY_HIST.names], names=LATENCY_HIST.names)
-    _write(evidence.home / SILVER, table.cast(_schema(LATENCY_HIST)))
+    _write(evidence.home / SILVER, table.cast(to_arrow_schema(LATENCY_HIST)))
 
 
 def write_gold(home: Path, checks: Sequence[Check]) -> None:
-    _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], _schema(CHECKS)))
+    _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], to_arrow_schema(CHECKS)))
 
 
 def _rank(column: pa.ChunkedArray) -> Longs:
@@ -72,15 +64,6 @@ def _rank(column: pa.ChunkedArray) -> Longs:
     code, values = numbered(column)
     ordered = sorted(values, key=lambda value: (value is None, value))
     return np.array([ordered.index(value) for value in values], np.int64)[code]
-
-
-def _schema(schema: StructType) -> pa.Schema:
-    def kind(spark_type: DataType) -> pa.DataType:
-        if isinstance(spark_type, ArrayType):
-            return pa.list_(kind(spark_type.elementType))
-        return _ARROW[spark_type.simpleString()]
-
-    return pa.schema([(field.name, kind(field.dataType)) for field in schema])
 
 
 def _write(path: Path, rows: pa.Table) -> None:

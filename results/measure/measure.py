@@ -1,9 +1,8 @@
 """Spark jobs that measure runs; the same jobs measure one run or a hundred runs together.
 
 The first Spark jobs compare fingerprints of blocks of 2,048 records (``gate.py``), and list the records of unequal
-blocks. The latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. Jobs
-that need only recorded rows run at the same time as these first jobs. The results of jobs are small (distinct
-latencies, bins of a plot, seconds), never records.
+blocks. The latency histogram (*silver*) is counted once, and every latency figure is derived from the histogram. The
+results of Spark jobs are small (distinct latencies, bins of a plot, seconds), never records.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,8 +62,7 @@ def measure(
 ) -> dict[str, Facts]:
     """Return every measurement that the checks and the report need, by run id.
 
-    ``requests`` are the measurements that SLOs need, by run id. If ``exhaustive``, every record is examined
-    individually.
+    If ``exhaustive``, every record is examined individually.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
     read, small = tables(spark, runs), dims(spark, runs)
@@ -96,12 +94,11 @@ def measure(
 def findings(
     read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None, suspects: DataFrame | None
 ) -> DataFrame:
-    """Return, per client and integrity rule that Spark decides, the number of records examined and broken.
+    """Return, per client and integrity rule that Spark decides, the number of records examined and of breaches.
 
     The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
     ``in_doubt`` (records in doubt; broken if in the log), ``redelivered`` (delivered repeatedly), and of the lost
-    records ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). The
-    table ``suspects`` holds the sequences selected by ``in_doubt``; None: examine all sequences.
+    records ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader).
     """
     delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)
@@ -119,7 +116,7 @@ def findings(
 
 @dataclass(frozen=True)
 class _Study:
-    """Tables of all runs and the Spark jobs on these tables; ``suspects``: row sequences to examine, None for all."""
+    """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (None: all)."""
 
     read: Tables
     dims: Dims
@@ -153,7 +150,6 @@ class _Study:
     def facts(
         self, early: dict[str, Future[Answers]], lags: Future[list[dict[str, tuple[Lag, ...]]]], keep: Keep | None
     ) -> list[Facts]:
-        """Run the Spark jobs and return the facts of every run, in the order of the runs."""
         pool, gate = self.pool, self.gate
         widths = self.dims.table([(run, bin_us(scene.evidence)) for run, scene in enumerate(self.scenes)], latency.BINS)
         counted = pool.submit(
@@ -264,12 +260,15 @@ class _Study:
         return sampled.slowest(self.samples, limits, self.dims)
 
     def _cuts(self, *, of_gaps: bool) -> DataFrame | None:
-        requested = {run: request.cuts for run, request in enumerate(self.requests)}
-        rows = list(cuts.cut_rows(requested, of_gaps=of_gaps))
-        if not rows:
+        requested = [
+            (run, number, cut)
+            for run, request in enumerate(self.requests)
+            for number, cut in enumerate(request.cuts)
+            if cut.metric.endswith(".gap") == of_gaps
+        ]
+        if not requested:
             return None
-        of_cuts = self.dims.table(rows, cuts.CUTS)
-        parts = self.dims.table(cuts.part_rows(requested, self.scenes), cuts.PARTS)
+        of_cuts, parts = cuts.tables_of(requested, self.dims)
         if of_gaps:
             return cuts.gaps(self.samples, of_cuts, parts)
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)

@@ -9,9 +9,7 @@
 Rules: a gap between successes is clipped to its window, whose ends are taken as successes. A calm period starts at a
 record's intended time and ends before the load does. Gaps are measured between successes or, in large runs, between the
 first and the last success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a
-millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``). From counts per time
-slot, ``answers.where_to_look`` derives the intervals in which a calm period may begin; only records in these intervals
-are examined individually.
+millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``).
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -69,8 +67,7 @@ def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
 def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -> DataFrame:
     """Count records, ``failed`` and ``slow`` records, by row of ``paces``, segment and slot of the intended time.
 
-    The table ``paces`` (``PACES``) gives clients, the end of the time examined, and the latency above which a record is
-    slow.
+    A row of the table ``paces`` (``PACES``) has a client, an end time, and the latency above which a record is slow.
     """
     slot = F.expr(f"intended_us div {slot_us}").alias("slot")
     rows = with_segment(_paced(samples, paces), "intended_us", dims)
@@ -80,12 +77,13 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return ``run calm client recovered_us``: time from ``at_us`` to the first calm period of ``for_us``.
 
-    ``looks`` (``LOOKS``): every record intended from ``look_us`` until ``until_us`` may start a calm period; records
-    that lie in all such periods are counted once. A period is calm if no record in it fails, at most ``n * (den - num)
-    div den`` of its n records are slow, and it ends before the load.
+    Every record intended from ``look_us`` until ``until_us`` of an interval in ``looks`` may start a calm period. A
+    period is calm if no record in it fails, at most ``n * (den - num) div den`` of its n records are slow, and it ends
+    before the load.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
+    # records that lie in all periods of a look are counted once
     common = (intended >= until) & (intended < F.col("look_us") + for_us)
     moment = F.when(common, until).otherwise(intended).alias("intended_us")
     moments = rows.groupBy(*_LOOK, moment, (intended < until).alias("begins")).agg(*_counts())
@@ -99,7 +97,7 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
     """Return each moment at which a calm period may begin, and the counts of records in the ``for_us`` that follow.
 
-    Each count is the difference of two running sums, because Spark would sum a sliding window anew for every row.
+    The count of a period is the difference of two running sums, because Spark would sum a sliding window anew each row.
     """
     before, own, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))

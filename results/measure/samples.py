@@ -35,7 +35,7 @@ _COLUMNS = (
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
     """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if all blocks are clean.
 
-    The column ``due`` is false for a delivery that the reader need not get: a success, but not a measurement.
+    The column ``due`` is false for a delivery that the reader need not get: its latency is not measured.
     """
     if ledger is None:
         return read.outcomes.select(*_COLUMNS, F.lit(True).alias("due"))
@@ -73,7 +73,7 @@ def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | Non
 
 
 def ok() -> Column:
-    """Return True for a successful sample: acknowledged, delivered or committed."""
+    """Return True for a sample that was acknowledged, delivered or committed."""
     return (F.col("op") == "consume") & F.col("done_us").isNotNull() | acked()
 
 
@@ -82,12 +82,11 @@ def client() -> Column:
 
 
 def slot_of(time: str) -> Column:
-    """Return the number of the second that contains a time."""
     return F.expr(f"try_cast({time} div {SLOT_US} as int)")
 
 
 def with_segment(rows: DataFrame, time: str, dims: Dims) -> DataFrame:
-    """Add to each row the number of the segment of time in which the column ``time`` lies; null: in no segment."""
+    """Add to each row the number of the segment of time that contains the column ``time``, or null."""
     slots = dims.slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
     within = (F.col(time) >= F.col("from_us")) & (F.col(time) < F.col("to_us"))
     same_slot = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot"))
@@ -101,7 +100,7 @@ PASSAGES = "run int, fault string, proxies string, start_us bigint, end_us bigin
 
 @dataclass(frozen=True)
 class Passage:
-    """Proxies of a fault (a regular expression for whole names), and the time in which their traffic is exposure."""
+    """Proxies (a regular expression for whole names) whose bytes between two times show that a fault met traffic."""
 
     fault: str
     proxies: str
@@ -110,10 +109,7 @@ class Passage:
 
 
 def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
-    """Return ``run fault bytes n``: bytes that clients sent into the proxies of a fault (``PASSAGES``).
-
-    The column ``n`` is the number of readings of the proxies' counters.
-    """
+    """Return ``run fault bytes n``: bytes that clients sent into the proxies of a fault (``PASSAGES``)."""
     series = Window.partitionBy("run", "name").orderBy("t_us")
     counters = metrics.where(F.col("name").startswith(SENT)).select(
         "run",
@@ -175,9 +171,8 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
     slow_rows = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
     named = samples.where("due").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
     table = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
-    few = with_segment(
-        named.join(table, ["run", "op", "client"]).where(slow(F.col("at_least_us"))), "intended_us", dims
-    )
+    reaching = named.join(table, ["run", "op", "client"]).where(slow(F.col("at_least_us")))
+    few = with_segment(reaching, "intended_us", dims)
     judged = dims.segment_windows.where(F.col("window") == RUN).select("run", "segment")
     after = few.join(F.broadcast(judged), ["run", "segment"], "left_semi")
     order = Window.partitionBy("run", "op", "client").orderBy(

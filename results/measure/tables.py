@@ -8,9 +8,8 @@ instead of searching every window::
     run      |---------------------------|    last one, which is segment null and belongs to no window
     segments |    0    |   1    |2 |  3  |
 
-The start of a segment is inclusive, its end exclusive. The times when a fault kills or freezes a client, and the time
-from which a reader must get records, are also limits of segments. To find the segment of a record, Spark joins both by
-the second (``slot``).
+The start of a segment is inclusive, its end exclusive. Segments also begin and end when a fault kills or freezes a
+client. To find the segment of a record, Spark joins records and segments by the second (``slot``).
 
 **Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. The first column
 of each table is ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
@@ -39,13 +38,12 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def longs(column: pa.ChunkedArray, null: int = 0) -> Longs:
-    """Return a column's values as int64, with the argument ``null`` in place of nulls."""
     values: Longs = column.cast(pa.int64()).fill_null(null).to_numpy()
     return values
 
 
 def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
-    """Return a code for each row of a column, and the values by code; null has a code too."""
+    """Return an integer code for each row of a column, and the list of values by code; null has a code too."""
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column, null_encoding="encode")
     encoded = column.combine_chunks()
@@ -95,7 +93,6 @@ class Segments:
 
 
 def segments_of(windows: Windows, moments: Sequence[int] = ()) -> Segments:
-    """Return the segments of time between the edges of all windows and the ``moments``."""
     edges = {edge for spans in windows.values() for span in spans for edge in span}
     return Segments(tuple(sorted(edges | {*moments})))
 
@@ -142,7 +139,6 @@ class Scene:
         return self.windows[RUN][0][0] if self.windows.get(RUN) else 0
 
     def inject_us(self, fault: str) -> int | None:
-        """Return the start time of a fault, or None if the fault never began."""
         window = self.evidence.window_of(fault)
         return window.start_us if window else None
 
