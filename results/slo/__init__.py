@@ -1,4 +1,4 @@
-"""The SLO language: converts a line of text such as ``lost == 0`` to a value and back. Reference: ``docs/SLO.md``.
+"""SLO language: converts a line of text such as ``lost == 0`` to a value and back. Reference: ``docs/SLO.md``.
 
 ::
 
@@ -12,8 +12,8 @@
     WINDOW   warmup | steady | fault | recovery | fault/<id> | run;  without a window: run, everything after warm-up
     SUBJECT  rack | partition | broker | producer | epoch
 
-Spaces in an SLO are optional; a time or a share needs its unit. ``metrics.py`` is the table of metrics, ``model.py``
-has the values, ``parser.py`` parses the text. The names of counts are those in ``results/checks/rules.py``.
+Spaces in an SLO are optional; a time or a share needs its unit. In ``lost == 0``, ``lost`` is the name of an integrity
+rule, a row of ``results/checks/rules.py``.
 """
 
 from aftershock.results.slo.metrics import (
@@ -21,7 +21,6 @@ from aftershock.results.slo.metrics import (
     Aggregate,
     EachWord,
     Metric,
-    Op,
     Selection,
     Side,
     aggregate_name,
@@ -38,7 +37,6 @@ __all__ = [
     "Measure",
     "Metric",
     "Multiple",
-    "Op",
     "Recovery",
     "Selection",
     "Side",

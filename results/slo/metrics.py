@@ -1,8 +1,7 @@
 """Table of SLO metrics: for each metric its name in an SLO, how it is measured, and the sentence that reports it.
 
-To add an SLO metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. The parser,
-``plan check``, the checks and the test of ``docs/SLO.md`` read this table of metrics. Times are in microseconds, shares
-are fractions of 1.
+To add an SLO metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. Times are in
+microseconds, shares are fractions of 1.
 """
 
 import math
@@ -112,7 +111,7 @@ class Selection:
         return f"{self.metric}{target} {self.spread}".rstrip()
 
     def tail(self) -> str:
-        """Return window and arm as the last words of an SLO, such as `` in fault for a``, or an empty string."""
+        """Return the window and the arm as an SLO names them: `` in fault for a``; empty if the SLO names neither."""
         return (f" in {self.place}" if self.place else "") + (f" for {self.arm}" if self.arm else "")
 
 
@@ -154,33 +153,28 @@ def budget_used(selection: Selection, reading: Reading) -> Fraction:
 
 
 def aggregate_sentence(selection: Selection, reading: Reading) -> str:
-    """Return a sentence about a measured value, such as ``p95 in fault is 41.7 ms``."""
     if reading.value is None:
         return f"{selection.spread} is censored: {reading.censored} of {reading.n} never succeeded"
     return f"{selection.spread} in {selection.window_text} is {selection.about.shown(reading.value)}"
 
 
 def success_sentence(selection: Selection, reading: Reading) -> str:
-    """Return a sentence about successes, such as ``999 of 1000 records were acknowledged``."""
     return f"{reading.n - reading.censored} of {reading.n} {selection.about.counted} were acknowledged"
 
 
 def budget_sentence(selection: Selection, reading: Reading) -> str:
-    """Return a sentence such as ``1 of 1000 records failed: 100% of the error budget of 0.1%``."""
     used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
     budget = f"{used} of the error budget of {percent(1 - (selection.target or Decimal(0)))}"
     return f"{reading.censored} of {reading.n} {selection.about.counted} failed: {budget}"
 
 
 def gap_sentence(selection: Selection, reading: Reading) -> str:
-    """Return a sentence such as ``the longest time without a success was 1.250 s``."""
     failed = f": all {reading.censored} {selection.about.counted} failed" if reading.censored else ""
     return f"the longest time without a success was {float(reading.value or 0) / 1e6:.3f} s{failed}"
 
 
 def stalls_sentence(_: Selection, reading: Reading) -> str:
-    """Return a sentence such as ``no progress for 1.250 s in all, in stalls of a second or more``."""
-    return f"no progress for {float(reading.value or 0) / 1e6:.3f} s in all, in stalls of a second or more"
+    return f"no progress for {float(reading.value or 0) / 1e6:.3f} s in total, in stalls of a second or more"
 
 
 BELOW: tuple[Op, ...] = ("<", "<=")
@@ -233,7 +227,6 @@ class Metric:
         return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
 
     def scaled(self, value: Fraction) -> float:
-        """Convert a metric's value from base units to the unit shown in checks."""
         return float(value / _SCALES.get(self.shown_unit, 1))
 
     def shown(self, value: Fraction | None) -> str:

@@ -1,6 +1,6 @@
 """Classes of parsed SLOs: ``Measure``, ``Recovery`` and ``Count``; ``parse(str(slo)) == slo``.
 
-The SLO parser decides which combinations of words are valid. Times are in microseconds, shares are fractions of 1.
+Times are in microseconds, shares are fractions of 1.
 """
 
 from dataclasses import dataclass
@@ -144,7 +144,6 @@ class Recovery:
 
     @property
     def windows(self) -> tuple[str | None, ...]:
-        """The windows that a recovery SLO reads: that of the fault, and ``steady`` as the baseline."""
         return (f"fault/{self.after}", "steady")
 
     @property
@@ -159,7 +158,7 @@ class Recovery:
         return f" ({aggregate_name(self.q)} <= {number(self.factor)} * steady for {time(self.for_us)})"
 
     def needs(self) -> int:
-        """Return the number of records that the baseline of a recovery SLO needs in ``steady``."""
+        """Return the number of records that a recovery SLO needs in the phase ``steady``."""
         return quantile_needs(self.q)
 
     def check_id(self) -> str:

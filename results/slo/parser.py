@@ -85,7 +85,6 @@ class Tokens:
         return self.take()
 
     def next_text(self) -> str:
-        """Return a description of the next token for an error message."""
         return f"got {self.peek()!r}" if self.peek() else "but the text ends here"
 
 
@@ -296,7 +295,7 @@ def _every_us(tokens: Tokens, selection: Selection) -> int | None:
     if selection.about.sampled and every_us % SECOND_US:
         tokens.fail(f"{selection.metric} is measured once a second; give whole seconds, like 5s", column)
     if every_us < SLOT_US_MIN:
-        tokens.fail(f"slots of {every_us}us are too short; give at least {SLOT_US_MIN // 1000}ms", column)
+        tokens.fail(f"time slots of {every_us}us are too short; give at least {SLOT_US_MIN // 1000}ms", column)
     tokens.one_of(("of",), "'of WINDOW'")
     return every_us
 
@@ -384,7 +383,7 @@ def _aggregate_of_arm(tokens: Tokens) -> tuple[Aggregate, str]:
 
 
 def _recovery(tokens: Tokens) -> Recovery:
-    """Parse an SLO ``recovery [(p99 <= 3 * steady for 5s)] < 5s after FAULT [for ARM]``, after the first word."""
+    """Parse the rest of an SLO ``recovery [(p99 <= 3 * steady for 5s)] < 5s after FAULT [for ARM]``."""
     q, factor, for_us = Recovery.q, Recovery.factor, Recovery.for_us
     if tokens.accept("("):
         q = quantile(tokens)

@@ -1,7 +1,6 @@
 """Spark's settings, by the amount of evidence and by the place where Spark runs. Pure.
 
-Spark settings that change a result (time zone, ANSI mode) are the same everywhere. The other settings were chosen by
-the following measurements.
+Spark settings that change a result (time zone, ANSI mode) are the same everywhere; all others only save time or memory.
 
 Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
 of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (2.5 million
@@ -97,11 +96,6 @@ _LONG_JVM = (
 )
 
 
-def on_this_host(master: str) -> bool:
-    """Return True if Spark computes on this host: ``local``, ``local[2]``, ``local-cluster[2,1,1024]``."""
-    return master == "local" or master.startswith(("local[", "local-cluster["))
-
-
 def of_session(load: Load) -> dict[str, str]:
     """Return the settings that a running Spark session accepts, including a Spark Connect session."""
     if load.long:
@@ -123,7 +117,7 @@ def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Ma
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.buffer.pageSize": "1m" if load.brief else "4m",  # the least memory of every sort and sum
     }
-    if not on_this_host(master):
+    if master != "local" and not master.startswith(("local[", "local-cluster[")):
         return settings
     reads = {"spark.sql.files.maxPartitionBytes": LONG_TASK} if load.long else {}
     return settings | _LOCAL_SETTINGS | reads | {"spark.local.dir": str(scratch)}

@@ -1,8 +1,7 @@
 """Evidence on any Hadoop filesystem (``hdfs://``, ``s3a://``, ``file:/``), read by Spark itself.
 
-Rules: Aftershock has no client for remote filesystems; Spark reads the files with its own jars and credentials. The
-documents of a run, a handful of small files, are read in one Spark job and held in memory; of the tables only names and
-columns are read at first. A URI is not percent-encoded, as usual in Hadoop.
+Aftershock has no client for remote filesystems; Spark reads the files with its own jars and credentials. One Spark job
+reads the documents of a run, a handful of small files. A URI is not percent-encoded, as usual in Hadoop.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,11 +33,9 @@ class Remote(Source):
         return f"{self._uri}/{name}"
 
     def content(self, name: str) -> bytes | None:
-        """Return the bytes of a document that the first Spark job has read."""
         return self._documents.get(name)
 
     def parquet_names(self) -> list[str]:
-        """Return the names of Parquet files from one listing of all folders below the URI."""
         if self._parts is None:
             rows = _files(self._spark, self._uri, "*.parquet", ["path"], below=True)
             self._parts = {"/".join(row["path"].split("/")[-2:]): row["path"] for row in rows}
@@ -66,7 +63,7 @@ class Remote(Source):
 def read_at(
     spark: SparkSession, uri: str, out: Path, columns: Mapping[str, Mapping[str, str]], run_id: str | None = None
 ) -> Evidence:
-    """Read a run's evidence at ``uri``; results go to folder ``out/<run id>``. Raises EvidenceError if reading fails.
+    """Read a run's evidence at ``uri``; results go to folder ``out/<run id>``. Raises EvidenceError for bad evidence.
 
     With ``run_id``, ``uri`` may also be the folder that contains the run directory.
     """

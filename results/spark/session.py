@@ -1,4 +1,4 @@
-"""Spark sessions at any master, each open for a ``with`` block. No other module opens Spark sessions.
+"""Spark sessions at any master, each open for a ``with`` block. Only this module opens Spark sessions.
 
 ::
 
@@ -12,9 +12,8 @@ cleaned up. The output of Spark's JVM goes to the log, never to the terminal. Sp
 Aftershock first probes the address of the master.
 
 Half the time of a small judgement goes into loading ten thousand classes into the JVM. With a class-data archive
-(AppCDS), the JVM maps these classes from a file instead of loading them. A class-data archive is for one Java, one
-PySpark and one folder of jars, and may be removed at any time; `aftershock images --ensure` creates the archive.
-Without the class-data archive, or with a damaged archive, Spark starts slower.
+(AppCDS), the JVM maps these classes from a file instead. A class-data archive is for one Java, one PySpark and one
+folder of jars, and may be removed at any time; `aftershock images --ensure` creates the archive.
 """
 
 import fcntl
@@ -62,7 +61,6 @@ JVM_LOST = (Py4JError, OSError)
 
 
 def master_of(master: str | None) -> str:
-    """Return Spark's master from the command line, else from the environment, else the default."""
     return master or os.environ.get("SPARK_REMOTE") or DEFAULT_MASTER
 
 
@@ -118,7 +116,6 @@ def reachable(url: str) -> None:
 
 @contextmanager
 def _exceptions_logged_to(log: Path) -> Iterator[None]:
-    """Redirect PySpark's loggers of exceptions to ``log`` for the length of a ``with`` block."""
     names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     loggers = [PySparkLogger.getLogger(name) for name in names]
     before = [list(logger.handlers) for logger in loggers]
@@ -199,7 +196,6 @@ def _start_jvm(conf: SparkConf, output: IO[bytes], log: Path) -> Any:
 
 
 def _end_jvm(gateway: Any, deadline_s: float) -> None:
-    """End Spark's JVM and remove PySpark's references to it."""
     SparkContext._active_spark_context = None  # noqa: SLF001 - PySpark has no public way to drop a gateway
     SparkContext._gateway = None  # noqa: SLF001
     SparkContext._jvm = None  # noqa: SLF001
@@ -260,13 +256,11 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
 
 
 def options_here() -> tuple[str, ...]:
-    """Return the Java option for the class-data archive, empty if there is no archive yet."""
     archive = archive_here()
     return (_quoted("-XX:SharedArchiveFile", archive),) if archive and archive.is_file() else ()
 
 
 def _quoted(option: str, path: Path) -> str:
-    """Return a Java option that contains a path, quoted for Spark's launcher."""
     return f'"{option}={path}"' if " " in str(path) else f"{option}={path}"
 
 

@@ -2,8 +2,8 @@
 
 Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
 first word of the statement. A statement that starts with WITH may be a query or an INSERT: its EXPLAIN plan shows
-which. A query on runs sees the evidence, the results of judging, and the documents as temporary views. Every view
-begins with the column ``run``, the run's id; a table that a run lacks has no rows for that run.
+which. A query on runs sees the evidence, the checks, and the documents as temporary views, which begin with the column
+``run``, the run's id.
 
 A history has the results of many runs in folders whose names are columns, so a query of last month opens no other
 files: ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
@@ -57,7 +57,7 @@ def run_query(spark: SparkSession, text: str) -> DataFrame:
 
 
 def first_word(text: str) -> str:
-    """Return a query's first word after comments and brackets. Raises AftershockError if no query begins so."""
+    """Return a query's first word after comments and brackets. Raises AftershockError if it begins no query."""
     ignored = _IGNORED.match(text)
     word = re.compile(r"\w*").match(text, ignored.end() if ignored else 0)
     first = word[0].upper() if word else ""
@@ -86,7 +86,6 @@ EVENTS = "run string, t_us bigint, arm string, workload string, event string, de
 
 
 def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
-    """Create a temporary Spark view for each table of the runs."""
     ids = [str(run.run["run_id"]) for run in runs]
     numbers = F.broadcast(small(spark, list(enumerate(ids)), "run int, id string"))
     for name, rows in vars(tables(spark, runs)).items():
@@ -255,7 +254,7 @@ Show = Callable[[DataFrame], None]
 
 @dataclass(frozen=True)
 class Question:
-    """A SQL query on run directories, on evidence at a URI, or on a history. ``out`` is the folder for results."""
+    """A SQL query on run directories, on evidence at a URI, or on a history."""
 
     text: str
     runs: Sequence[Path]
@@ -265,7 +264,7 @@ class Question:
 
 
 def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
-    """Run a SQL query and show its rows. Raises AftershockError if the evidence can't be read or Spark refuses it."""
+    """Run a SQL query and show its rows. Raises AftershockError if the evidence is unreadable or Spark refuses it."""
     first_word(question.text)  # refuse a command before a JVM is started for it
     runs = [read(run, columns()) for run in question.runs]
     require_distinct_ids(runs)

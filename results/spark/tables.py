@@ -5,8 +5,7 @@ of its run in the list of runs: an int is a shorter key than a run's id.
 
 Values that differ between runs are in small tables (``small``) rather than in expressions. Spark keeps small tables as
 local relations: a join with a local relation needs no job, and Spark removes a join with an empty relation from the
-query. Small tables should be wrapped in ``F.broadcast``. Hadoop reads paths as patterns, which ``literal`` prevents;
-``uris`` returns the percent-encoded names of files that Spark reports.
+query. Small tables should be wrapped in ``F.broadcast``.
 """
 
 import re
@@ -42,7 +41,7 @@ _TYPES = {
 
 
 def small(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """Return ``rows`` as a small Spark table with ``schema`` (``run int, window string, start_us bigint``)."""
+    """Return ``rows`` as a Spark table with a schema such as ``run int, window string, start_us bigint``."""
     named = [(name.strip("`"), *_TYPES[kind]) for name, kind in map(str.split, schema.split(", "))]
     columns = list(zip(*rows, strict=True)) or [()] * len(named)
     arrays = [pa.array(column, kind) for column, (_, _, kind) in zip(columns, named, strict=True)]
@@ -72,7 +71,6 @@ def columns() -> dict[str, dict[str, str]]:
 
 
 def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
-    """Return the evidence tables of ``runs``: a column ``run``, then the columns of each table's schema."""
     frames = {}
     for name, schema in TABLES.items():
         parts = {
@@ -98,7 +96,7 @@ def tables(spark: SparkSession, runs: Sequence[Evidence]) -> Tables:
 
 
 def uris(path: str) -> list[str]:
-    """Return a file's names in Spark's ``_metadata.file_path``: URIs such as ``file:///tmp/a%20run/part-0.parquet``."""
+    """Return a file's possible names in Spark's ``_metadata.file_path``, such as ``file:///tmp/a%20run/p.parquet``."""
     if not path.startswith("/"):
         return [path]
     quoted = ""

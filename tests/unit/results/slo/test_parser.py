@@ -145,7 +145,7 @@ WRONG = [
     ("produce.latency p95 < 1ms in fault/", 30, "a window"),
     ("produce.latency p95 < 1ms in evry 1s of run", 30, "did you mean 'every'?"),
     ("produce.latency p95 < 1ms in every 1s run", 39, "'of WINDOW' expected"),
-    ("produce.latency p95 < 1ms in every 1ms of run", 36, "slots of 1000us are too short"),
+    ("produce.latency p95 < 1ms in every 1ms of run", 36, "time slots of 1000us are too short"),
     ("produce.latency p95 < 1ms for", 30, "the name of an arm expected"),
     ("produce.latency p95 < 1ms for a in fault", 33, "'in WINDOW' comes before 'for ARM'"),
     ("produce.latency p95 in fault < 1ms in fault", 36, "after the end of the SLO"),
