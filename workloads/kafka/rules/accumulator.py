@@ -5,7 +5,7 @@ Modelled on Kafka's ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``
 Append
   1. A record joins the last batch of its partition if there is room; otherwise that batch is closed and a new batch
      opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
-  2. A record is rejected if buffer memory is short, or if the record exceeds the largest request or the whole buffer.
+  2. A record is rejected if buffer memory is short, or if the record exceeds ``max.request.size`` or the whole buffer.
 
 Ready
   3. A partition's first batch is ready if the batch is full, a second batch is queued, ``linger.ms`` has passed, a
@@ -16,23 +16,23 @@ Ready
 
 Drain one broker's batches into one Produce request
   5. A Produce request takes at most one batch per partition: the oldest, ready or not, unless the batch backs off or
-     the partition is muted. A request takes batches starting at the partition where the last request ended, so that no
-     partition starves.
-  6. A request ends before it exceeds ``max.request.size`` (but at least one batch is sent), or at the first partition
-     whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions wait.
-  7. If only one request may be in flight, a partition with a batch in flight is *muted*: no other batch is sent until
-     the response arrives.
+     the partition is muted. A Produce request starts at the partition where the last request to the broker ended, so
+     that no partition starves.
+  6. A Produce request ends before it exceeds ``max.request.size`` (but has at least one batch), or at the first
+     partition whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions wait.
+  7. If only one request may be in flight, a partition with a batch in flight is *muted*: no other batch of the
+     partition is sent until the response arrives.
 
 After the response
   8. A batch to retry is queued in the order of sequences; without idempotence, at the front.
   9. A batch that the broker rejects as too large is split by ``batch.size`` or half of the batch's own size, whichever
-     is less; the smaller batches start with no attempts. Kafka splits by ``batch.size``, which doesn't change an
-     uncompressed batch (KAFKA-8350), so Kafka retries the batch until it expires.
+     is less. Kafka splits by ``batch.size``, which doesn't change an uncompressed batch (KAFKA-8350), so Kafka retries
+     the batch until it expires.
 
 Memory and expiry
-  10. A batch takes its memory when it is opened and returns the memory once, when it ends.
+  10. A batch occupies memory from its opening until its result is known.
   11. A batch expires ``delivery.timeout.ms`` after its creation, whether it is queued, backing off or in flight.
-  12. The parts of a split batch have the creation time of that batch and occupy no buffer memory.
+  12. The parts of a split batch have the creation time of the split batch and occupy no buffer memory.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 
 class Unfinished:
-    """Batches of a producer without a result yet, with their memory and expiry."""
+    """Batches of a producer whose result isn't known yet, and the buffer memory that they leave free."""
 
     def __init__(self, buffer_memory: int, delivery_timeout_ms: float) -> None:
         self.free_bytes = buffer_memory
@@ -107,7 +107,7 @@ class Unfinished:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """Batches of one partition, oldest first; while ``muted``, no batch of the partition is sent."""
+    """Queued batches of one partition, oldest first; while ``muted``, no batch of the partition is sent."""
 
     tp: TopicPartition
     lengths: dict[int, int]
@@ -115,7 +115,7 @@ class Queue:
     muted: bool = False
 
     def open_for(self, fields: int) -> ProducerBatch | None:
-        """Return the last batch if a record of ``fields`` bytes fits; otherwise close that batch and return None."""
+        """Return the last batch if a record of ``fields`` bytes fits; otherwise close the batch and return None."""
         if not self.batches:
             return None
         last = self.batches[-1]
@@ -130,10 +130,10 @@ _EMPTY_VIEW = TopicView(0, {})
 
 @dataclass(slots=True, eq=False)
 class TopicQueues:
-    """Batch queues of one topic by partition; the first record of a partition creates its queue.
+    """Batch queues of one topic by partition; the first record of a partition creates its batch queue.
 
-    ``all_queues`` are the batch queues of all topics. ``version`` is the metadata version of ``view``. ``lengths`` is
-    the number of queued batches by partition, for the partitioner's weights.
+    ``all_queues``: batch queues of all topics. ``version``: version of the metadata from which ``view`` was built.
+    ``lengths``: number of queued batches by partition, for the partitioner's weights.
     """
 
     name: str
@@ -145,7 +145,7 @@ class TopicQueues:
     lengths: dict[int, int] = field(default_factory=dict)
 
     def queue_for(self, key: bytes | None, partition: int | None) -> Queue:
-        """Return the batch queue of a record's explicit partition, or of the one that the partitioner chooses."""
+        """Return the batch queue of a record's partition, which the partitioner chooses if ``partition`` is None."""
         target = self.sticky.choose(key) if partition is None else partition
         queue = self.queues.get(target)
         if queue is None:
@@ -156,7 +156,7 @@ class TopicQueues:
 
 
 class Limits(NamedTuple):
-    """Settings of the accumulator, under Kafka's names."""
+    """Settings of the record accumulator, under Kafka's names."""
 
     batch_size: int
     buffer_memory: int
@@ -180,7 +180,7 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an enum member look
 
 
 class Ready(NamedTuple):
-    """Brokers with ready batches, the time until another batch may be ready, and partitions without a leader."""
+    """Brokers with ready batches, milliseconds until another batch may be ready, and partitions without leader."""
 
     nodes: Sequence[int]
     wait_ms: float
@@ -188,7 +188,7 @@ class Ready(NamedTuple):
 
 
 class RecordAccumulator:
-    """Queued batches of a producer; ``waiting`` and ``flushing`` count the callers that wait for memory or a flush."""
+    """Record accumulator of a producer; ``waiting`` and ``flushing`` count callers that wait for memory or a flush."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class RecordAccumulator:
     def _open(
         self, queues: TopicQueues, queue: Queue, key: bytes | None, partition: int | None, fields: int, now_ms: float
     ) -> ProducerBatch | None:
-        """Return a new batch, or the open batch of a new sticky partition; None if there is no buffer memory left."""
+        """Return a new batch, or the open batch of a new sticky partition; None if buffer memory is short."""
         size = max(self._limits.batch_size, batch_bound(fields))
         if size > self.unfinished.free_bytes:
             return None
@@ -315,7 +315,7 @@ class RecordAccumulator:
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Return a batch's remaining retry back-off in milliseconds, drawn at random again in each pass of the sender.
 
-        A batch whose back-off was over gets no new back-off at that ``now_ms``, so that ``drain`` and ``ready`` agree.
+        If the back-off is over, the result is 0 until ``now_ms`` changes, so that ``drain`` and ``ready`` agree.
         """
         if batch.cleared_ms == now_ms:
             return 0
@@ -325,7 +325,7 @@ class RecordAccumulator:
         return wait_ms
 
     def drain(self, node_id: int, now_ms: float) -> list[ProducerBatch]:
-        """Dequeue the batches of one request to a broker; close and number them, and count them as in flight."""
+        """Dequeue the batches of one Produce request to a broker, and close and number these batches."""
         as_of = (self._metadata.version, len(self._queues))
         if self._led_as_of != as_of:
             led: dict[int, list[Queue]] = {}
@@ -373,12 +373,12 @@ class RecordAccumulator:
             self._ratios.observed(batch.tp.topic, (size - BATCH_OVERHEAD) / batch.raw)
 
     def unmute(self, batch: ProducerBatch) -> None:
-        """Allow the next batch of a batch's partition to be sent, because the batch's response arrived or is lost."""
+        """Unmute the partition of a batch, because the response for the batch has arrived or is lost."""
         if self._one_at_a_time:
             self._queue_of(batch).muted = False
 
     def retry(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Queue a batch for a retry, in the order of sequences; without idempotence, at the front."""
+        """Queue a batch for a retry."""
         batch.attempts.on_failure(now_ms)
         batch.cleared_ms = -inf
         self._put_back(batch)
@@ -412,10 +412,7 @@ class RecordAccumulator:
         return self._topics[batch.tp.topic].queues[batch.tp.partition]
 
     def _put_back(self, batch: ProducerBatch) -> None:
-        """Insert a batch into its partition's queue, after all batches with an earlier sequence number.
-
-        Batches without a sequence number, which were never sent, stay after all batches with a sequence number.
-        """
+        """Insert a batch into its partition's queue after all batches with an earlier sequence, else at the front."""
         queue = self._queue_of(batch)
         place = 0
         if batch.numbers is not None:

@@ -3,15 +3,14 @@
 Modelled on Kafka's ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``,
 ``CompressionRatioEstimator``. A producer's batch is encoded only when it is sent.
 
-1. A batch accepts its first record, and further records while the batch's estimated size plus the record's largest
-   possible size stay within the batch's size limit.
+1. A batch accepts its first record, and further records while the estimated size of the batch with the record stays
+   within the batch's size limit.
 2. A batch is full if its estimated size reaches the size limit, or if the batch was closed. Sending closes a batch, so
-   a retried batch is full and never lingers.
-3. After an attempt that was sent and not surely refused (``idempotence.py``), the batch may be written, and stays in
-   doubt.
-4. The compression estimate of a topic, compressed over uncompressed size, starts at 1. A worse compression ratio raises
-   the topic's estimate at once, by at least 0.05; a better ratio lowers the estimate by 0.005 per batch. A batch uses
-   the compression estimate at the time of its opening, plus 5 % for safety.
+   a retried batch never lingers.
+3. A batch is in doubt after an attempt that may have been written (``surely_refused`` in ``idempotence.py``).
+4. The compression estimate of a topic, compressed over uncompressed size, starts at 1. A batch that compresses worse
+   raises the topic's estimate at once, by at least 0.05; a batch that compresses better lowers the estimate by 0.005.
+   A batch uses the compression estimate at the time of its opening, plus 5 % for safety.
 """
 
 from collections.abc import Sequence
@@ -26,10 +25,10 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 Headers = Sequence[tuple[str, bytes | None]]
 
 BATCH_OVERHEAD = 61
-"""Size of a batch without records."""
+"""Size of an encoded batch without records."""
 
 RECORD_OVERHEAD_MAX = 21
-"""Largest size of a record's length, attributes and deltas (``MAX_RECORD_OVERHEAD``)."""
+"""Largest size of a record's bytes before its key: length, attributes and deltas (``MAX_RECORD_OVERHEAD``)."""
 
 
 def fields_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -51,16 +50,16 @@ def _name_size(name: str) -> int:
 
 
 def record_size(fields: int, time_delta_ms: int, offset_delta: int) -> int:
-    """Return the size of a record including its length field; ``fields`` is the result of ``fields_size``.
+    """Return the encoded size of a record; ``fields`` is the result of ``fields_size``.
 
-    The result may be one byte too large for a record that is older than the batch's first record.
+    The size may be one byte too large for a record that is older than the batch's first record.
     """
     body = 1 + (time_delta_ms.bit_length() + 7) // 7 + (offset_delta.bit_length() + 7) // 7 + fields
     return body + (body.bit_length() + 7) // 7
 
 
 def batch_bound(fields: int) -> int:
-    """Return an upper bound of the size of a batch with a single record (``estimateSizeInBytesUpperBound``)."""
+    """Return an upper bound of the size of a batch with a record of ``fields`` bytes."""
     return BATCH_OVERHEAD + RECORD_OVERHEAD_MAX + fields
 
 
@@ -70,7 +69,7 @@ BETTER_STEP = 0.005
 
 
 class CompressionRatios:
-    """Estimated compression ratios of one producer by topic."""
+    """Compression estimates of one producer by topic."""
 
     def __init__(self) -> None:
         self._ratios: dict[str, float] = {}
@@ -90,16 +89,15 @@ class CompressionRatios:
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition, as columns, that are delivered or fail together; without any key, ``keys`` is None.
+    """Records of one partition that are delivered or fail together; ``keys`` is None if no record has a key.
 
-    ``limit`` is the size in bytes up to which a batch is filled. ``reserved`` is the part of ``buffer.memory`` that the
-    batch occupies, in bytes. ``ratio``: compression estimate. ``raw`` is the size of the records before compression,
-    ``estimate`` the size of the batch after compression. ``room`` is the largest size of another record's key, value
-    and headers.
+    ``limit``: size in bytes up to which a batch is filled. ``reserved``: bytes of ``buffer.memory`` that the batch
+    occupies. ``raw``: size of the records before compression. ``estimate``: estimated size of the encoded batch.
+    ``room``: largest size of the key, value and headers of a further record.
 
-    ``attempts``: failed attempts. ``sends`` counts the attempts to send a batch, including the current attempt.
-    ``node_id``, ``leader_epoch``, ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to
-    send a batch. ``cleared_ms`` is the last time at which the batch was found not to be waiting for a retry back-off.
+    ``sends``: number of attempts to send the batch, including the current attempt. ``node_id``, ``leader_epoch``,
+    ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to send the batch.
+    ``cleared_ms``: latest time at which the batch did not wait for a retry back-off.
     """
 
     tp: TopicPartition
@@ -142,7 +140,7 @@ class ProducerBatch:
 
     @property
     def numbered(self) -> bool:
-        """True if the batch has a sequence number, from its first attempt on."""
+        """True if the batch has a sequence number, which the first attempt to send the batch assigns."""
         return self.numbers is not None and self.numbers.base_sequence != UNKNOWN
 
     def close(self) -> None:
@@ -152,7 +150,7 @@ class ProducerBatch:
     def append(
         self, value: bytes | None, key: bytes | None, headers: Headers, token: int, timestamp_ms: int, fields: int
     ) -> int:
-        """Append a record; return the growth of the batch's estimated size, at first with the 61-byte header."""
+        """Append a record to the batch; return the growth of the batch's estimated size, including a new header."""
         values, times = self.values, self.timestamps_ms
         times.append(timestamp_ms)
         raw = self.raw = self.raw + record_size(fields, timestamp_ms - times[0], len(values))
@@ -169,7 +167,7 @@ class ProducerBatch:
         return estimate - before
 
     def split(self, limit: int) -> Sequence["ProducerBatch"]:
-        """Split a batch into closed batches of at most ``limit`` bytes, or of one record, without attempts."""
+        """Split a batch into closed batches of at most ``limit`` bytes, or of a single larger record."""
         parts: list[ProducerBatch] = []
         for number, value in enumerate(self.values):
             key, headers = self.keys[number] if self.keys else None, self.headers[number]

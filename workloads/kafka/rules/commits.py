@@ -1,33 +1,27 @@
 """Offset commits under open-loop load: many groups without members, and a separate outcome for each commit.
 
-These commits are the load for KIP-1224, which changes only the coordinator: the client sends each commit at once if no
-earlier commit of the partition is in flight. Modelled on Kafka's ``CommitRequestManager`` and ``ConsumerCoordinator``.
+Offset commits are the load for KIP-1224, which changes only the coordinator. Modelled on Kafka's
+``CommitRequestManager`` and ``ConsumerCoordinator``.
 
-A *target* is one partition of one group.
-
-1. **In order.** A target (a partition of a group) has one commit request in flight. A target's later commits are queued
-   and sent one by one, in order, so no coordinator can replace a newer position with an older position.
-2. **Retries.** Errors in ``COMMIT_RETRIABLE`` are retried, errors in ``COMMIT_MOVED`` after the coordinator is found
-   again; a missing response is treated like NOT_COORDINATOR. Other errors of a commit are final: a retry can't change
-   the state of group, topic or request. Retries of a target back off, doubling from ``retry.backoff.ms``, until an
-   attempt succeeds. Modelled on Kafka's ``CommitRequestManager.OffsetCommitRequestState.onResponse`` and
-   ``ConsumerCoordinator.OffsetCommitResponseHandler``.
-3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its target wait. A target's
-   newest commit is sent in place of its older commits, which share its outcome: a commit means that the group continues
-   from its offset *or later*. Kafka's auto-commit likewise commits the current positions after a retriable error.
-4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was offered, even with a request in flight. A commit
-   request in flight blocks later commits of its partition until a response arrives or its connection is closed.
+1. **In order.** Each partition of a group has at most one commit request in flight. Later commits of the partition are
+   queued and sent one by one, so no coordinator can replace a newer position with an older position.
+2. **Retries.** Commits with errors in ``COMMIT_RETRIABLE`` are retried, with errors in ``COMMIT_MOVED`` after the
+   coordinator is found again; a missing response is treated like NOT_COORDINATOR. Other errors of a commit are final.
+   Retries of commits back off, doubling from ``retry.backoff.ms`` until an attempt for the partition succeeds.
+3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its partition wait. The newest
+   commit is sent instead, and its outcome counts for the older commits: a commit means that the group continues from
+   the committed offset *or later*. Kafka's auto-commit also commits the current positions after a retriable error.
+4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was queued, even if its request is in flight. A commit
+   request in flight blocks later commits of the partition until a response arrives or the connection is closed.
 5. **Doubt.** A commit has *failed* if every attempt that was sent for the commit was surely not written
    (``NOT_WRITTEN``); otherwise the commit is in doubt.
 
-A coordinator appends a commit to its log and waits for the replicas. A commit that waits for replicas ends as
-NOT_COORDINATOR if the coordinator loses its partition, and as COORDINATOR_NOT_AVAILABLE if the write is too slow
-(``CoordinatorOperationExceptionHelper``), yet the commit may be written: these errors don't prove that a commit was not
-written, nor do REQUEST_TIMED_OUT and codes missing in this file.
+A coordinator appends a commit to its log and waits for the replicas. NOT_COORDINATOR (the coordinator has lost its
+partition while it waited) and COORDINATOR_NOT_AVAILABLE (the write was too slow) therefore don't prove that a commit
+was not written (``CoordinatorOperationExceptionHelper``).
 
-Neither Kafka nor this module excludes that a commit on a lost connection (for example because its broker was frozen) is
-written after a later commit. Only a member's epoch or a transaction could fence such a late commit; groups without
-members have neither.
+A commit on a lost connection, for example to a frozen broker, may be written after a later commit, as in Kafka. Only a
+member epoch or a transaction could fence such a late commit; groups without members have neither.
 """
 
 from collections import Counter, deque
@@ -41,13 +35,13 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
 COMMIT_MOVED: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.request_timed_out}
-"""Errors after which the coordinator must be found again."""
+"""Errors of a commit after which the client must find the coordinator again."""
 
 COMMIT_RETRIABLE: frozenset[int] = COMMIT_MOVED | {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.unknown_topic_or_partition,
 }
-"""Errors after which the same commit is retried."""
+"""Errors of a commit after which the client sends the same commit again."""
 
 NOT_WRITTEN: frozenset[int] = frozenset(
     {
@@ -69,11 +63,11 @@ NOT_WRITTEN: frozenset[int] = frozenset(
         ErrorCode.stale_member_epoch,
     }
 )
-"""Errors that ``KafkaApis`` and the coordinator detect before they write."""
+"""Errors of a commit that ``KafkaApis`` and the coordinator detect before they write the commit."""
 
 
 class Target(NamedTuple):
-    """Partition of a group; the committer sends the commits of a target in order."""
+    """Partition for which a group commits offsets."""
 
     group: str
     topic: str
@@ -81,10 +75,10 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Outcome of one commit: ``error`` is Kafka's code, 0 for success; ``in_doubt`` means possibly written.
+    """Outcome of one commit: ``error`` is Kafka's error code, 0 for success; ``in_doubt`` means possibly written.
 
-    ``broker_id`` is the coordinator of the commit's last attempt, -1 without attempts. ``attempts`` is the number of
-    requests sent for the commit, including requests for newer commits that superseded it.
+    ``broker_id``: coordinator of the commit's last attempt, -1 without attempts. ``attempts``: number of requests sent
+    for the commit, including requests that committed a newer offset in its place.
     """
 
     token: int
@@ -111,7 +105,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class _Turns:
-    """Pending commits of a partition of a group; ``carried`` are those that the latest request covers."""
+    """Pending commits of a partition of a group; ``carried`` are the commits that the latest request covers."""
 
     waiting: deque[_Commit] = field(default_factory=deque)
     carried: list[_Commit] = field(default_factory=list)
@@ -121,7 +115,7 @@ class _Turns:
     retry_at_ms: float = 0.0
 
     def clean(self) -> None:
-        """Remove commits that have ended, except the commits of a request in flight, which stay until the response."""
+        """Remove commits that have ended, except commits of the request in flight."""
         while self.waiting and self.waiting[0].ended:
             self.waiting.popleft()
         if not self.in_flight:
@@ -129,10 +123,10 @@ class _Turns:
 
 
 class Commits:
-    """All commits of one committer.
+    """Pending offset commits of one client.
 
-    Counters: ``commits_sent`` (requests), ``commits_retried`` (requests that send a commit again),
-    ``commits_queued_behind`` (commits offered while others of the partition were pending), ``commits_superseded``.
+    Counters of offset commits: ``commits_sent`` (requests), ``commits_retried`` (requests that send a commit again),
+    ``commits_queued_behind`` (commits queued behind pending commits of the partition), ``commits_superseded``.
     """
 
     def __init__(self, *, delivery_timeout_ms: float, backoff: Backoff) -> None:
@@ -151,7 +145,7 @@ class Commits:
         self._by_deadline.append(commit)
 
     def wait_ms(self, target: Target, now_ms: float) -> float:
-        """Return the milliseconds until a commit may be sent; infinite with a request in flight or without commits."""
+        """Return the milliseconds until the next commit; infinite with a request in flight or without commits."""
         turns = self._targets[target]
         turns.clean()
         if turns.in_flight or not (turns.carried or turns.waiting):
@@ -159,7 +153,7 @@ class Commits:
         return max(0.0, turns.retry_at_ms - now_ms)
 
     def begin(self, target: Target) -> int:
-        """Return the offset to commit now; call if ``wait_ms`` is 0, and then ``on_response`` or ``on_no_response``."""
+        """Return the offset to commit now; the caller then calls ``on_response`` or ``on_no_response``."""
         turns = self._targets[target]
         turns.clean()
         turns.in_flight, turns.is_sent = True, False
@@ -172,7 +166,7 @@ class Commits:
         return turns.carried[-1].offset
 
     def sent(self, target: Target, broker_id: int) -> None:
-        """Record that a commit request is sent now; a commit without such a record can't have been written."""
+        """Record that the commit request for a partition is sent to a broker."""
         turns = self._targets[target]
         turns.is_sent = True
         self.counts["commits_sent"] += 1
@@ -183,7 +177,7 @@ class Commits:
             commit.broker_id = broker_id
 
     def on_response(self, target: Target, error: int, now_ms: float) -> list[Outcome]:
-        """Process Kafka's error code for a commit request; return the outcomes of the commits that end with it."""
+        """Process the error code of a commit response; return the outcomes of the commits that have ended."""
         turns = self._targets[target]
         if turns.is_sent and error in NOT_WRITTEN:
             for commit in turns.carried:
@@ -196,7 +190,7 @@ class Commits:
         return ended
 
     def on_no_response(self, target: Target, now_ms: float) -> None:
-        """Retry a commit after a back-off, because there was no coordinator, connection or response."""
+        """Schedule another attempt for a commit without a coordinator, a connection or a response."""
         turns = self._targets[target]
         turns.in_flight = False
         turns.retry_at_ms = now_ms + self._backoff.ms(turns.failures)

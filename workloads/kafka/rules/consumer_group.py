@@ -7,14 +7,14 @@ Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, 
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
    changed since the previous heartbeat; after a failed heartbeat, all fields are sent again.
 3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps: revoke
-   partitions, take over new partitions, acknowledge by a heartbeat at once. Assigned partitions of unnamed topics wait
-   for a later step. A target assignment that arrives during a reconciliation waits for the end of that reconciliation.
-4. FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25): all partitions are lost and nothing may be committed. After the
-   release of lost partitions the member joins the group again with the same id and epoch 0, without back-off.
-5. NOT_COORDINATOR (16), COORDINATOR_NOT_AVAILABLE (15): the client finds the coordinator and retries at once.
-   COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout: the client backs off, then retries.
-   TOPIC_AUTHORIZATION_FAILED (29): the client reports the error and backs off, because the rest of the subscription may
-   still work. Any other error in a heartbeat's response ends the membership.
+   partitions, take over new partitions, acknowledge by a heartbeat at once. Partitions of topics whose names the client
+   doesn't know wait for a later step. A target assignment that arrives during a step waits for the end of the step.
+4. After FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25) the member has lost all partitions and must not commit.
+   After the release of lost partitions the member joins the group again with the same id and epoch 0, without back-off.
+5. After NOT_COORDINATOR (16) or COORDINATOR_NOT_AVAILABLE (15) the client finds the coordinator and retries at once.
+   After COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout the client backs off before the next heartbeat.
+   After TOPIC_AUTHORIZATION_FAILED (29) the client reports the error and backs off, because the rest of the
+   subscription may still work. Any other error in a heartbeat's response ends the membership.
 
 ::
 
@@ -45,7 +45,7 @@ BACKED_OFF_CODES = frozenset({14, 29})
 
 
 class MemberState(Enum):
-    """State of a member of a consumer group; the module docstring shows the transitions."""
+    """State of a member of a consumer group; the module docstring has a diagram of the state transitions."""
 
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
@@ -58,13 +58,13 @@ class MemberState(Enum):
 
 
 URGENT = frozenset({MemberState.JOINING, MemberState.ACKNOWLEDGING, MemberState.LEAVING})
-"""States in which a heartbeat is due at once."""
+"""States of a group member in which a heartbeat is due at once."""
 SILENT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.FATAL})
-"""States in which no heartbeat is sent."""
+"""States of a group member in which the member sends no heartbeats."""
 
 
 class AssignedPartition(NamedTuple):
-    """Partition assigned to a group member, identified by topic id as in the group protocol."""
+    """Partition assigned to a group member, identified by the id of its topic."""
 
     topic_id: UUID
     partition: int
@@ -75,7 +75,7 @@ NOTHING: Assignment = frozenset()
 
 
 class Heartbeat(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat request; a field is None if unchanged since the previous heartbeat."""
+    """Content of a ConsumerGroupHeartbeat request; fields unchanged since the previous heartbeat are None."""
 
     member_id: str
     member_epoch: int
@@ -87,7 +87,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatAnswer(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat response; ``assignment`` is None if it is unchanged."""
+    """Content of a ConsumerGroupHeartbeat response; an unchanged ``assignment`` is None."""
 
     error: int = 0
     member_epoch: int = 0
@@ -97,10 +97,10 @@ class HeartbeatAnswer(NamedTuple):
 
 class Verdict(Enum):
     CONTINUE = "continue"
-    RELEASE = "release the lost partitions without a commit, then call `rejoin`"
-    FIND_COORDINATOR = "find the coordinator"
-    REPORT = "report the error; the member retries"
-    FAIL = "the membership has ended: raise the error"
+    RELEASE = "release the lost partitions without a commit, then join the group again"
+    FIND_COORDINATOR = "find the coordinator of the group again"
+    REPORT = "report the error to the application; the group member sends another heartbeat after a back-off"
+    FAIL = "raise the error, because the group membership has ended"
 
 
 class Step(NamedTuple):
@@ -111,7 +111,7 @@ class Step(NamedTuple):
 
 
 class GroupMember:
-    """State machine of one group member, with counters: heartbeats, assignments_received, rebalances, fenced."""
+    """State machine of a group member. Counters: ``heartbeats``, ``assignments_received``, ``rebalances``, ``fenced``."""
 
     def __init__(
         self, member_id: str, *, backoff: Backoff, rebalance_timeout_ms: int, rack: str | None, assignor: str | None
@@ -144,14 +144,14 @@ class GroupMember:
         self._sent_fields = {}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the milliseconds until a heartbeat is due; infinite with one in flight or without membership."""
+        """Return the milliseconds until a heartbeat is due; infinite during a heartbeat or without membership."""
         if self._in_flight or self.state in SILENT:
             return math.inf
         due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
         return max(0.0, due_ms - now_ms, self._not_before_ms - now_ms)
 
     def heartbeat(self, now_ms: float) -> Heartbeat:
-        """Return the heartbeat to send now; call ``on_response`` or ``on_failure`` before the next heartbeat."""
+        """Return the heartbeat to send now; the caller then calls ``on_response`` or ``on_failure``."""
         self.counts["heartbeats"] += 1
         self._sent_ms, self._in_flight = now_ms, True
         if self.state is MemberState.LEAVING:
@@ -192,21 +192,20 @@ class GroupMember:
         return Verdict.CONTINUE
 
     def on_failure(self, now_ms: float) -> None:
-        """Back off after a heartbeat without a response, because of a lost connection or a timeout."""
+        """Back off after a heartbeat without a response."""
         self._in_flight = False
         self._not_before_ms = now_ms + self._backoff.ms(self._failures)
         self._failures += 1
         self._repeat_all_fields()
 
     def _repeat_all_fields(self) -> None:
-        """Send the next heartbeat at once with all fields, because the coordinator may lack the fields sent last."""
+        """Send the next heartbeat at once with all fields, because the last heartbeat may be lost."""
         self._sent_fields, self._sent_ms = {}, -math.inf
 
     def reconcile(self, named_topics: Container[UUID]) -> Step | None:
         """Return the next step towards the target assignment; None if nothing changes or a step is in progress.
 
-        ``named_topics`` are the ids of the topics whose names the caller knows. A reconciliation step ends with
-        ``finish_step``, by fencing or by leaving the group.
+        ``named_topics``: ids of the topics whose names the caller knows. The caller ends a step by ``finish_step``.
         """
         if self.state is not MemberState.RECONCILING or self._step is not None:
             return None
@@ -227,7 +226,7 @@ class GroupMember:
 
     @property
     def unresolved(self) -> frozenset[UUID]:
-        """Topic ids of partitions in the target assignment that aren't owned, whose names the caller looks up."""
+        """Topic ids of the assigned partitions that the member doesn't own yet."""
         return frozenset(partition.topic_id for partition in self._target - self.owned)
 
     def rejoin(self) -> None:
@@ -235,7 +234,7 @@ class GroupMember:
             self._join()
 
     def leave(self) -> bool:
-        """Leave the group; return True if a last heartbeat must be sent, also if the join had no response yet."""
+        """Leave the group; return True if the client must send a last heartbeat."""
         is_member = self.state not in SILENT
         self.state = MemberState.LEAVING if is_member else MemberState.UNSUBSCRIBED
         self._step, self._in_flight = None, False

@@ -4,7 +4,7 @@
    *full* and lists every partition; with other epochs it is *incremental* and lists the changes since the previous
    request.
 2. Epochs number the requests of a fetch session: 1, 2, … 2^31-1, and then 1 again, never 0.
-3. Session id and epoch of the next Fetch request, by the response to the previous Fetch request:
+3. The response to a Fetch request decides the session id and epoch of the next Fetch request:
 
    ==================================================  =====================  =========
    answer                                              next request           response
@@ -21,15 +21,14 @@
    none: timeout, disconnect                           (id, 0)                none
    ==================================================  =====================  =========
 
-   A request with (id, 0) replaces the old session by a new session. A partition that an incremental response omits is
-   unchanged. After FETCH_SESSION_TOPIC_ID_ERROR the client also requests new metadata.
-4. In a fetch session, changed partitions keep their place, and new partitions go last. A full request lists partitions
-   in the order of ``wanted``, in which a broker reads them up to ``fetch.max.bytes``; an incremental request lists new
-   partitions (in the order of ``wanted``), then changed partitions (in session order).
-5. A Fetch request identifies topics by id if every partition, including dropped partitions, has a topic id.
+   A request with (id, 0) replaces the old session by a new session. After FETCH_SESSION_TOPIC_ID_ERROR the client also
+   requests new metadata.
+4. In a fetch session, changed partitions keep their place, and new partitions go last. A full Fetch request lists all
+   partitions in the order in which the broker shall read them, up to ``fetch.max.bytes``; an incremental request lists
+   new partitions, then changed partitions.
+5. A Fetch request identifies topics by id if every partition, including partitions to forget, has a topic id.
 
-Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3. The first drafts of KIP-227 have a random 64-bit id for
-each *full* fetch instead of epochs, which misses a lost or repeated incremental request, and can't drop a partition.
+Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3.
 """
 
 from collections import Counter
@@ -41,22 +40,19 @@ from uuid import UUID
 from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 NO_SESSION = 0
-"""Session id of a request outside any session."""
+"""Session id of a Fetch request outside any fetch session."""
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
 TOPIC_IDS_SINCE = 13
-"""First Fetch version that identifies topics by id."""
+"""First version of Fetch requests that identifies topics by id."""
 
 FETCH_SESSION_ID_NOT_FOUND = 70
 FETCH_SESSION_TOPIC_ID_ERROR = 106
 
 
 class FetchPartition(NamedTuple):
-    """Fetch parameters of one partition. An incremental Fetch request omits partitions whose parameters are unchanged.
-
-    The fields last fetched epoch and log start offset are absent, because only follower brokers send them.
-    """
+    """Parameters of one partition in a Fetch request, without the parameters that only follower brokers send."""
 
     topic_id: UUID | None
     fetch_offset: int
@@ -65,11 +61,11 @@ class FetchPartition(NamedTuple):
 
 
 Dropped = tuple[TopicPartition, UUID | None]
-"""Partition to forget, with its topic id in the session."""
+"""Partition that a Fetch request removes from the fetch session, and its topic id there."""
 
 
 class FetchRequestPlan(NamedTuple):
-    """Fields of a Fetch request that depend on the session. Partitions are in the request in the order of ``send``."""
+    """Fields of a Fetch request that depend on the fetch session; ``send`` has the partitions in request order."""
 
     session_id: int
     epoch: int
@@ -83,12 +79,12 @@ class FetchRequestPlan(NamedTuple):
         return self.epoch in {INITIAL_EPOCH, FINAL_EPOCH}
 
     def to_forget(self, version: int) -> tuple[Dropped, ...]:
-        """Return the partitions to drop from the session; a recreated topic is dropped by its old topic id."""
+        """Return the partitions to remove from the fetch session; a recreated topic is removed by its old topic id."""
         return self.forgotten + self.replaced if version >= TOPIC_IDS_SINCE else self.forgotten
 
 
 class SessionEvent(StrEnum):
-    """Change of a fetch session, counted as ``sessions_<value>``."""
+    """Event of a fetch session, counted as ``sessions_<event>``."""
 
     ESTABLISHED = "established"
     REFUSED = "refused"  # the broker granted no session
@@ -112,10 +108,9 @@ def next_epoch(epoch: int) -> int:
 
 
 class FetchSession:
-    """State of the fetch session at one broker. A fetch session has at most one request in flight.
+    """Client's state of the fetch session at one broker, with at most one Fetch request in flight.
 
-    Call ``build`` before each Fetch request, and ``on_response`` or ``on_failure`` after the request. With
-    ``enabled=False`` (for measurements without KIP-227) every Fetch request is full and opens no session.
+    With ``enabled=False`` (for measurements without KIP-227) every Fetch request is full and opens no fetch session.
     """
 
     def __init__(self, *, enabled: bool = True) -> None:
@@ -123,40 +118,25 @@ class FetchSession:
         self.topic_names: Mapping[UUID, str] = {}
         self._all_have_ids = True
         self._enabled = enabled
-        self._partitions: dict[TopicPartition, FetchPartition] = {}
-        self._epoch: int
+        self.partitions: dict[TopicPartition, FetchPartition] = {}
+        """Partitions of the fetch session, in the order in which they were added to the session."""
+        self.session_id: int
+        self.epoch: int
         self._begin_anew(NO_SESSION)
-
-    @property
-    def session_id(self) -> int:
-        return self._session_id
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
-
-    @property
-    def partitions(self) -> Mapping[TopicPartition, FetchPartition]:
-        """All partitions of the fetch session, in session order. Read-only."""
-        return self._partitions
 
     @property
     def is_open(self) -> bool:
         """True if a fetch session is open, so that the next Fetch request is incremental."""
-        return self._epoch > INITIAL_EPOCH
+        return self.epoch > INITIAL_EPOCH
 
     def build(self, wanted: Mapping[TopicPartition, FetchPartition]) -> FetchRequestPlan:
-        """Build the next Fetch request, so that its session has exactly the partitions of ``wanted``.
-
-        Building a Fetch request takes time proportional to the partitions wanted; its size is proportional to the
-        changes.
-        """
+        """Build the next Fetch request, so that the broker's fetch session has exactly the partitions ``wanted``."""
         self.counts["fetches_incremental" if self.is_open else "fetches_full"] += 1
         if not self.is_open:
-            self._partitions = dict(wanted)
+            self.partitions = dict(wanted)
             self._index_topics()
-            return FetchRequestPlan(self._session_id, self._epoch, dict(wanted), topic_ids=self._all_have_ids)
-        session = self._partitions
+            return FetchRequestPlan(self.session_id, self.epoch, dict(wanted), topic_ids=self._all_have_ids)
+        session = self.partitions
         differ = {tp: old for tp, old in session.items() if wanted.get(tp) != old}
         changed = {tp: wanted[tp] for tp in differ if tp in wanted}
         forgotten = tuple((tp, old.topic_id) for tp, old in differ.items() if tp not in wanted)
@@ -173,7 +153,7 @@ class FetchSession:
         if added or forgotten or other_ids:
             self._index_topics()
         by_id = self._all_have_ids and all(topic_id for _, topic_id in forgotten)
-        return FetchRequestPlan(self._session_id, self._epoch, added | changed, forgotten, replaced, by_id)
+        return FetchRequestPlan(self.session_id, self.epoch, added | changed, forgotten, replaced, by_id)
 
     def on_response(
         self,
@@ -184,7 +164,7 @@ class FetchSession:
         throttle_ms: float = 0,
         unknown_topic_ids: Collection[UUID] = (),
     ) -> SessionVerdict:
-        """Update the session after a Fetch response; ``unknown_topic_ids`` are topic ids that ``topic_names`` lacks."""
+        """Process a Fetch response; ``unknown_topic_ids`` are topic ids in the response but not in ``topic_names``."""
         if error == FETCH_SESSION_ID_NOT_FOUND:
             event = self._count(SessionEvent.LOST) if self.is_open else None
             self._begin_anew(NO_SESSION)
@@ -193,8 +173,8 @@ class FetchSession:
             return SessionVerdict(False, self._give_up(), refresh_metadata=error == FETCH_SESSION_TOPIC_ID_ERROR)
         was_open = self.is_open
         problems = {
-            "missing": () if was_open else self._partitions.keys() - partitions,
-            "extra": [tp for tp in partitions if tp not in self._partitions],
+            "missing": () if was_open else self.partitions.keys() - partitions,
+            "extra": [tp for tp in partitions if tp not in self.partitions],
             "unknown": unknown_topic_ids,
         }
         if not was_open:
@@ -209,42 +189,42 @@ class FetchSession:
             self._begin_anew(NO_SESSION)
             return SessionVerdict(True, self._count(SessionEvent.CLOSED))
         if was_open:
-            self._epoch = next_epoch(self._epoch)
+            self.epoch = next_epoch(self.epoch)
             return SessionVerdict(True)
         if session_id != NO_SESSION and self._enabled:
-            self._session_id, self._epoch = session_id, next_epoch(INITIAL_EPOCH)
+            self.session_id, self.epoch = session_id, next_epoch(INITIAL_EPOCH)
             return SessionVerdict(True, self._count(SessionEvent.ESTABLISHED))
         return SessionVerdict(True, self._count(SessionEvent.REFUSED) if self._enabled else None)
 
     def on_failure(self) -> tuple[TopicPartition, ...]:
-        """Handle a lost Fetch response; return the session's partitions, whose read replicas the caller must clear."""
+        """Process a lost Fetch response; return the partitions that the caller must fetch from their leaders again."""
         self._give_up()
-        return tuple(self._partitions)
+        return tuple(self.partitions)
 
     def close(self) -> FetchRequestPlan | None:
-        if self._session_id == NO_SESSION:
+        if self.session_id == NO_SESSION:
             return None
-        plan = FetchRequestPlan(self._session_id, FINAL_EPOCH, {})
+        plan = FetchRequestPlan(self.session_id, FINAL_EPOCH, {})
         if self.is_open:
             self._count(SessionEvent.CLOSED)
-        self._partitions = {}
+        self.partitions = {}
         self._begin_anew(NO_SESSION)
         return plan
 
     def _index_topics(self) -> None:
-        """Map topic ids to names; empty unless every topic in the fetch session has an id."""
-        names = {partition.topic_id: tp.topic for tp, partition in self._partitions.items()}
+        """Store the topic names by topic id; none unless every topic in the fetch session has an id."""
+        names = {partition.topic_id: tp.topic for tp, partition in self.partitions.items()}
         self._all_have_ids = None not in names
         self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}
 
     def _give_up(self) -> SessionEvent | None:
         event = self._count(SessionEvent.RESET) if self.is_open else None
-        self._begin_anew(self._session_id)
+        self._begin_anew(self.session_id)
         return event
 
     def _begin_anew(self, session_id: int) -> None:
-        self._session_id = session_id
-        self._epoch = INITIAL_EPOCH if self._enabled else FINAL_EPOCH
+        self.session_id = session_id
+        self.epoch = INITIAL_EPOCH if self._enabled else FINAL_EPOCH
 
     def _count(self, event: SessionEvent) -> SessionEvent:
         self.counts[f"sessions_{event}"] += 1

@@ -2,20 +2,18 @@
 
 Cache rules:
 
-1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older epoch in a
-   Metadata response is stale, so the cached partition stays. A partition with an equal or newer leader epoch is
-   accepted.
-2. **A new topic id restarts the epochs.** A different topic id under the same name is another topic with its own leader
-   epochs.
-3. **A missing epoch clears the stored epoch.** A partition without a leader epoch in a response is accepted, and its
-   last seen epoch is removed. A partition's leader epoch is stored even if the partition has an error.
+1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older leader
+   epoch in a Metadata response is stale, and does not replace the cached partition.
+2. **A new topic id restarts the epochs.** A topic with a cached name and a new topic id is a new topic, whose leader
+   epochs may be older.
+3. **A missing epoch clears the stored epoch.** If a Metadata response has no leader epoch for a partition, the cache
+   removes its last seen leader epoch. A partition's leader epoch is stored even if the partition has an error.
 4. **A Metadata response replaces all brokers, topics and partitions**; only a stale partition retains its cached state.
    A topic with an error in a response loses its cached partitions, but not their last seen epochs.
 5. **Errors request an update.** An invalid-metadata error of a topic or a partition requests the next update.
-6. **A Metadata request is critical** if work waits for it when it is sent: a partition was named in
-   ``request_update(held_up)`` since the last response, and the client has received no newer leader epoch since. Work
-   waits for a Metadata request if no leader is known, or if the leader answered with an invalid-metadata error and the
-   client has no newer leader. After a failed critical request, the next Metadata request is also counted as critical.
+6. **A Metadata request is critical** if a partition waits for its response: ``request_update(held_up)`` has named the
+   partition since the last Metadata response, and the client has received no newer leader epoch since. A partition
+   waits if it has no known leader, or if its leader sent an invalid-metadata error and no newer leader is known.
 
 Refresh rules (``Refresh``):
 
@@ -26,9 +24,9 @@ Refresh rules (``Refresh``):
 3. The back-off of Metadata requests grows with consecutive failures, and with consecutive *equivalent* responses, which
    have no new leader epoch; the growth prevents a tight loop of requests to brokers that lack a recent change. The
    count of equivalent Metadata responses is reset when the metadata reaches its maximum age.
-4. Metadata of a new topic is requested at once, without back-off.
-5. A Metadata response satisfies updates requested while its request was in flight, except for topics that the request
-   didn't name.
+4. The metadata of a new topic is requested at once, without back-off.
+5. A Metadata response also satisfies updates that were requested while its Metadata request was in flight, except
+   updates for topics that the request didn't name.
 
 Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
 ``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Unlike this module, Kafka
@@ -55,11 +53,11 @@ from aftershock.workloads.kafka.wire.codes import INVALID_METADATA
 
 
 class Refresh:
-    """Schedule of one client's Metadata requests; times in milliseconds on the caller's clock."""
+    """Schedule of one client's Metadata requests."""
 
     def __init__(self, max_age_ms: float, backoff: Backoff) -> None:
         self.equivalents = 0
-        """Consecutive responses without a new epoch."""
+        """Number of consecutive Metadata responses without a new leader epoch."""
         self._max_age_ms = max_age_ms
         self._backoff = backoff
         self._requested = True
@@ -93,19 +91,14 @@ class Refresh:
         self._in_flight = True
 
     def on_response(self, now_ms: float, *, complete: bool) -> None:
-        """Record a Metadata response; ``complete`` is True if its request named all topics that are wanted now."""
+        """Record a Metadata response; ``complete`` is True if its request named all topics that the client wants."""
         self._in_flight = False
         self._requested = not complete
         self._answered_ms = self._refreshed_ms = now_ms
         self._failures = 0
         self.equivalents += 1
 
-    def record_new_epoch(self) -> None:
-        """Record that a Metadata response had a new leader epoch, so the response isn't equivalent to the cache."""
-        self.equivalents = 0
-
     def on_failure(self, now_ms: float) -> None:
-        """Record a Metadata request without a usable response; the update remains requested."""
         self._in_flight = False
         self._refreshed_ms = now_ms
         self._failures += 1
@@ -115,16 +108,16 @@ class Refresh:
 class Metadata:
     """Metadata cache of one client, used from a single thread.
 
-    Counters: ``metadata_requests``, ``metadata_requests_critical`` (rule 6), ``metadata_failed``,
-    ``metadata_equivalent`` (responses without a new epoch), ``metadata_stale_refused`` (partitions, rule 1),
-    ``metadata_topic_id_changes`` (partitions, rule 2).
+    Counters of the metadata cache: ``metadata_requests``, ``metadata_requests_critical``, ``metadata_failed``,
+    ``metadata_equivalent`` (responses without a new leader epoch), ``metadata_stale_refused`` (partitions with an older
+    leader epoch), ``metadata_topic_id_changes`` (partitions of topics with a new id).
     """
 
     def __init__(self, *, max_age_ms: float = 300_000, backoff: Backoff) -> None:
         self.version = 0
-        """Rises with every response and every accepted hint; a change invalidates earlier look-ups."""
+        """Version of the cached metadata, which every Metadata response and every accepted leader hint increments."""
         self.nodes: Mapping[int, Node] = {}
-        """Brokers by id, from the last response and the endpoints accepted since then."""
+        """Brokers by id, from the last Metadata response and the NodeEndpoints accepted since then."""
         self.counts: Counter[str] = Counter()
         self._refresh = Refresh(max_age_ms, backoff)
         self._topics: dict[str, TopicMetadata] = {}
@@ -135,22 +128,18 @@ class Metadata:
         self._held_up: dict[TopicPartition, int] = {}
 
     def leader(self, tp: TopicPartition) -> Leader:
-        """Return a partition's leader; ``node_id`` is UNKNOWN if no leader of the newest known epoch is cached."""
+        """Return a partition's last seen leader epoch, and the id of its leader, UNKNOWN if not cached."""
         cached = self._partitions.get(tp)
         last_epoch = self._epochs.get(tp, UNKNOWN)
         if cached is None or cached.leader.epoch != last_epoch or cached.leader.node_id not in self.nodes:
             return Leader(UNKNOWN, last_epoch)
         return cached.leader
 
-    def last_seen_epoch(self, tp: TopicPartition) -> int | None:
-        """Return a partition's newest leader epoch from any source, which may be newer than the cached leader's."""
-        return self._epochs.get(tp)
-
     def partition(self, tp: TopicPartition) -> PartitionMetadata | None:
         return self._partitions.get(tp)
 
     def topic(self, name: str) -> TopicMetadata | None:
-        """Return a topic of the last Metadata response, without partitions if the topic has an error; else None."""
+        """Return a cached topic, which has no partitions if it has an error; None for an unknown topic."""
         return self._topics.get(name)
 
     def topic_id(self, name: str) -> UUID | None:
@@ -158,12 +147,12 @@ class Metadata:
         return topic.topic_id if topic else None
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of the topic that has this topic id now; None for an unknown id."""
+        """Return the name of the cached topic with an id; None for an unknown topic id."""
         return next((topic.name for topic in self._topics.values() if topic.topic_id == topic_id), None)
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Topics that a Metadata request must name, in the order in which they were added."""
+        """Names of the topics that each Metadata request names."""
         return tuple(self._wanted)
 
     def want(self, topics: Iterable[str]) -> None:
@@ -174,7 +163,7 @@ class Metadata:
             self._refresh.request_at_once()
 
     def request_update(self, held_up: Iterable[TopicPartition] = ()) -> None:
-        """Request a metadata update as soon as the back-off allows; work on ``held_up`` partitions waits for it."""
+        """Request a metadata update after the back-off; ``held_up`` are the partitions that wait for the update."""
         self._refresh.request()
         self._held_up |= {tp: self._epochs.get(tp, UNKNOWN) for tp in held_up}
 
@@ -192,12 +181,12 @@ class Metadata:
         return critical
 
     def on_failure(self, now_ms: float) -> None:
-        """Record a Metadata request without a usable response: disconnected, timed out, or refused as a whole."""
+        """Record that a Metadata request has failed: disconnect, timeout, or a top-level error in the response."""
         self._refresh.on_failure(now_ms)
         self.counts["metadata_failed"] += 1
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
-        """Update the cache from a Metadata response; unreliable leader epochs (before v9) must be UNKNOWN."""
+        """Update the cache from a Metadata response; leader epochs from versions before 9 must be UNKNOWN."""
         self.version += 1
         self._held_up = {}
         self._refresh.on_response(now_ms, complete=self._requested_topics.issuperset(self._wanted))
@@ -224,9 +213,9 @@ class Metadata:
             self._topics[name] = topic._replace(partitions=current)
 
     def update_epoch(self, tp: TopicPartition, epoch: int) -> bool:
-        """Store a newer leader epoch from a committed offset or ListOffsets, and request an update; True if newer.
+        """Store a partition's leader epoch and request an update if it is newer; return True if it is newer.
 
-        A leader epoch of a partition without a last seen epoch is ignored (``updateLastSeenEpochIfNewer``).
+        The leader epoch of a partition without a last seen epoch is ignored (``updateLastSeenEpochIfNewer``).
         """
         newer = tp in self._epochs and epoch > self._epochs[tp]
         if newer:
@@ -246,7 +235,7 @@ class Metadata:
         return topic._replace(partitions=tuple(partition for partition in latest if partition is not None))
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
-        """Return a partition's cached or received metadata, whichever is newer; None if stale and not cached."""
+        """Return a partition's received metadata, or if these are stale its cached metadata, if any."""
         last_epoch, epoch = self._epochs.get(tp), new.leader.epoch
         restarts = renewed and last_epoch is not None and epoch != UNKNOWN
         if last_epoch is not None and UNKNOWN < epoch < last_epoch and not restarts:
@@ -254,7 +243,7 @@ class Metadata:
             return self._partitions.get(tp)
         self.counts["metadata_topic_id_changes"] += restarts
         if epoch != last_epoch or restarts:
-            self._refresh.record_new_epoch()
+            self._refresh.equivalents = 0
         if epoch == UNKNOWN:
             self._epochs.pop(tp, None)
         else:

@@ -9,35 +9,34 @@ adaptive      plus draws weighted by load (``load_table``)    the default
 availability  plus late brokers excluded (``NodeLatency``)    partitioner.availability.timeout.ms=5
 ============  ==============================================  ===============================================
 
-Counters: ``partition_draws`` (of all modes); ``partition_draws_weighted`` (by load); ``partitions_left_out`` (of
-weighted draws, as their leaders accept data late); ``partition_draws_in_rack`` (among leaders in the client's rack).
+Counters: ``partition_draws`` (draws of a sticky partition); ``partition_draws_weighted`` (draws weighted by load);
+``partitions_left_out`` (partitions that weighted draws excluded, because their leaders accept data late);
+``partition_draws_in_rack`` (draws limited to leaders in the client's rack).
 
 KIP-480 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored, ``UniformStickyPartitioner``):
 
-1. Whenever a batch must be opened in the sticky partition, even for a record with a key, another partition becomes the
-   sticky partition (``onNewBatch``), to which a record without a key then goes.
+1. Before a batch is opened in the sticky partition, even for a record with a key, another partition becomes the sticky
+   partition (``onNewBatch``), which also gets the record if the record has no key.
 2. The next sticky partition is drawn uniformly from the partitions with a leader, without the current sticky partition
    if there are others; if no partition has a leader, from all partitions.
 
-KIP-480 is the control arm because its load runs away: a slow broker's batches stay open longer, so each switch sends
-that broker more records, which makes the broker slower still. KIP-794's authors measured five times the bytes at the
-slow broker.
+The load of the KIP-480 partitioner runs away: a slow broker's batches stay open longer, so each switch sends that
+broker more records, which makes the broker slower still.
 
-KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``). S stands for
-``batch.size`` (at least 1):
+KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``):
 
 1. The partitioner counts the bytes appended to the sticky partition, whether or not the batches are delivered.
-2. After S bytes (S is ``batch.size``), the sticky partition switches at the first append that fills its last batch
-   (``enable_switch``), so that no partial batch stays behind; after 2 S bytes, it switches at any append.
-3. If the sticky partition must switch but its last batch isn't full, it switches before its next batch is opened.
+2. After ``batch.size`` bytes in the sticky partition, the first append that fills a batch (``enable_switch``) switches
+   to another sticky partition, so that no partial batch stays behind; after twice as many bytes, any append switches.
+3. After ``batch.size`` bytes in the sticky partition, another partition also becomes sticky before a batch is opened.
 4. A switch of the sticky partition resets its byte count to 0, even if the same partition is drawn again.
-5. If adaptive, the next sticky partition is drawn with weights (``load_table``); otherwise uniformly from the
-   partitions that have a leader, or from all partitions if no partition has a leader.
-6. If rack-aware (KIP-1123, Kafka 4.4), weighted and uniform draws are limited to partitions whose leader is in the
-   client's rack, if there are any.
+5. An adaptive partitioner draws the next sticky partition with weights (``load_table``), any other partitioner
+   uniformly from the partitions that have a leader, or from all partitions if no partition has a leader.
+6. A rack-aware partitioner (KIP-1123, Kafka 4.4) draws only partitions whose leader is in the client's rack, if there
+   are any.
 
-KIP-794 switches after exactly ``batch.size`` bytes; Kafka waits for a full batch (KAFKA-14156), so if records don't
-fill a batch to the byte, Kafka gives a partition with a backlog two batches between switches, others one.
+In KIP-794 the sticky partition switches after exactly ``batch.size`` bytes. Kafka waits for a full batch (KAFKA-14156),
+so a partition with a backlog gets two batches between switches if records don't fill a batch to the byte.
 """
 
 from abc import ABC, abstractmethod
@@ -55,10 +54,10 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Node, TopicMetadata
 
 
 class TopicView(NamedTuple):
-    """Partitions of a topic, as a client in one rack sees them; rebuilt when metadata changes.
+    """Partitions of a topic from the metadata, as a client in one rack sees them.
 
-    ``partitions`` is the topic's number of partitions. ``leaders`` maps partitions, in ascending order, to their
-    leaders' node ids. ``in_rack`` is the list of partitions whose leader is in the client's rack.
+    ``partitions``: number of partitions of the topic. ``leaders``: node id of each partition's leader, in ascending
+    order of partitions. ``in_rack``: partitions whose leader is in the client's rack.
     """
 
     partitions: int
@@ -78,18 +77,13 @@ MULTIPLIER = 0x5BD1E995
 _WORD = 0xFFFFFFFF
 
 
-def murmur2(key: bytes) -> int:
-    """Return Kafka's hash of a key (``Utils.murmur2``) as a signed 32-bit integer, like Java."""
-    hashed = _unsigned(key)
-    return hashed - (1 << 32) if hashed > 0x7FFFFFFF else hashed  # noqa: PLR2004 (the largest int32)
-
-
 def partition_for_key(key: bytes, partition_count: int) -> int:
     """Return a key's partition: its hash without sign bit (``Utils.toPositive``) modulo the topic's partitions."""
-    return (_unsigned(key) & 0x7FFFFFFF) % partition_count
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
-def _unsigned(key: bytes) -> int:
+def murmur2(key: bytes) -> int:
+    """Return Kafka's hash of a key (``Utils.murmur2``) as an unsigned 32-bit integer."""
     length = len(key)
     hashed = SEED ^ length
     for word in unpack_from(f"<{length >> 2}I", key):
@@ -114,14 +108,14 @@ class NodeLatency:
         self._delay_ms: dict[int, float] = {}
 
     def ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record that data for a broker is ready; ``can_drain`` is True if the broker can accept the data now."""
+        """Record that data for a broker is ready; ``can_drain`` is True if the broker can accept data now."""
         drained_ms = self._drain_ms.setdefault(node_id, now_ms)
         if can_drain:
             drained_ms = self._drain_ms[node_id] = now_ms
         self._delay_ms[node_id] = now_ms - drained_ms
 
     def later_than(self, timeout_ms: float) -> frozenset[int]:
-        """Return the brokers for which ready data has waited longer than ``timeout_ms``."""
+        """Return the ids of the brokers for which ready data has waited longer than ``timeout_ms``."""
         return frozenset(node_id for node_id, delay_ms in self._delay_ms.items() if delay_ms > timeout_ms)
 
 
@@ -129,7 +123,7 @@ QUEUES_MIN = 2
 
 
 class LoadTable(NamedTuple):
-    """Cumulative weights of partitions for the draw of the next sticky partition; ``left_out``: excluded partitions."""
+    """Partitions with running sums of weights, for weighted draws; ``left_out``: number of excluded partitions."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
@@ -144,17 +138,17 @@ class LoadTable(NamedTuple):
 def load_table(
     view: TopicView, queued: Mapping[int, int], late: Collection[int], *, rack_aware: bool = False
 ) -> LoadTable | None:
-    """Return partitions' weights by load (``BuiltInPartitioner.updatePartitionLoadStats``); None if all are equal.
+    """Return partitions' weights by load (``BuiltInPartitioner.updatePartitionLoadStats``); None for a uniform draw.
 
-    ``queued`` is the number of waiting batches of each partition that ever had a batch. ``late`` are the ids of brokers
-    that accept data late. A partition's weight is the longest queue + 1 - its own queue: queues of 0, 3 and 1 batches
-    weigh 4, 1 and 3. The load table contains the running sums of the weights, 4, 5 and 8: a random number from 0 to 7
-    selects the partition of the first sum greater than the number.
+    ``queued``: number of waiting batches of each partition that ever had a batch. ``late``: ids of brokers that accept
+    data late. A partition's weight is the length of the longest queue of batches + 1 - the length of its own queue: 4,
+    1 and 3 for queues of 0, 3 and 1 batches. The running sums of these weights are 4, 5 and 8; a random number from 0
+    to 7 selects the partition of the first running sum that is greater.
 
-    1. A partition without a leader, or whose waiting batches are for a late broker, has no weight and is never drawn.
+    1. A partition without a leader, or with waiting batches for a late broker, is excluded from weighted draws.
     2. Draws of a partition are uniform while some partition never had a batch, with fewer than two partitions, if all
        partitions are excluded, or if all queues are equally long and no partition was excluded.
-    3. If rack-aware, only partitions whose leader is in the client's rack have a weight, if there are any.
+    3. A rack-aware draw excludes partitions whose leader isn't in the client's rack, if any leader is.
     """
     if len(queued) < max(view.partitions, QUEUES_MIN):
         return None
@@ -173,8 +167,8 @@ def load_table(
 class StickyPartition(ABC):
     """Sticky partition of one topic; subclasses decide when another partition becomes sticky.
 
-    After ``set_view``, ``RecordAccumulator.append`` calls ``choose`` for each record, ``before_new_batch`` before
-    opening a batch (after True, ``choose`` again, once), and ``appended`` after the append.
+    ``RecordAccumulator.append`` calls ``choose`` for each record, ``before_new_batch`` before it opens a batch, and
+    ``appended`` after the append.
     """
 
     def __init__(self, random: Random, counts: Counter[str], *, ignore_keys: bool) -> None:
@@ -185,15 +179,15 @@ class StickyPartition(ABC):
         self._partition = UNKNOWN
 
     def set_view(self, view: TopicView) -> None:
-        """Store a topic's changed metadata, for the next time that a sticky partition is drawn."""
+        """Store the changed metadata of the topic."""
         self._view = view
 
     def draws(self, key: bytes | None) -> bool:
-        """True if a record goes to the sticky partition because it has no key; an empty key counts as a key."""
+        """Return True if a record with this key, or None, goes to the sticky partition; an empty key is a key."""
         return key is None or self._ignore_keys
 
     def choose(self, key: bytes | None) -> int:
-        """Return the partition of a record that names no partition: by its key, or the sticky partition."""
+        """Return the partition for a record's key, or the sticky partition for a record without a key."""
         if key is not None and not self._ignore_keys:
             return partition_for_key(key, self._view.partitions)
         if self._partition == UNKNOWN:
@@ -202,17 +196,13 @@ class StickyPartition(ABC):
 
     @abstractmethod
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:
-        """Prepare to open a batch; return True if the sticky partition changed, so that ``choose`` is called again."""
+        """Prepare to open a batch; return True if the sticky partition changed, so the caller must ``choose`` again."""
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:  # noqa: B027  # KIP-480 does not count bytes
-        """Count the bytes of a record that was appended to the sticky partition's last batch.
-
-        ``grown_bytes`` is the growth of the batch's estimated size, which at the first record includes the 61-byte
-        header.
-        """
+        """Count the bytes by which a record has increased the estimated size of the sticky partition's last batch."""
 
     def load(self, queued: Mapping[int, int]) -> None:  # noqa: B027  # KIP-480 ignores load
-        """Update the number of waiting batches of each partition that ever had one; called in every sender pass."""
+        """Set the number of waiting batches of each partition that ever had a batch; called in every sender pass."""
 
     @abstractmethod
     def _draw(self) -> int: ...
@@ -244,8 +234,8 @@ class RunawaySticky(StickyPartition):
 class UniformSticky(StickyPartition):
     """Sticky partition of one topic by KIP-794.
 
-    In every sender pass, ``late`` returns the ids of brokers that accept data late; without ``late``, partitions are
-    drawn uniformly, not adaptively.
+    The function ``late`` returns the ids of brokers that accept data late; it is None if the partitioner isn't
+    adaptive.
     """
 
     def __init__(
@@ -267,20 +257,17 @@ class UniformSticky(StickyPartition):
         self._table: LoadTable | None = None
 
     def before_new_batch(self, partition: int, *, drawn: bool) -> bool:  # noqa: ARG002 (a drawn partition is the sticky partition)
-        """Switch the sticky partition if enough bytes were appended; only records without a key cause a switch."""
         if not drawn or self._produced_bytes < self._switch_bytes:
             return False
         self._switch()
         return True
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
-        """Count the bytes appended to the sticky partition; after enough bytes, another becomes sticky (KIP-794)."""
         produced = self._produced_bytes = self._produced_bytes + grown_bytes
         if produced >= self._switch_bytes and (enable_switch or produced >= 2 * self._switch_bytes):
             self._switch()
 
     def load(self, queued: Mapping[int, int]) -> None:
-        """Store the batch queues' lengths, from which partitions' weights are computed at the next, rare draw."""
         if self._late is not None:
             self._loads = self._view, dict(queued), self._late()
 
@@ -289,7 +276,7 @@ class UniformSticky(StickyPartition):
         super()._switch()
 
     def _draw(self) -> int:
-        """Draw the next sticky partition: weighted by load if adaptive, and in the client's rack if rack-aware."""
+        """Draw the next sticky partition, weighted by load if the partitioner is adaptive."""
         if self._loads is not None:  # build the table once per pass
             self._table = load_table(*self._loads, rack_aware=self._rack_aware)
             self._loads = None
@@ -309,14 +296,14 @@ class UniformSticky(StickyPartition):
 
 MODES = ("sticky", "uniform", "adaptive", "availability")
 AVAILABILITY_TIMEOUT_MS = 5
-"""Default timeout of mode ``availability``: the value of KIP-794's measurements."""
+"""Timeout in mode ``availability`` that KIP-794's authors used in their measurements."""
 
 
 class Partitioner:
-    """Sticky partitions of all topics of a producer, and the delays of brokers in accepting data.
+    """Partitioner of one producer: the sticky partitions of all topics, and the delays of brokers.
 
-    ``availability_timeout_ms`` 0 means off, or 5 ms in mode ``availability``; as in Kafka, partitioners that aren't
-    adaptive ignore the timeout. The KIP-480 partitioner ignores ``rack_aware``.
+    ``availability_timeout_ms`` is off by default, except in mode ``availability``; as in Kafka, partitioners that
+    aren't adaptive ignore the timeout. The KIP-480 partitioner (mode ``sticky``) ignores ``rack_aware``.
     """
 
     def __init__(
@@ -330,7 +317,7 @@ class Partitioner:
         availability_timeout_ms: float = 0,
     ) -> None:
         if mode not in MODES:
-            raise SettingError(f"partitioner: unknown mode {mode!r}; use one of {', '.join(MODES)}")
+            raise SettingError(f"the setting partitioner has no mode {mode!r}; use one of {', '.join(MODES)}")
         self.counts: Counter[str] = Counter()
         self._timeout_ms = availability_timeout_ms or (AVAILABILITY_TIMEOUT_MS if mode == "availability" else 0)
         self._latency = NodeLatency()
@@ -348,10 +335,9 @@ class Partitioner:
             self._new_topic = partial(RunawaySticky, random, self.counts, ignore_keys=ignore_keys)
 
     def topic(self, name: str) -> StickyPartition:
-        """Return the ``StickyPartition`` of a topic, which the caller stores because every record needs it."""
+        """Return the ``StickyPartition`` of a topic."""
         return self._topics.get(name) or self._topics.setdefault(name, self._new_topic())
 
     def node_ready(self, node_id: int, now_ms: float, *, can_drain: bool) -> None:
-        """Record that data for a broker is ready (``NodeLatency.ready``); called in every sender pass."""
         if self._timeout_ms:
             self._latency.ready(node_id, now_ms, can_drain=can_drain)

@@ -1,21 +1,19 @@
-"""KIP-392, read from the closest replica: the broker that serves each partition, and the handling of its errors.
+"""KIP-392, fetch from the closest replica: choice of the broker to fetch from, and handling of fetch errors.
 
-1. The leader names a preferred replica in a Fetch response without records; the consumer then fetches from that replica
-   for ``metadata.max.age.ms``, the lease. If the leader names the same replica again, the replica's lease isn't
-   extended. The switch to a replica doesn't change the partition's position.
-2. When the lease expires, the consumer fetches from the leader, which names a replica again, so there is one fetch from
-   the leader per lease.
+1. The leader names a preferred replica in a Fetch response without records; the consumer then fetches the partition
+   from that replica for ``metadata.max.age.ms`` (the *lease*). A lease isn't extended if the leader names the same
+   replica again.
+2. When a lease expires, the consumer fetches from the leader once, and the leader names a replica again.
 3. If metadata doesn't list the replica, or lists it as offline, the consumer returns to the leader and refreshes the
    metadata.
-4. A failed Fetch request ends the leases of all partitions in that broker's fetch session; a new leader or leader epoch
-   ends the partition's lease on a replica.
-5. Most fetch errors of a partition end its lease on a replica and request metadata. After OFFSET_OUT_OF_RANGE from a
-   replica the lease ends, and the partition is fetched from the leader. After UNKNOWN_LEADER_EPOCH the replica stays
-   the same, and the consumer fetches again at once until the follower has caught up: the harness must show this hot
-   loop of Kafka's client.
+4. A failed Fetch request to a replica ends the leases of all partitions in the broker's fetch session; a new leader or
+   leader epoch ends the partition's lease on a replica.
+5. Most fetch errors of a partition end its lease on a replica and request metadata; OFFSET_OUT_OF_RANGE from a replica
+   only ends the lease. After UNKNOWN_LEADER_EPOCH the consumer fetches from the same replica again at once, until the
+   replica has caught up: this hot loop of Kafka's client is intended here, because the harness must show it.
 6. A lease on a replica ends when the partition is no longer assigned, which isn't counted as a fail-back.
 
-The four cases of an offset out of range in KIP-392:
+Four cases of a fetch offset that is out of range in KIP-392 and in Kafka:
 
 ====  ============================  ============================  ==========================  =======================
 case  offset                        KIP: the broker says          Kafka: the broker says      Kafka's client, and ours
@@ -26,9 +24,8 @@ case  offset                        KIP: the broker says          Kafka: the bro
 4     after the log's end           OUT_OF_RANGE, validate first  OFFSET_OUT_OF_RANGE         asks the leader
 ====  ============================  ============================  ==========================  =======================
 
-When the *leader* responds OFFSET_OUT_OF_RANGE, the consumer always applies the reset policy; "earliest" is then the
-leader's earliest offset, and not the replica's, as in the KIP. Consumers send replica id -1 in Fetch requests, not
-KIP-392's -2.
+When the *leader* responds OFFSET_OUT_OF_RANGE, the consumer applies ``auto.offset.reset``; "earliest" is the leader's
+earliest offset, where KIP-392 has the replica's. Consumers send replica id -1 in Fetch requests, not KIP-392's -2.
 
 Source: ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState``, ``FetchUtils`` of Kafka 4.3.
 """
@@ -42,56 +39,42 @@ from aftershock.workloads.kafka.rules.values import PartitionMetadata, TopicPart
 from aftershock.workloads.kafka.wire.codes import OFFSET_OUT_OF_RANGE
 
 HARMLESS = frozenset({-1, 75})
-"""UNKNOWN_SERVER_ERROR and UNKNOWN_LEADER_EPOCH: fetch again without any change."""
+"""UNKNOWN_SERVER_ERROR, UNKNOWN_LEADER_EPOCH: errors after which the consumer fetches again from the same broker."""
 FAIL_BACK = frozenset({3, 6, 9, 56, 74, 78, 100, 103})
 """UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, FENCED_LEADER_EPOCH,
-OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: return to the leader and refresh the metadata."""
+OFFSET_NOT_AVAILABLE, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID: fetch errors after which the consumer returns to the
+leader and refreshes the metadata."""
 
 
 class AfterError(Enum):
-    FETCH_AGAIN = "fetch again at once, without any change"
+    FETCH_AGAIN = "fetch again from the same broker at once"
     REFRESH = "refresh the metadata, then fetch from the leader"
     ASK_LEADER = "fetch the same offset from the leader"
-    IGNORE = "ignore the response, which is for an old position"
-    RESET = "look up the offset that the reset policy names"
-    OUT_OF_RANGE = "raise: out of range, and no policy to reset by"
-    FATAL = "raise: trying again won't help"
+    IGNORE = "ignore the Fetch response, which is for an old position"
+    RESET = "look up the offset that auto.offset.reset names"
+    OUT_OF_RANGE = "raise an error, because the offset is out of range and auto.offset.reset is none"
+    FATAL = "raise an error, because another fetch would fail too"
 
 
 class ReadFrom(NamedTuple):
-    """Broker to fetch a partition from, and whether the choice requires new metadata."""
+    """Broker to fetch a partition from; ``refresh_metadata`` is True if the choice requires new metadata."""
 
     node_id: int
     refresh_metadata: bool = False
 
 
 class Lease(NamedTuple):
-    """Follower replica to fetch a partition from until ``expires_ms``."""
+    """Lease of a partition: the follower replica to fetch the partition from until ``expires_ms``."""
 
     node_id: int
     expires_ms: float
 
 
-def after_error(error: int, *, leased: bool, current: bool, resets: bool) -> AfterError:
-    """Return a consumer's action after a partition's fetch error, such as a return from a replica to the leader."""
-    if error in FAIL_BACK:
-        return AfterError.REFRESH
-    if error in HARMLESS:
-        return AfterError.FETCH_AGAIN
-    if error != OFFSET_OUT_OF_RANGE:
-        return AfterError.FATAL
-    if leased:
-        return AfterError.ASK_LEADER
-    if not current:
-        return AfterError.IGNORE
-    return AfterError.RESET if resets else AfterError.OUT_OF_RANGE
-
-
 class ReadReplicas:
     """Read replicas of one consumer's partitions; with ``enabled=False`` every fetch goes to the leader.
 
-    Counters: ``replica_switched`` (fetches move to a different replica), ``lease_expired`` (the time on a replica ran
-    out), and ``replica_failed_back`` (back to the leader before that).
+    Counters of fetches from replicas: ``replica_switched`` (switches to a replica), ``lease_expired`` (returns to the
+    leader at the end of the lease), ``replica_failed_back`` (returns to the leader for another reason).
     """
 
     def __init__(self, lease_ms: float, *, enabled: bool = True) -> None:
@@ -101,7 +84,7 @@ class ReadReplicas:
         self._leases: dict[TopicPartition, Lease] = {}
 
     def grant(self, tp: TopicPartition, node_id: int, now_ms: float) -> bool:
-        """Store the preferred replica that the leader named; return True if the consumer switches to that replica."""
+        """Store the preferred replica that the leader named; return True if it is a new replica."""
         lease = self._leases.get(tp)
         if not self._enabled or (lease and lease.node_id == node_id):
             return False
@@ -117,7 +100,7 @@ class ReadReplicas:
     def node_for(
         self, tp: TopicPartition, partition: PartitionMetadata, nodes: Container[int], now_ms: float
     ) -> ReadFrom:
-        """Return the broker to fetch ``tp`` from: an online replica or the leader; ``nodes`` are the known brokers."""
+        """Return the broker to fetch partition ``tp`` from: an online replica or the leader."""
         lease = self._leases.get(tp)
         if lease is None:
             return ReadFrom(partition.leader.node_id)
@@ -144,8 +127,20 @@ class ReadReplicas:
             self._leases.pop(tp, None)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool, resets: bool) -> AfterError:
-        """Return the action after a partition's fetch error, and end its lease on a replica if necessary."""
-        action = after_error(error, leased=tp in self._leases, current=current, resets=resets)
-        if action in {AfterError.REFRESH, AfterError.ASK_LEADER}:
+        """Return a consumer's action after a partition's fetch error, and end the lease on a replica if necessary.
+
+        ``current``: the fetch was for the consumer's present position. ``resets``: ``auto.offset.reset`` is not none.
+        """
+        if error in FAIL_BACK:
             self.clear(tp)
-        return action
+            return AfterError.REFRESH
+        if error in HARMLESS:
+            return AfterError.FETCH_AGAIN
+        if error != OFFSET_OUT_OF_RANGE:
+            return AfterError.FATAL
+        if tp in self._leases:
+            self.clear(tp)
+            return AfterError.ASK_LEADER
+        if not current:
+            return AfterError.IGNORE
+        return AfterError.RESET if resets else AfterError.OUT_OF_RANGE

@@ -1,7 +1,8 @@
-"""Transaction with a single offset commit: the control arm of KIP-1224, whose batches never linger.
+"""Transaction that consists of a single offset commit.
 
-Modelled on the part of Kafka's ``TransactionManager`` for offsets. The transaction protocol is that before KIP-890's
-second part (API versions up to 4; InitProducerId up to 5), which brokers with or without KIP-890 support.
+Modelled on the part of Kafka's ``TransactionManager`` for offsets. The transaction protocol is the version before
+KIP-890's second part (API versions up to 4; InitProducerId up to 5), which old and new brokers support. These
+transactions are the control arm of KIP-1224, because the coordinator's batches never linger for transactional commits.
 
 ::
 
@@ -20,7 +21,6 @@ second part (API versions up to 4; InitProducerId up to 5), which brokers with o
 4. Any error that is neither retried nor aborts the transaction, above all PRODUCER_FENCED, is fatal. After a fatal
    error, where an application would create a new Kafka producer with the same transactional id, the next transaction
    begins with InitProducerId, which also ends an open transaction.
-5. ``abandon`` aborts a transaction when its commit has expired, unless its EndTxn was already requested.
 """
 
 from collections import Counter
@@ -75,9 +75,9 @@ _OPEN = frozenset({Stage.ADDING, Stage.COMMITTING})
 
 
 class Transaction:
-    """State of one transactional id. ``error`` is the error code of the last transaction, 0 for a commit.
+    """State of one transactional id. ``error``: error code of the last transaction, 0 if it was committed.
 
-    ``identity`` is the result of InitProducerId, set by the caller before ``on_response``. Counters:
+    ``identity``: result of InitProducerId, set by the caller before ``on_response``. Counters of transactions:
     ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``, ``transaction_steps_retried``.
     """
 
@@ -91,25 +91,27 @@ class Transaction:
 
     @property
     def has_request(self) -> bool:
-        """True if a request is the transaction's next step, to be sent after ``wait_ms`` milliseconds."""
+        """True if a request of the transaction must be sent, after ``wait_ms`` milliseconds."""
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
     def begin(self) -> None:
-        """Start the next transaction; the previous transaction must have ended."""
+        """Start the next transaction, after the end of the previous transaction."""
         self.error = 0
         self.stage = Stage.IDENTIFYING if self.stage is Stage.NO_ID else Stage.ADDING
 
     def coordinator_lost(self, error: int) -> bool:
-        """Return True if an error of a transaction's request requires finding the coordinator again."""
+        """Return True if the coordinator must be found again after an error of a transaction's request."""
         return error in (COMMIT_MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
     def on_response(self, error: int) -> None:
         if error in (COMMIT_RETRIABLE if self.stage is Stage.COMMITTING else STEP_RETRIABLE):
             self.on_no_response()
-        elif error in ABORTABLE and self.stage is not Stage.ABORTING:
+        elif error in ABORTABLE and self.stage not in (Stage.IDENTIFYING, Stage.ABORTING):
             self._abort(error)
         elif error:
-            self._fatal(error)
+            self.error = self.error or error
+            self._counts["transactions_failed"] += 1
+            self._enter(Stage.NO_ID)
         else:
             if self.stage is Stage.ABORTING:
                 self._counts["transactions_aborted"] += 1
@@ -124,21 +126,13 @@ class Transaction:
         self._failures += 1
 
     def abandon(self) -> None:
-        """Abort a transaction whose offset commit has expired, unless EndTxn was already requested."""
+        """Abort the transaction because its offset commit has expired, unless EndTxn was already requested."""
         if self.stage in _OPEN:
             self._abort(int(ErrorCode.request_timed_out))
 
     def _abort(self, error: int) -> None:
-        if self.stage is Stage.IDENTIFYING:
-            self._fatal(error)
-            return
         self.error = error
         self._enter(Stage.ABORTING)
-
-    def _fatal(self, error: int) -> None:
-        self.error = self.error or error
-        self._counts["transactions_failed"] += 1
-        self._enter(Stage.NO_ID)
 
     def _enter(self, stage: Stage) -> None:
         self.stage, self.wait_ms, self._failures = stage, 0.0, 0

@@ -1,14 +1,13 @@
-"""Values shared by the client rules, in Kafka's terms, and Kafka's exponential back-off.
+"""Kafka's terms such as partition, leader and metadata as values, and Kafka's exponential back-off.
 
 Rules of the back-off for retries, metadata refreshes and reconnects:
 
-1. Retry ``n``, from 0, waits ``initial_ms * 2**n`` milliseconds, at most ``max_ms``.
+1. Retry ``n`` (counted from 0) waits ``initial_ms * 2**n`` milliseconds, at most ``max_ms``.
 2. The back-off is multiplied by a random factor between 0.8 and 1.2, so that clients that failed together don't retry
-   together; the product is limited to ``max_ms`` again.
+   together; the product is at most ``max_ms``.
 3. With ``max_ms`` at or below ``initial_ms`` the back-off is always ``max_ms``.
 
-Every call of a back-off draws a new random factor, as in Kafka's clients. Source: KIP-580;
-``common/utils/ExponentialBackoff.java``.
+Source: KIP-580; ``common/utils/ExponentialBackoff.java``.
 """
 
 from dataclasses import dataclass
@@ -18,11 +17,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 UNKNOWN = -1
-"""Kafka's value for an unknown leader, epoch or offset."""
+"""Kafka's number for an unknown leader, epoch or offset."""
 
 
 class TopicPartition(NamedTuple):
-    """Partition of a topic, identified by the topic's name."""
+    """Partition of a topic, identified by the topic's name and the partition's number."""
 
     topic: str
     partition: int
@@ -41,14 +40,14 @@ class Node(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """Leader of a partition; UNKNOWN replaces a missing node id or leader epoch."""
+    """Leader of a partition; a missing node id or leader epoch is UNKNOWN."""
 
     node_id: int = UNKNOWN
     epoch: int = UNKNOWN
 
 
 class PartitionMetadata(NamedTuple):
-    """Partition in a Metadata response. The leader may be UNKNOWN; ``error`` is Kafka's error code."""
+    """Partition in a Metadata response, with Kafka's error code ``error``; the leader may be unknown."""
 
     partition: int
     leader: Leader
@@ -67,14 +66,14 @@ class TopicMetadata(NamedTuple):
 
 
 class MetadataResponse(NamedTuple):
-    """Content of a Metadata response that the client rules use, independent of the API version."""
+    """Brokers and topics of a Metadata response, independent of the API version."""
 
     nodes: tuple[Node, ...]
     topics: tuple[TopicMetadata, ...]
 
 
 SPREAD = 0.2
-"""Largest relative deviation of a wait: ``RETRY_BACKOFF_JITTER`` of ``CommonClientConfigs``."""
+"""Largest relative deviation of a back-off: ``RETRY_BACKOFF_JITTER`` of ``CommonClientConfigs``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Backoff:
     random: Random
 
     def ms(self, attempt: int) -> float:
-        """Draw the back-off in milliseconds after failed attempt ``attempt``, which counts from 0."""
+        """Draw a random back-off in milliseconds after the failed attempt number ``attempt``, counted from 0."""
         if self.max_ms <= self.initial_ms:
             return self.max_ms
         # Limit the exponent instead of the product, so that a large attempt number can't overflow.

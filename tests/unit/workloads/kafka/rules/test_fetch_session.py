@@ -215,7 +215,7 @@ def test_epochs_wrap_to_one(epoch: int, following: int) -> None:
 def test_a_session_survives_the_wrap() -> None:
     """Requests stay incremental and name the same session."""
     session = opened()
-    session._epoch = EPOCH_MAX
+    session.epoch = EPOCH_MAX
     assert (7, EPOCH_MAX, False) == _head(session.build(WANTED))
     incremental(session)
     assert (7, 1, False) == _head(session.build(WANTED))

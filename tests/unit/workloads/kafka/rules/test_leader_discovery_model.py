@@ -149,7 +149,7 @@ def test_agrees_with_the_model(steps: list[Answer | Hints | Seen]) -> None:
             assert model.hinted(step) == taken
         for tp in (T0, T1):
             assert model.leader(tp) == metadata.leader(tp)
-            assert model.epoch[tp] == (-1 if metadata.last_seen_epoch(tp) is None else metadata.last_seen_epoch(tp))
+            assert model.epoch[tp] == metadata.leader(tp).epoch
         assert model.nodes == metadata.nodes
 
 
@@ -159,7 +159,7 @@ def test_epochs_never_go_back(steps: list[Answer | Hints | Seen]) -> None:
     """While the topic id is the same and every response has epochs, no step lowers an epoch."""
     metadata, rule = client()
     for step in steps:
-        before = {tp: metadata.last_seen_epoch(tp) for tp in (T0, T1)}
+        before = {tp: metadata.leader(tp).epoch for tp in (T0, T1)}
         known_id = metadata.topic_id("t")
         take(metadata, rule, step)
         told = step.leaders if isinstance(step, Answer) else {}
@@ -167,8 +167,7 @@ def test_epochs_never_go_back(steps: list[Answer | Hints | Seen]) -> None:
             continue
         for tp, epoch in before.items():
             forgotten = tp in told and told[tp].epoch == -1
-            after = metadata.last_seen_epoch(tp)
-            assert epoch is None or forgotten or (after is not None and after >= epoch)
+            assert forgotten or metadata.leader(tp).epoch >= epoch
 
 
 @FEW

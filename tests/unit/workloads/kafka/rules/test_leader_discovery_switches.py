@@ -42,8 +42,8 @@ def test_switch_settings(setting: object, on: set[str]) -> None:
         (["hints"], "response, metadata"),
         ({"hint": False}, "the closest name is hints"),
         ({3: False}, "the closest name is"),
-        ({"hints": "off"}, "hints must be true or false, got"),
-        ({"hints": 0}, "hints must be true or false, got"),
+        ({"hints": "off"}, "the switch hints of leader_discovery must be true or false, got"),
+        ({"hints": 0}, "the switch hints of leader_discovery must be true or false, got"),
     ],
 )
 def test_invalid_switch_settings(setting: object, message: str) -> None:

