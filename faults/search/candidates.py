@@ -1,8 +1,8 @@
 """Search for the smallest set of faults with which a failing plan still fails.
 
-A search for a smaller failing plan is a generator that yields a `Candidate`, receives True if the candidate fails the
-same way, and returns the smallest plan. A plan document is the plan as plain data, as read from YAML. A candidate plan
-that ``plan check`` or the compiler refuses counts as not failing and is never run.
+A search is a generator that yields a `Candidate` plan, receives True if the candidate fails the same way as the
+original plan, and returns the smallest plan. A plan document is a plan as plain data. A candidate that ``plan check``
+or the compiler refuses counts as not failing and is never run.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ def value_at(document: Document, loc: Location) -> Any:
 
 
 def with_values(document: Document, values: Mapping[Location, Any]) -> Document:
-    """Copy a plan document with these values set; missing parent mappings are created."""
+    """Copy a plan document with the value at each location replaced; create missing parent mappings."""
     copy = deepcopy(dict(document))
     for (*path, last), value in values.items():
         parent: Any = copy
@@ -70,7 +70,6 @@ def with_values(document: Document, values: Mapping[Location, Any]) -> Document:
 
 
 def without(document: Document, loc: Location) -> Document:
-    """Copy a plan document without the value at a given location."""
     copy = deepcopy(dict(document))
     del value_at(copy, loc[:-1])[loc[-1]]
     return copy
@@ -83,7 +82,7 @@ def digest(*values: Any) -> str:
 
 
 def refusal_of(document: Document, seed: int) -> str:
-    """Return why the plan can't run with this seed, or an empty text if it can."""
+    """Return why the plan can't run with this seed; an empty text if the plan can run."""
     try:
         compile_document(document, seed)
     except PlanError as error:
@@ -96,9 +95,8 @@ def compile_document(document: Document, seed: int) -> Timeline:
     try:
         plan = Plan.model_validate(document)
     except ValidationError as error:
-        raise PlanError(
-            [f"plan: {detail['loc']}: {detail['msg'].removeprefix('Value error, ')}" for detail in error.errors()]
-        ) from error
+        details = [(detail["loc"], detail["msg"].removeprefix("Value error, ")) for detail in error.errors()]
+        raise PlanError([f"plan: {loc}: {message}" for loc, message in details]) from error
     check(plan)
     return compile_plan(plan, seed, str(document["name"]), [""] * len(plan.slo))
 
@@ -109,11 +107,7 @@ def still_fails(candidate: Candidate, seed: int) -> Search[bool]:
 
 
 def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Search[Document]:
-    """Return the plan after all those changes of a reduction that keep the plan failing.
-
-    Each change is tried once, even after another change was accepted: a change that made the failure disappear seldom
-    preserves it later, and a run is expensive.
-    """
+    """Return the plan with all changes of a reduction after which the plan still fails; try each change only once."""
     tried: set[str] = set()
     while True:
         for candidate in reduction(document):
@@ -132,9 +126,9 @@ def ddmin(
     """Return a failing subset from which no single item can be removed (1-minimal), in the order of ``items``.
 
     Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. The plan with
-    all items must fail, and the plan with none must pass. ``fails`` runs the plan with a subset: first with each half
-    of the items, then without each of ever smaller parts. Unlike the paper's algorithm, `ddmin` tests only complements
-    of parts smaller than halves: if a failure needs two items far apart, all small parts pass, and a run is expensive.
+    all items must fail, and the plan with no item must pass. ``fails`` runs the plan with a subset of the items: first
+    with each half, then with all items except one quarter, one eighth, and so on. Unlike the paper's algorithm, `ddmin`
+    doesn't test a quarter on its own: if a failure needs two items far apart, all small parts pass.
     """
     parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
@@ -213,7 +207,7 @@ def needs_wire_proxy(document: Document) -> bool:
 
 
 def with_faults(document: Document, units: Collection[Location]) -> Document:
-    """Return the plan with only some of its faults, moved to start when the plan's first fault started."""
+    """Return the plan with only some of its faults, moved so that the first fault starts when it did before."""
     entries = list(document.get("faults") or ())
     reduced = [_reduced_entry(entry, ("faults", index), units) for index, entry in enumerate(entries)]
     remaining = [dict(entry) for entry in reduced if entry is not None]
@@ -227,7 +221,7 @@ def with_faults(document: Document, units: Collection[Location]) -> Document:
 
 
 def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Location]) -> Mapping[str, Any] | None:
-    """Return an entry of the plan's ``faults`` with only the faults to keep; None if the entry contains none."""
+    """Return an entry of the plan's ``faults`` with only the faults in ``units``; None if no fault remains."""
     if "kind" in entry or "choose" in entry:
         return entry if loc in units else None
     if not any(unit[: len(loc)] == loc for unit in units):
@@ -240,7 +234,7 @@ def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Lo
 
 
 def _begin_ms(entries: Collection[Mapping[str, Any]]) -> int | None:
-    """Return the start of the plan's first fault in ms, or None if any start is drawn."""
+    """Return the start of the first fault in ms; None if a start is drawn from a range, or without faults."""
     begins = [entry.get("at", "0s") for entry in entries]
     if not begins or not all(isinstance(at, str) for at in begins):
         return None

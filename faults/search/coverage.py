@@ -1,9 +1,7 @@
 """Coverage of ``explore``: how often runs exercised each cell (combination of fault, role, phase and workload).
 
 A run exercises a coverage cell if the fault's witness passed, traffic met the fault, and the workload had records due
-while the fault was in force. The check ``exposure/…`` tells whether traffic met a fault at all. A client that uses
-neither the link, the topic nor the API of a fault does not exercise a cell (`can_affect`). All functions of this file
-are pure.
+while the fault was in force.
 """
 
 import json
@@ -60,7 +58,7 @@ def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
 
 @dataclass(frozen=True)
 class CoverageLine:
-    """A line of the coverage file: whether one run exercised one coverage cell, and with which verdict.
+    """Line of the coverage file about one run and one coverage cell.
 
     ``number`` is the run's number among the runs of ``seed``, so an interrupted search can continue; None if the
     run was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` is None if the client's
@@ -89,7 +87,7 @@ class CoverageLine:
 
 
 def parse_line(data: dict[str, Any]) -> CoverageLine:
-    """Parse the JSON of a line of the coverage file; raise ValueError or KeyError if the line is invalid."""
+    """Parse a line of the coverage file; raise ValueError or KeyError if the line is invalid."""
     types: dict[str, Any] = dict.fromkeys(("run_id", "fault", "role", "workload", "why", "verdict"), str)
     types |= {"seed": int, "number": int | None, "exercised": bool}
     wrong = [name for name, valid in types.items() if not isinstance(data[name], valid)]
@@ -103,11 +101,9 @@ def parse_line(data: dict[str, Any]) -> CoverageLine:
 
 
 def role_of(fault: Fault) -> str:
-    """Return the ``role`` of a fault for coverage: its most specific target.
+    """Return the role of a fault in coverage: its most specific target, ``cluster`` for a fault without a target.
 
-    The order of target types is: requests of an API, clients, links, a broker's role, a rack, a topic; a fault without
-    a target has the role ``cluster``. A broker named by its number, or ``any``, has the role ``broker``, even if it is
-    a leader or controller at that moment.
+    A broker named by its number, or ``any``, has the role ``broker``, even if the broker is a leader at that moment.
     """
     if fault.effective_exposure_target() == "requests":
         return f"{api_of(fault) or 'all'} requests"
@@ -122,17 +118,16 @@ def role_of(fault: Fault) -> str:
 
 
 def api_of(fault: Fault) -> str | None:
-    """Return the API that a fault is limited to, or None."""
+    """Return the Kafka API to which a fault is limited; None if the fault is not limited to an API."""
     parameters = fault.parameters()
     return parameters.get("api") or next(iter(parameters.get("versions", ())), None)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A client process of a plan: one operation of one arm.
+    """Client process of a plan: one operation of one arm.
 
-    ``label`` is the client's name in the coverage matrix; ``grouped`` is True if the client commits offsets, alone or
-    as a member of a group.
+    ``label``: the client in the coverage matrix; ``grouped``: True if the client commits offsets.
     """
 
     workload: str
@@ -190,10 +185,11 @@ def can_affect(fault: Fault, worker: Worker) -> bool:
 
 @dataclass(frozen=True)
 class Tally:
-    """Numbers of past runs by their result for one cell of the coverage matrix (a fault kind and what it met).
+    """Numbers of past runs for one coverage cell.
 
-    ``exercised``: runs that exercised the cell; ``fresh``: exercising runs that are not stale (old); ``tried``: runs
-    that are not stale and failed to exercise the cell; ``latest``: night of the last run that exercised the cell.
+    ``exercised``: runs that exercised the cell; ``fresh``: runs of the last ``STALE_AFTER`` that exercised the cell;
+    ``tried``: runs of the last ``STALE_AFTER`` that failed to exercise the cell; ``latest``: night of the last run that
+    exercised the cell.
     """
 
     exercised: int = 0
@@ -228,9 +224,9 @@ def tally_cells(lines: Iterable[CoverageLine], today: date) -> Mapping[Cell, Tal
 
 
 def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> str:
-    """Return the coverage as text: a line for each fault kind with all its roles; no newline at the end.
+    """Return the coverage as text, with a line for each fault kind; phases and workloads are summed up.
 
-    Phases and workloads are summed up::
+    ::
 
         kill      controller NEVER · follower 2x, 1 d · leader 3x, 0 d
     """
@@ -250,7 +246,7 @@ def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) ->
 
 
 def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> dict[str, list[Cell]]:
-    """Return the cells to cover: ``NEVER`` lists cells that no run exercised, ``STALE`` cells with only old runs."""
+    """Return the uncovered cells: ``NEVER`` lists cells that no run exercised, ``STALE`` cells with only old runs."""
     uncovered: dict[str, list[Cell]] = {"NEVER": [], "STALE": []}
     for cell in sorted(cells):
         word = tallies.get(cell, NO_RUNS).word(today).partition(",")[0]
@@ -262,8 +258,8 @@ def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today:
 def summary(cells: Sequence[Cell], lines: Sequence[CoverageLine], today: date) -> str:
     """Return a night's coverage as a Markdown table of faults and clients, with the uncovered cells.
 
-    A cell of the table shows the worst verdict, the median time to recovery and the number of recent runs; without
-    recent runs, ``NEVER`` or ``STALE``.
+    The table shows the worst verdict, the median time to recovery and the number of recent runs; ``NEVER`` or ``STALE``
+    stand for no recent runs.
     """
     clients = sorted({_client(cell) for cell in cells})
     rows = []

@@ -52,7 +52,7 @@ _DELAY_MS_MIN = 10
 
 
 def minimise(document: Document, seed: int) -> Search[Document]:
-    """Return a smaller plan that fails the same way; removing any single fault of that plan makes it pass."""
+    """Return a smaller plan that fails the same way, but passes if any single fault is removed."""
     document = yield from with_fault_ids(document, seed)
     document = yield from apply_reduction(document, reduce_rounds, seed)
     document = yield from minimise_faults(document, seed)
@@ -79,24 +79,21 @@ def focus_slos(document: Document, checks: Collection[str]) -> Document:
 
 
 def with_fault_ids(document: Document, seed: int) -> Search[Document]:
-    """Give each fault of the plan an id, unless the plan then draws other targets and no longer fails.
+    """Give each fault of the plan an explicit id, unless the plan then draws other targets and no longer fails.
 
-    A fault without an explicit id is named by its kind and number (``kill-2``). Removing a fault without an id would
-    rename later faults, and SLOs would then read the windows of other faults. A fault with its own id draws from a
-    random stream of that name (``timeline/expand.py``), so an added id may change the fault's drawn targets.
+    Without explicit ids, removing one fault would rename later faults (``kill-2``), to which SLOs refer. An added id
+    may change the fault's drawn targets, because the id is the name of the fault's random stream.
     """
     ids = draft_of(Plan.model_validate(document)).faults.ids
     candidate = with_values(document, {(*loc, "id"): name for loc, name in ids.items()})
     if compile_document(candidate, seed).steps == compile_document(document, seed).steps:
         return candidate
-    accepted = yield from still_fails(
-        Candidate("every fault gets an id, which changes the drawn targets", candidate), seed
-    )
-    return candidate if accepted else document
+    change = "every fault gets an id, which changes the drawn targets"
+    return candidate if (yield from still_fails(Candidate(change, candidate), seed)) else document
 
 
 def reduce_rounds(document: Document) -> Iterator[Candidate]:
-    """Try one or half of a plan's blocks (repetitions of all faults), then of the rounds of each ``repeat``."""
+    """Try one block and half of the blocks (repetitions of all faults), then fewer rounds of each ``repeat``."""
     blocks = document.get("blocks", 1)
     for fewer in _fewer(blocks):
         yield Candidate(f"{fewer} of {blocks} blocks", with_values(document, {("blocks",): fewer}))
@@ -144,7 +141,7 @@ def merge_faults(document: Document) -> Iterator[Candidate]:
 
 
 def close_gaps(document: Document) -> Iterator[Candidate]:
-    """Try to start each fault right after all earlier faults have ended; overlapping faults stay overlapping."""
+    """Try to close the gaps between faults, so that a fault starts right after all earlier faults have ended."""
     values: dict[Location, str] = {}
     over_ms = skipped_ms = 0
     for loc, _, fault in _faults_by_time(document):
@@ -156,7 +153,7 @@ def close_gaps(document: Document) -> Iterator[Candidate]:
 
 
 def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[str, Any], Fault]]:
-    """Return the plan's faults by start time; none if any entry is composed or has a range to draw from."""
+    """Return the plan's faults by start time; an empty list if any fault is composed or has a range of values."""
     entries = document.get("faults") or ()
     if any("kind" not in entry or any(ranges_in(entry)) for entry in entries):
         return []
@@ -165,7 +162,7 @@ def _faults_by_time(document: Document) -> list[tuple[tuple[str, int], Mapping[s
 
 
 def shorten(document: Document) -> Iterator[Candidate]:
-    """Try to halve the lengths of the phases, then the durations of all faults, then of each fault."""
+    """Try to halve the lengths of the phases, then the durations of all faults, then each fault's duration."""
     timing = Timing.model_validate(document.get("timing") or {})
     phases = {phase: _half_duration(getattr(timing, phase), PHASE_MS_MIN) for phase in ("recovery", "steady", "fault")}
     values: dict[Location, str] = {("timing", phase): half for phase, half in phases.items() if half is not None}
@@ -186,7 +183,7 @@ def shorten(document: Document) -> Iterator[Candidate]:
 
 
 def _half_duration(ms: int, min_ms: int) -> str | None:
-    """Return half of a duration, in steps of 100 ms, or None if half of the duration is too short."""
+    """Return half of a duration, rounded down to 100 ms; None if that is shorter than ``min_ms``."""
     half_ms = ms // 200 * 100
     return format_duration(half_ms) if half_ms >= min_ms else None
 
@@ -215,10 +212,7 @@ def reduce_load(document: Document) -> Iterator[Candidate]:
 
 
 def weaken_faults(document: Document) -> Iterator[Candidate]:
-    """Try to remove optional parameters of each fault, then to weaken other parameters, such as to halve ``delay``.
-
-    Only a parameter that has the same meaning in all fault kinds is replaced by a weaker value.
-    """
+    """Try to remove optional parameters of each fault, then to weaken other parameters, such as to halve ``delay``."""
     for loc in fault_units(document):
         fault, name = value_at(document, loc), fault_name(document, loc)
         for parameter in ("jitter", "ramp_to", "spikes"):
@@ -236,6 +230,7 @@ def _half_delay(delay: str) -> str | None:
     return format_duration(half_ms) if half_ms >= _DELAY_MS_MIN else None
 
 
+# parameters that have the same meaning in all fault kinds
 _WEAKER: Mapping[str, Callable[[Any], Any]] = {
     "link": lambda link: link.replace("<->", "->") if "<->" in link else None,
     "delay": _half_delay,

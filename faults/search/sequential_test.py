@@ -1,13 +1,11 @@
 """Sequential test of whether a failure is reproducible: Wald's probability ratio test (1945), with ``RUNS_MAX`` runs.
 
-Two hypotheses: a run of the plan fails the same way in ``P_FLAKE`` of all runs or fewer, or in ``P_STEADY`` or more.
-Each failing run adds log 4 to the evidence for a reproducible failure, each passing run subtracts log 4. The test ends
-when the evidence leaves +-log 9 (nominal error rates of 10 %), that is when failing or passing runs lead by two. A plan
-that always fails is called steady (reproducible) after two runs.
-
-If the evidence decides nothing within ``RUNS_MAX`` runs, the failure counts as a flake. The test calls a plan that
-fails in 20 % of its runs steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %, and a plan that fails in
-half of its runs steady in 47 %.
+The two hypotheses are that a plan fails the same way in 20 % of all runs or fewer (a flake), or in 80 % or more
+(steady). Each failing run adds log 4 to the evidence for a steady failure, each passing run subtracts log 4. The test
+ends when the evidence leaves +-log 9 (nominal error rates of 10 %), which is when failing or passing runs lead by two.
+Without a decision after ``RUNS_MAX`` runs, the failure counts as a flake. The test calls a plan that fails in 20 % of
+its runs steady in 5.8 % of cases, a plan that fails in 80 % a flake in 6.9 %, and a plan that fails in 50 % steady in
+47 %.
 """
 
 import math
@@ -31,15 +29,11 @@ class Repeats:
     n: int = 0
 
     def after(self, *, failed: bool) -> "Repeats":
-        """Return these counts of runs and failures after one more run."""
         return Repeats(self.failed + failed, self.n + 1)
 
     @property
     def word(self) -> Word | None:
-        """Result of the sequential test, steady or flake; None while another run is needed.
-
-        If the evidence decides nothing within ``RUNS_MAX`` runs, the result is a flake.
-        """
+        """Result of the sequential test; None while another run is needed."""
         passed = self.n - self.failed
         evidence = self.failed * math.log(P_STEADY / P_FLAKE) + passed * math.log((1 - P_STEADY) / (1 - P_FLAKE))
         bound = math.log((1 - ERROR_RATE) / ERROR_RATE)
@@ -59,7 +53,7 @@ class Repeats:
 
     @property
     def tries(self) -> int:
-        """Number of runs of a candidate plan that miss a failure of this rate in 5 % of cases at most."""
+        """Number of runs that a candidate with this failure rate passes without a failure in 5 % of cases at most."""
         passed = self.n - self.failed
         return 1 if passed == 0 else math.ceil(math.log(MISS_RATE) / math.log(passed / self.n))
 

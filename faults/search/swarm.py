@@ -1,10 +1,10 @@
-"""Draw a plan for ``explore`` from a seed, a run number and the coverage so far, as a pure function.
+"""Draw a plan for ``explore`` from a seed, a run number and the coverage so far.
 
-Each run of ``explore`` has a goal: the coverage cell with the fewest recent runs. A run that failed to exercise a
-coverage cell counts as a run for it, so an unreachable cell doesn't take all the time. The rest of a plan is drawn at
-random: half of the arms, half of the fault kinds, and from these kinds up to two more faults. Plans with few features
-find more defects than plans with all features, because some features hide defects of others (Groce et al., *Swarm
-Testing*, ISSTA 2012).
+Each run of ``explore`` has a goal: the coverage cell with the fewest recent runs. A run that failed to exercise its
+goal is counted as well, so an unreachable cell doesn't take all the time. The rest of a plan is drawn at random: half
+of the arms, half of the fault kinds, and from these kinds up to two more faults. Plans with few features find more
+defects than plans with all features, because some features hide defects of others (Groce et al., *Swarm Testing*, ISSTA
+2012).
 """
 
 import random
@@ -71,7 +71,7 @@ _BY_NAME = {"topic": "TOPIC", "rack": "RACK", "client": "CLIENT"}
 
 
 def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: random.Random) -> list[Fault]:
-    """Set the planned start of each fault according to its phase; the first fault starts at 0.
+    """Set the planned start of each fault according to the fault's phase; the first fault starts at 0.
 
     ::
 
@@ -91,7 +91,7 @@ def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: 
 
 
 def planned_phase(fault: Fault, others: Sequence[Fault], timing: Timing) -> Phase:
-    """Return the phase in which a fault starts by planned times; actual times are known only after the run."""
+    """Return the phase in which a fault starts according to the planned times of all faults."""
     return phase_at(fault.at, [(other.at, _healed_at_ms(other, timing)) for other in others])
 
 
@@ -106,7 +106,7 @@ def _templates_document() -> Mapping[str, Any]:
 
 @cache
 def fault_templates() -> tuple[Template, ...]:
-    """Return the templates of all fault kinds, in the order of the catalogue, one for each type of target."""
+    """Return the fault templates, one for each fault kind and type of target, in the order of the catalogue."""
     document = _templates_document()
     targets: Mapping[str, list[str]] = document["targets"]
     templates: list[Template] = []
@@ -119,7 +119,7 @@ def fault_templates() -> tuple[Template, ...]:
 
 
 def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
-    """Build a template for the required fields of a fault kind; None if its schema suggests no value for a field."""
+    """Build a template for a fault kind; an empty list if its schema suggests no value for a required field."""
     schema = fault.model_json_schema(by_alias=True)
     required = [name for name in schema.get("required", ()) if name not in ("kind", "at", "for")]
     fields = {
@@ -129,13 +129,13 @@ def _template_from_schema(fault: type[Fault]) -> list[dict[str, Any]]:
 
 
 def companion_of(kind: str) -> Template | None:
-    """Return a template of the companion fault, without which no traffic meets a fault of this kind."""
+    """Return a template of the second fault that a fault of this kind needs, so that traffic meets the fault."""
     template: Template | None = _templates_document()["company"].get(kind)
     return template
 
 
 def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:
-    """Replace the tokens in a template, and each list by a drawn item; an item that is a list becomes the value."""
+    """Replace the tokens in a template, and each list by a drawn item; keep a drawn item that is itself a list."""
     if isinstance(value, list):
         choice = source.choice(value)
         return choice if isinstance(choice, list) else _filled(choice, tokens, source)
@@ -147,7 +147,7 @@ def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any
 
 
 class FaultRole(NamedTuple):
-    """Fault kind and role: the coordinates of a coverage cell that a fault template determines."""
+    """Fault kind and role of a coverage cell; a fault template determines both."""
 
     fault: str
     role: str
@@ -157,11 +157,10 @@ class FaultRole(NamedTuple):
 class Frame:
     """The fault-free plan to which each run of ``explore`` adds faults, and the reachable coverage cells, sorted.
 
-    The faults, blocks and abort conditions of the user's plan are omitted. A drawn plan has those SLOs of the user's
-    plan (``slo``) that are valid with the drawn faults. The wire proxy is in front of the cluster in every run, so one
-    warm cluster serves all runs. Faults that need the image of another version are not drawn, nor faults on controller
-    links, because traffic there can't be counted. ``templates``: the fault templates of each role, with the clients
-    that they affect.
+    The faults, blocks and abort conditions of the user's plan are omitted; ``slo``: the SLOs of the user's plan. Every
+    run uses the wire proxy, so that one cluster serves all runs. Faults that need the image of another Kafka version
+    are not drawn, nor faults on controller links, whose traffic can't be counted. ``templates``: the fault templates of
+    each role, each with a client that the fault affects.
     """
 
     plan: Plan
@@ -172,7 +171,7 @@ class Frame:
 
 
 def frame_of(checked: CheckedPlan) -> Frame:
-    """Build what all runs of ``explore`` share from a plan; raise PlanError if no fault can be drawn for the plan."""
+    """Build the frame of ``explore`` from the user's plan; raise PlanError if no fault can be drawn for the plan."""
     if checked.plan.cluster.attach:
         raise PlanError([f"{checked.source}: explore launches its own clusters; remove `attach` from the frame"])
     cluster = checked.plan.cluster.model_copy(update={"wire_proxy": True})
@@ -201,7 +200,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
 
 
 def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.Random) -> Fault | None:
-    """Draw a fault that affects this client, without ``at``; None if the drawn fault isn't valid in the plan."""
+    """Draw a fault without ``at`` that affects a client; None if the drawn fault isn't valid in the plan."""
     partitions = next(topic.partitions for topic in plan.topics if topic.name == worker.topic)
     options: dict[str, list[str]] = {
         "TOPIC": [worker.topic],
@@ -228,7 +227,7 @@ def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.R
 
 @dataclass(frozen=True)
 class DrawnPlan:
-    """``text``: YAML of the plan, already checked and compiled; ``goal``: the coverage cell to exercise."""
+    """Plan of one run of ``explore``; ``text``: YAML of the plan; ``goal``: the coverage cell to exercise."""
 
     text: str
     seed: int
@@ -237,7 +236,7 @@ class DrawnPlan:
 
 
 def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: int) -> DrawnPlan:
-    """Draw the plan of a run number; raise PlanError if no valid plan can be drawn."""
+    """Draw the plan of the run with this number; raise PlanError if no valid plan can be drawn."""
     source = random.Random(f"{seed}/{number}")  # noqa: S311 -- repeatable on purpose
     # cells of equal effort come in random order
     for goal in sorted(frame.cells, key=lambda cell: (_effort(tallies.get(cell, NO_RUNS)), source.random())):
@@ -246,9 +245,8 @@ def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: in
                 why = f"Drawn by explore, to see {goal.fault} on {goal.role} while {goal.phase}, with {goal.workload}."
                 complete = plan.model_copy(update={"name": f"explore-{seed}-{number}", "why": why})
                 return DrawnPlan(dump_yaml(plan_as_data(complete)), seed, number, goal)
-    raise PlanError(
-        [f"seed {seed}: no valid plan can be drawn from the frame; give the frame more time, topics or clients"]
-    )
+    why = "no valid plan can be drawn from the frame; give the frame more time, topics or clients"
+    raise PlanError([f"seed {seed}: {why}"])
 
 
 def _effort(tally: Tally) -> int:
@@ -256,7 +254,7 @@ def _effort(tally: Tally) -> int:
 
 
 def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], source: random.Random) -> Plan | None:
-    """Draw a plan for a goal (coverage cell); None if the drawn plan can't run."""
+    """Draw a plan that should exercise a coverage cell; None if the drawn plan can't run."""
     worker = source.choice([worker for worker in frame.workers if worker.label == goal.workload])
     plan = _draw_arms(frame.plan, worker, source)
     drawn = list(_draw_sequence(goal, worker, frame, plan, tallies, source))
@@ -281,7 +279,7 @@ def _draw_for_goal(goal: Cell, frame: Frame, tallies: Mapping[Cell, Tally], sour
 
 
 def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
-    """Return the plan with this client's arm and a random half of its other arms."""
+    """Return the plan with the arm of ``worker`` and a random half of the plan's other arms."""
     names = [(workload.name, arm) for workload in plan.workloads for arm in workload.arms]
     own = (worker.workload, worker.arm)
     others = [name for name in names if name != own and source.random() < 1 / 2]
@@ -297,7 +295,7 @@ def _draw_arms(plan: Plan, worker: Worker, source: random.Random) -> Plan:
 def _draw_sequence(
     goal: Cell, worker: Worker, frame: Frame, plan: Plan, tallies: Mapping[Cell, Tally], source: random.Random
 ) -> Iterator[tuple[Fault | None, Phase]]:
-    """Draw the faults of a plan for ``goal``: its fault, an earlier fault if it has to follow one, and more.
+    """Draw a goal's fault, an earlier fault if the goal's phase needs one, and up to two further faults.
 
     Yields None in place of a drawn fault that isn't valid for the plan's clients.
     """

@@ -1,7 +1,6 @@
-"""Compiler: plan + seed -> timeline. Pure: equal arguments give equal bytes.
+"""Compiler: plan + seed -> timeline; equal plans and seeds give equal bytes.
 
-``expand.py`` schedules the faults and defines the random stream of each fault. If faults depend on random draws, the
-compiler checks conflicts, sample sizes, ids and length for the given seed.
+If faults depend on random draws, the compiler checks conflicts, sample sizes, ids and length for the given seed.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,13 +1,13 @@
-"""Expansion of a plan's composed faults into single faults, each with its time, its id and its random stream. Pure.
+"""Expansion of a plan's composed faults into single faults, each with its time, its id and its random stream.
 
-Rules. A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
+A fault's id is its explicit ``id``, else ``<kind>-<n>`` for the n-th fault of its kind in the plan; each
 ``repeat`` around it appends the round (``slow-2``), and the ``blocks`` of a plan are rounds around all faults
 (``slow-3-2``). A fault's id never depends on random draws.
 
-The name of a fault's random stream is its explicit id; without an id, the content of its entry in the plan (canonical
-JSON), the number of identical entries before it, and the location inside the entry. The stream's name ends with the
-fault's round numbers and, for a range, the range's location. Therefore an added entry changes no draw of the plan's
-other entries, and within an entry an explicit id preserves a fault's draws.
+The name of a fault's random stream is the fault's explicit id; without an id, the content of its entry in the plan
+(canonical JSON), the number of identical entries before it, and the location inside the entry. The stream's name ends
+with the fault's round numbers and, for a range of values, the range's location. Therefore an added entry changes no
+draw of the plan's other entries, and within an entry an explicit id preserves a fault's draws.
 
 Without a seed, the expansion contains only the faults that no random choice or range can remove, move or change.
 """
@@ -44,17 +44,17 @@ Rounds = tuple[int, ...]
 
 
 def window_ms(fault: Fault, timing: Timing) -> int:
-    """Return the planned length of a fault's window, without the allowance for injecting and healing."""
+    """Return the planned length of a fault's window, without the time reserved for injecting and healing."""
     return timing.fault if fault.for_ is None else fault.for_
 
 
 def end_ms(fault: Fault) -> int:
-    """Return the planned end of a fault's effect; without ``for``, after the time that its kind needs (allowance)."""
+    """Return the planned end of a fault; a fault without ``for`` lasts for the time reserved for its kind."""
     return fault.at + (fault.allowance_ms if fault.for_ is None else fault.for_)
 
 
 def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
-    """Return the end of the load: the last fault's end, the time reserved for its heal, and ``recovery``."""
+    """Return the end of the load: when the last fault should be healed, plus ``timing.recovery``."""
     ends = [fault.at + window_ms(fault, timing) + fault.allowance_ms for fault in faults]
     return max(ends, default=timing.fault) + timing.recovery
 
@@ -74,16 +74,14 @@ class ScheduledFault:
 
     @property
     def id(self) -> str:
-        """The step's id."""
         return str(self.fault.id)
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """Scheduled faults of a plan, in the order of the plan, block by block.
+    """Single faults of a plan; ``certain``: True if no fault depends on a draw; ``problems``: caused by the draws.
 
-    ``certain``: True if no fault depends on a draw; ``problems``: problems caused by the draws; ``blocks_ms``: the
-    start of each block (repetition of the plan's faults), empty if the plan has no blocks.
+    ``blocks_ms``: the start of each block (repetition of the plan's faults), empty if the plan has no blocks.
     """
 
     schedule: tuple[ScheduledFault, ...] = ()
@@ -101,8 +99,8 @@ def expand(
 ) -> Expansion:
     """Return all faults of a plan with the draws of a seed; without a seed, all faults that depend on no draw.
 
-    ``ids``: the id of each fault, by its location in the plan. A block (repetition of the faults) starts when the
-    ``recovery`` after the previous block ends.
+    ``ids``: the id of each fault, by its location in the plan. A block (repetition of all faults) starts when the
+    recovery phase after the previous block ends.
     """
     counts: Counter[str] = Counter()
     streams = {}  # the name of each element's random stream, without rounds
@@ -139,7 +137,7 @@ def fault_ids(faults: Iterable[tuple[Location, str, str | None]]) -> dict[Locati
 
 
 def steps_max(element: AnyElement) -> int:
-    """Return the largest number of faults that a composed element can produce."""
+    """Return the largest number of single faults to which a fault or composed element can expand."""
     inside = [steps_max(child) for _, child in children(element)]
     match element:
         case Fault() | Ranged():
@@ -154,13 +152,13 @@ def steps_max(element: AnyElement) -> int:
 
 
 def random_of(seed: int, stream: str) -> random.Random:
-    """Return the random generator of the random stream of this name and seed."""
+    """Return the generator of the random stream that has this name."""
     digest = hashlib.sha256(f"{seed}\n{stream}".encode()).digest()
     return random.Random(int.from_bytes(digest))  # noqa: S311 -- repeatable on purpose
 
 
 class _Scheduler:
-    """Computes start and end of faults and composed elements; None for a time that depends on an unknown draw."""
+    """Scheduler of faults and composed elements; a time is None if it depends on a draw and there is no seed."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids
@@ -172,7 +170,7 @@ class _Scheduler:
         self.block = 0
 
     def schedule(self, element: AnyElement, loc: Location, from_ms: int | None, rounds: Rounds) -> int | None:
-        """Schedule a composed element and everything inside it; return its end."""
+        """Schedule a fault, or all faults in a composed element; return the end in ms, None if not determined."""
         if from_ms is None or (isinstance(element, Choose) and self.seed is None):
             self.certain = False
             return None
@@ -227,9 +225,8 @@ class _Scheduler:
         except ValidationError as error:  # valid at every corner, but not in between
             values = ", ".join(f"{'.'.join(map(str, place))}: {value}" for place, value in draws.items())
             cause = error.errors()[0]["msg"].removeprefix("Value error, ")
-            self.problems.append(
-                Problem(loc, f"the fault is not valid with the range's values {values} ({cause}): correct the range")
-            )
+            sentence = f"the fault is not valid with the drawn values {values} ({cause}): correct the range"
+            self.problems.append(Problem(loc, sentence))
             return from_ms
         return self._add(fault, loc, from_ms, rounds)
 
@@ -246,7 +243,7 @@ class _Scheduler:
         return int(moment.value(self._share(loc, rounds, "at")))
 
     def _share(self, loc: Location, rounds: Rounds, *purpose: str | int) -> float:
-        """Return a number in [0, 1) from the seed and the name of one random stream."""
+        """Draw a number in [0, 1) from a random stream of the fault or composed element at ``loc``."""
         stream = "/".join([self._stream(loc, rounds), "of", *map(str, purpose)])
         return random_of(self.seed or 0, stream).random()
 

@@ -8,9 +8,8 @@
     kill-1..2                            ======----  ===---
                    seconds from the end of steady
 
-The picture of a timeline shows the planned lengths of phases; ``-`` is the time reserved for injecting and healing a
-fault. Faults share a lane if they never overlap and their ids differ only in the last number, or if they repeat one
-fault of the plan. The first lane, ``phase``, also shows the blocks (repetitions of all faults).
+All lengths are planned; ``-`` is the time reserved for injecting and healing a fault. Faults share a lane if they never
+overlap and are repetitions of one fault, or have ids that differ only in the last number.
 """
 
 import math
@@ -66,7 +65,7 @@ def lanes(timeline: Timeline) -> str:
 
 
 class _Scale:
-    """Converts ms after the end of ``steady`` to columns of the picture of a timeline."""
+    """Scale of a timeline's picture: converts ms after the end of ``steady`` to columns of text."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.start_ms = -timeline.timing.steady_ms
@@ -131,7 +130,7 @@ def _stem(step: Step) -> tuple[str, str]:
 
 
 def _row_name(row: Sequence[Step]) -> str:
-    """Return a lane's label from its faults' ids: ``nap-2``, for several ``nap-1..3``, ``nap-1,3`` or ``nap-*``."""
+    """Return a lane's label: the fault's id (``nap-2``), or a summary like ``nap-1..3``, ``nap-1,3`` or ``nap-*``."""
     if len(row) == 1:
         return row[0].id
     if len({step.id.rpartition("-")[0] for step in row}) > 1:

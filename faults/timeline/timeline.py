@@ -1,15 +1,14 @@
 """Timeline, the compiled plan with every random choice made, and the phases of the finished run.
 
-Times in a timeline are in ms from the end of ``steady``. Rules: a timeline is stored as canonical JSON (sorted keys, an
-indent of one space, a final newline), so that one plan and seed give equal bytes; running a timeline again repeats the
-same faults. Readers of a timeline ignore unknown keys.
+Times in a timeline are in ms from the end of ``steady``. A timeline is stored as canonical JSON, so that one plan and
+seed give equal bytes.
 
 The phases of a finished run are computed from the journal's actual times (design 5.2), except ``warmup`` and
 ``steady``, which come from the run's marks. A fault's window runs from its ``intended`` line to its ``healed`` line;
 for a fault without ``for``, until ``timing.fault`` after its ``injected`` line. A fault that failed before it changed
 anything has no window; a fault that was never healed lasts to the end of the load. ``recovery`` is all time after the
 start of the first window that no window covers, up to the end of the load. A ``recovery`` belongs to the block
-(repetition of all faults) before it. Block 0 is warm-up, steady, and the whole run of a plan without blocks.
+(repetition of all faults) before it. Block 0 contains ``warmup``, ``steady``, and all faults of a plan without blocks.
 """
 
 import json
@@ -28,12 +27,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault of a timeline, with its final id and its random choices (``draws``).
+    """One fault of a timeline; ``draws``: its random choices; ``parameters``: as in the plan.
 
-    ``parameters`` are as in the plan. Four fields describe the kind of the fault: ``met_by``, the type of target whose
-    traffic is exposed; ``severs``, whether traffic is dropped; ``takes``, what clients can't use; ``told``, whether
-    connections are closed. ``entry`` is the fault's id in the plan, without rounds and blocks; ``block`` is the number
-    of the repetition of all faults, 0 without ``blocks``.
+    Four fields describe the kind of the fault: ``met_by``, the type of target whose traffic is exposed; ``severs``,
+    True if the fault drops traffic; ``takes``, what clients can't use; ``told``, True if the fault closes connections.
+    ``entry``: the fault's id in the plan, without rounds and blocks; ``block``: number of the repetition of all faults,
+    0 for a plan without ``blocks``.
     """
 
     id: str
@@ -50,7 +49,6 @@ class Step:
     block: int = 0
 
     def fault(self) -> Fault:
-        """Return the step of a timeline as a ``Fault`` object."""
         duration = {} if self.for_ms is None else {"for": format_duration(self.for_ms)}
         data = {"kind": self.kind, "at": format_duration(self.at_ms), **duration, **self.parameters}
         # with round numbers, an id may be longer than the limit for ids in plans
@@ -70,7 +68,7 @@ class TimelineTiming:
 
 @dataclass(frozen=True)
 class Objective:
-    """An SLO of the plan with its gate; ``at`` is its position in the plan."""
+    """SLO of a plan; ``at``: position of the SLO in the plan file."""
 
     text: str
     at: str
@@ -106,11 +104,10 @@ class Timeline:
 
 
 def from_json(data: bytes) -> Timeline:
-    """Read a timeline from JSON; raise PlanError for data that is not a timeline of a known version."""
+    """Read a timeline from JSON; raise PlanError for data that is not a timeline of this schema version."""
     try:
         document = json.loads(data)
-        if document["schema_version"] != SCHEMA_VERSION:
-            version = document["schema_version"]
+        if (version := document["schema_version"]) != SCHEMA_VERSION:
             raise PlanError([f"timeline.json: the schema version {version} is unknown; upgrade Aftershock"])
         parts: dict[str, Any] = {
             "topics": tuple(document["topics"]),
@@ -124,9 +121,7 @@ def from_json(data: bytes) -> Timeline:
         plain = ("name", "why", "plan_source", "seed", "cluster", "length_ms")
         return Timeline(**{name: document[name] for name in plain}, **parts)
     except (ValueError, KeyError, TypeError) as error:
-        raise PlanError(
-            [f"timeline.json: the file is not a valid timeline ({error!r}); compile the plan again"]
-        ) from error
+        raise PlanError([f"timeline.json: not a valid timeline ({error!r}); compile the plan again"]) from error
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a run, a row of ``phases.json``; the start is included, the end excluded; ``entry``: fault id."""
+    """Phase of a run, a row of ``phases.json``; ``entry``: id in the plan of the fault, without rounds and blocks."""
 
     name: str
     fault: str | None
