@@ -111,7 +111,7 @@ class Step(NamedTuple):
 
 
 class GroupMember:
-    """State machine of a group member. Counters: ``heartbeats``, ``assignments_received``, ``rebalances``, ``fenced``."""
+    """State machine of a group member, with counters (heartbeats, assignments_received, rebalances, fenced)."""
 
     def __init__(
         self, member_id: str, *, backoff: Backoff, rebalance_timeout_ms: int, rack: str | None, assignor: str | None

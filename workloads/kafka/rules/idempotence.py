@@ -1,42 +1,41 @@
-"""Idempotent producing (KIP-98, KIP-360): sequences on batches let a broker detect duplicates and gaps.
+"""Idempotent producer (KIP-98, KIP-360): sequence numbers of batches, by which brokers detect duplicates and gaps.
 
 Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and
 ``RecordAccumulator.shouldStopDrainBatchesForPartition``.
 
-1. A batch is numbered at its first attempt with the producer's id and epoch and its partition's next sequence. Every
-   attempt of a batch has the same number, so that a broker recognises a batch that was already written. Sequence
+1. A batch is numbered at its first attempt with the producer's id and epoch and its partition's next sequence. All
+   attempts of a batch have the same numbers, so that a broker recognises a batch that was already written. Sequence
    numbers count records and wrap from 2^31 - 1 to 0.
 2. A batch is *in flight* from its first attempt until the batch is acknowledged, fails or expires, even while it waits
    for a retry. A batch with a sequence number is sent only if no earlier batch of its partition is in flight: after an
    error, requests are sent one at a time and in order (``may_drain``).
 3. Broker errors (``can_retry``):
-   OUT_OF_ORDER_SEQUENCE_NUMBER: always retried. If the refused batch directly follows the last acknowledged batch,
-   records are missing in the log and the epoch is bumped; otherwise the preceding batch must be written first.
-   UNKNOWN_PRODUCER_ID: always retried, after an epoch bump unless the response lacks the log start offset.
-   DUPLICATE_SEQUENCE_NUMBER: the batch was written earlier, so the caller calls ``acked``, as after a success.
-   Other errors: a batch is retried if Kafka classifies the error as retriable; if not, ``on_failure`` bumps the epoch,
-   because the sequences after the refused batch have a gap before them. After a fatal error no batch is sent any more.
-4. The client bumps (increments) the producer's epoch by itself (KIP-360). In partitions that require a new epoch,
-   batches in flight are renumbered from 0, in order; other partitions use the new epoch once they have no batch in
-   flight, and no new batch is sent to them until then. Producer epoch 32767 is followed by a new producer id.
-5. A batch that expires after a retry may have been written, so its partition is *unresolved*: no new batch is sent
-   until the partition's batches in flight have ended. If a batch sent after the expired batch was acknowledged, the
-   expired batch was written; otherwise the producer epoch is bumped.
+   A batch with OUT_OF_ORDER_SEQUENCE_NUMBER is always retried. If the refused batch directly follows the last
+   acknowledged batch, records are missing in the log and the producer epoch is bumped; otherwise the preceding batch
+   must be written first.
+   A batch with UNKNOWN_PRODUCER_ID is always retried; if the response has the log start offset, after an epoch bump.
+   A batch with DUPLICATE_SEQUENCE_NUMBER was written earlier, so the caller calls ``acked``, as after a success.
+   A batch with any other error is retried if Kafka classifies the error as retriable; if not, ``on_failure`` bumps the
+   producer epoch, because a gap precedes the next sequence. After a fatal error the producer sends no more batches.
+4. The client bumps (increments) the producer epoch by itself (KIP-360). In partitions that require a new producer
+   epoch, batches in flight are renumbered from 0, in order; other partitions use the new producer epoch, and get new
+   batches, only when they have no batch in flight. Producer epoch 32767 is followed by a new producer id.
+5. A batch that expires after a retry may have been written, so its partition is *unresolved*: the partition gets no new
+   batch until its batches in flight have ended. If a batch sent after the expired batch was acknowledged, the expired
+   batch was written; otherwise the producer epoch is bumped.
 
-As in Kafka, although undesirable, a batch that expires in its first attempt doesn't make its partition unresolved
-(``inRetry``); and an epoch bump after a refused batch also renumbers earlier batches, so that a written batch whose
-response was lost is written twice. Unlike this module, Kafka compares sequences as plain integers and loses order at
-the wrap; applies a late response to a batch of an older epoch to the current epoch; and renumbers batches in flight at
-the last epoch before the new id arrives.
+Two weaknesses are copied from Kafka: a batch that expires in its first attempt doesn't make its partition unresolved
+(``inRetry``), and an epoch bump after a refused batch also renumbers earlier batches, so that a written batch whose
+response was lost is written twice. Unlike this module, Kafka loses the order of batches when sequences wrap to 0, and
+applies a late response for an older producer epoch to the current producer epoch.
 
 Whether a record failed or is in doubt (``surely_refused``) depends on the response to each attempt of its batch:
 
 1. An error that a broker detects before it appends a batch proves that the batch was not written, if the response has
    no base offset.
-2. With ``acks=all`` an appended batch waits for its replicas. If the broker loses leadership while an appended batch
-   waits for replicas, the batch gets the same error as if it had never been appended, but the response has its base
-   offset (``DelayedProduce`` replaces the error code only). An error response with a base offset does therefore not
-   prove that the batch was not written.
+2. An error response with a base offset doesn't prove that the batch was not written: with ``acks=all`` the broker may
+   have lost leadership while the appended batch waited for its replicas (``DelayedProduce`` replaces the error code
+   only).
 3. Neither a missing response nor an error code that isn't in ``NOT_APPENDED`` (such as KAFKA_STORAGE_ERROR,
    REQUEST_TIMED_OUT) proves that a batch was not written.
 
@@ -78,24 +77,24 @@ NOT_APPENDED = frozenset(
         ErrorCode.unknown_topic_id,
     }
 )
-"""Errors that brokers detect before they append (``KafkaApis``, ``ReplicaManager``, ``UnifiedLog.append``)."""
+"""Errors of a batch that brokers detect before they append (``ReplicaManager``, ``UnifiedLog.append``)."""
 
 
 def surely_refused(error: int, base_offset: int) -> bool:
-    """Return True if the response to an attempt proves that the attempt was not written to any log."""
+    """Return True if a Produce response proves that the batch of the request was not written to the log."""
     return error in NOT_APPENDED and base_offset == UNKNOWN
 
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 UNKNOWN_PRODUCER_ID = 59
 FATAL = frozenset({31, 35, 90})
-"""CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, PRODUCER_FENCED."""
+"""Errors that end a producer: CLUSTER_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, PRODUCER_FENCED."""
 EPOCH_MAX = 32767
 _SEQUENCES = 1 << 31
 
 
 class ProducerId(NamedTuple):
-    """Producer id and epoch, which are UNKNOWN until InitProducerId succeeds."""
+    """Producer id and producer epoch; both are UNKNOWN until InitProducerId succeeds."""
 
     id: int = UNKNOWN
     epoch: int = UNKNOWN
@@ -106,10 +105,10 @@ _NO_ID = ProducerId()
 
 @dataclass(slots=True, eq=False)
 class Numbers:
-    """Producer id, epoch and sequences of one batch of ``count`` records, set by ``Idempotence``.
+    """Producer id, producer epoch and sequences of one batch of ``count`` records, set by ``Idempotence``.
 
-    ``base_sequence`` is UNKNOWN until the batch's first attempt. An epoch bump before a retry may change the batch's
-    sequence and producer epoch (``renumbered``), so each attempt must write the batch header again.
+    ``base_sequence``: sequence of the batch's first record, UNKNOWN until the first attempt to send the batch. An epoch
+    bump may renumber a batch between two attempts, so each attempt must write the batch header again.
     """
 
     tp: TopicPartition
@@ -129,13 +128,13 @@ def increment(sequence: int, count: int) -> int:
 
 
 def precedes(left: int, right: int) -> bool:
-    """Return True if sequence ``left`` is before ``right`` by less than half the range, also across the wrap to 0."""
+    """Return True if sequence number ``left`` is before ``right``, by less than half of all sequence numbers."""
     return 0 < (right - left) % _SEQUENCES < _SEQUENCES // 2
 
 
 @dataclass(slots=True, eq=False)
 class _Partition:
-    """Sequences of one partition (``TxnPartitionEntry``); ``acked`` follows the last acknowledged sequence."""
+    """Sequences of one partition (``TxnPartitionEntry``); ``acked``: sequence after the last acknowledged batch."""
 
     in_flight: list[Numbers] = field(default_factory=list)
     producer: ProducerId = _NO_ID
@@ -161,10 +160,10 @@ class _Partition:
 
 
 class Idempotence:
-    """Numbering of all partitions of one producer.
+    """Sequences in all partitions of one producer; the counter ``epoch_bumps`` includes replaced producer ids.
 
-    The sender calls ``settle`` before sending batches. While ``needs_id`` is True, the sender requests a producer id
-    (InitProducerId) and calls ``set_producer``. The counter ``epoch_bumps`` includes replaced producer ids.
+    The sender calls ``settle`` before it sends batches. While ``needs_id`` is True, the sender requests a producer id
+    (InitProducerId) and calls ``set_producer``.
     """
 
     def __init__(self) -> None:
@@ -180,7 +179,7 @@ class Idempotence:
         return self.producer.id == UNKNOWN and not self.fatal_error
 
     def set_producer(self, producer_id: int, epoch: int) -> None:
-        """Use a new producer id or epoch, and restart the sequences of the partitions that require a restart."""
+        """Use a new producer id or producer epoch, and restart the sequences of partitions that need a restart."""
         self.producer = ProducerId(producer_id, epoch)
         for tp in self._restart:
             self._partition(tp).restart(self.producer)
@@ -188,7 +187,7 @@ class Idempotence:
         self._restart.clear()
 
     def settle(self) -> None:
-        """Decide whether expired batches were written, and increment the producer's epoch where necessary."""
+        """Decide if expired batches were written, and bump the producer epoch if necessary."""
         for tp in [tp for tp in self._unresolved if not self._partitions[tp].in_flight]:
             del self._unresolved[tp]
             partition = self._partitions[tp]
@@ -202,7 +201,7 @@ class Idempotence:
                 self.set_producer(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
-        """Return True if the sequence numbers in flight allow a partition's oldest batch to be sent now."""
+        """Return True if the oldest queued batch of its partition may be sent now, as far as sequences matter."""
         if self.needs_id or self.fatal_error:
             return False
         partition = self._partition(batch.tp)
@@ -212,7 +211,7 @@ class Idempotence:
         return not (stale and partition.in_flight) and batch.tp not in self._unresolved
 
     def drained(self, batch: Numbers) -> None:
-        """Record that a batch is sent; before its first attempt, assign its sequence number."""
+        """Record an attempt to send a batch; the first attempt assigns the batch's sequence number."""
         batch.renumbered = False
         if batch.base_sequence != UNKNOWN:
             return
@@ -235,7 +234,7 @@ class Idempotence:
         return parts
 
     def can_retry(self, batch: Numbers, error: int, *, log_start_offset: int = UNKNOWN) -> bool:
-        """Return True if a batch that failed with ``error`` may be retried, provided that attempts and time remain."""
+        """Return True if a batch with this error may be retried, provided that attempts and time remain."""
         if error == UNKNOWN_PRODUCER_ID:
             if log_start_offset != UNKNOWN and not batch.renumbered:
                 self._restart.add(batch.tp)

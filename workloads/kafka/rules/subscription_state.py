@@ -1,31 +1,28 @@
-"""Positions of a consumer in its assigned partitions: states, resets and validation (KIP-320, base of KIP-392 and 951).
+"""Positions of a consumer in its assigned partitions, and their reset and validation (KIP-320).
 
 Rules for one partition's position (``Position``):
 
-1. ``MAY_BECOME`` lists the allowed transitions between states; any other requested transition is ignored. A partition
-   has a position in the states FETCHING and AWAIT_VALIDATION (not validated yet), and none in the other two states.
+1. A partition has a position in the states FETCHING and AWAIT_VALIDATION (not validated yet), and none in the other
+   states. ``MAY_BECOME`` lists the allowed transitions; any other requested transition is ignored.
 2. A partition is fetched only in the state FETCHING, and not while the partition is about to be revoked.
-3. A position consists of an offset, the leader epoch of the record before the offset, and the leader of the last check.
-   When the leader or its epoch changes and both epochs are known, the position must be validated by
-   OffsetsForLeaderEpoch to the new leader; if an epoch is unknown, fetching continues without a check.
-4. The response to OffsetsForLeaderEpoch is the end offset of the position's epoch in the leader's log. If the end
-   offset in that response is at or after the position, the position is valid. If the end offset of the epoch is before
-   the position, the log was truncated, and the position moves back to the end offset. If the leader's log has no such
-   epoch, the reset policy decides. Without a reset policy, a truncated log is an error.
-5. A position from ListOffsets has no epoch and is never validated.
+3. If the leader or the leader epoch of a partition changes, the consumer validates its position by
+   OffsetsForLeaderEpoch to the new leader, provided that the epochs of the position and of the leader are known.
+4. OffsetsForLeaderEpoch returns the end offset of the position's leader epoch in the leader's log. A position up to
+   this end offset is valid. If the position is after the end offset of its leader epoch, the log was truncated, and the
+   position moves back to the end offset. If the leader's log doesn't have the position's leader epoch, the position is
+   reset by ``auto.offset.reset``. With ``auto.offset.reset=none`` a truncated log is an error.
+5. A position from ListOffsets has no leader epoch and is never validated.
 
 Rules for all assigned partitions together (``SubscriptionState``):
 
 1. Partitions are fetched in the order of assignment; after an error a partition moves to the end of that order.
-2. After a look-up or validation request for a partition, no other is sent until the request's deadline or, after a
-   failure, the end of the back-off (``hold``). Any change of a partition's position ends the wait for that partition.
-3. The result of an offset look-up is used only while the same reset is pending, the result of a validation only for an
-   unchanged position.
-4. Any error of an offset look-up or validation is retried with fresh metadata, including unknown codes (for example
-   OFFSET_NOT_AVAILABLE of a new leader); only TOPIC_AUTHORIZATION_FAILED is raised.
+2. After a ListOffsets or OffsetsForLeaderEpoch request for a partition, the next request for the partition waits for
+   the deadline of the first or, after a failure, for the end of the back-off (``hold``), unless the position changes.
+3. The result of ListOffsets is used only while a reset by the same policy is pending, the result of
+   OffsetsForLeaderEpoch only for an unchanged position.
+4. ListOffsets and OffsetsForLeaderEpoch are retried with fresh metadata after any error but TOPIC_AUTHORIZATION_FAILED.
 
-Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3. KIP-392 would
-validate after every OFFSET_OUT_OF_RANGE of a follower; Kafka validates only when leader or epoch changed.
+Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3.
 """
 
 from collections import Counter
@@ -42,10 +39,10 @@ ResetPolicy = Literal["earliest", "latest", "none"]
 
 
 class State(Enum):
-    INITIALIZING = "no position yet"
-    FETCHING = "fetch from the position"
-    AWAIT_RESET = "look up an offset by the reset policy"
-    AWAIT_VALIDATION = "ask the leader whether the position is in its log"
+    INITIALIZING = "the partition has no position yet"
+    FETCHING = "the consumer fetches from the position"
+    AWAIT_RESET = "the consumer looks up the offset that auto.offset.reset names"
+    AWAIT_VALIDATION = "the consumer asks the leader if the position is in its log"
 
 
 MAY_BECOME: Mapping[State, frozenset[State]] = {
@@ -57,7 +54,7 @@ MAY_BECOME: Mapping[State, frozenset[State]] = {
 
 
 class FetchPosition(NamedTuple):
-    """Next offset to fetch, the epoch of the record before that offset, and the leader of the last check."""
+    """Position: next offset to fetch, leader epoch of the preceding record, and the leader that validated both."""
 
     offset: int
     offset_epoch: int = UNKNOWN
@@ -65,19 +62,19 @@ class FetchPosition(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """Result of OffsetsForLeaderEpoch: the largest epoch not above the requested epoch, and its end offset."""
+    """Result of OffsetsForLeaderEpoch: the largest leader epoch up to the requested epoch, and its end offset."""
 
     epoch: int
     offset: int
 
     @property
     def undefined(self) -> bool:
-        """True if the leader's log has no epoch as low as the requested epoch."""
+        """True if all leader epochs in the leader's log are newer than the requested epoch."""
         return UNKNOWN in self
 
 
 class Truncation(NamedTuple):
-    """Log that ends, at ``end`` (None if unknown), before a consumer's ``position``; an error unless ``repaired``."""
+    """Log that ends before a consumer's ``position``, at ``end`` if known; an error unless ``repaired``."""
 
     position: FetchPosition
     end: EndOffset | None
@@ -86,7 +83,7 @@ class Truncation(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """State machine of one partition's position; ``fetch`` is the position, None in states without a position."""
+    """State of one assigned partition; ``fetch`` is its position, None in states without a position."""
 
     state: State = State.INITIALIZING
     fetch: FetchPosition | None = None
@@ -99,29 +96,29 @@ class Position:
         return self.state is State.FETCHING and not self.revoking
 
     def seek(self, position: FetchPosition) -> None:
-        """Set a partition's position, which awaits validation if its leader epochs are known."""
+        """Set the partition's position, which awaits validation if its leader epochs are known."""
         self._become(State.FETCHING, position)
         self._check(position)
 
     def reset(self, policy: ResetPolicy) -> None:
-        """Clear a partition's position, so that its offset must be looked up by ListOffsets."""
+        """Clear the partition's position, so that the consumer must look up an offset by ListOffsets."""
         self.policy = policy
         self._become(State.AWAIT_RESET, None)
 
     def follow(self, leader: Leader) -> bool:
-        """Process a partition's current leader; return True if it differs from the leader of the position."""
+        """Process the partition's current leader; return True if the position has another leader."""
         if self.fetch is None or leader.node_id == UNKNOWN or leader == self.fetch.leader:
             return False
         self._check(self.fetch._replace(leader=leader))
         return True
 
     def advance(self, offset: int, offset_epoch: int) -> None:
-        """In state FETCHING, advance the position past delivered records, the last of leader epoch ``offset_epoch``."""
+        """Set the position after delivered records, the last of which has leader epoch ``offset_epoch``."""
         if self.fetch is not None and self.state is State.FETCHING:
             self.fetch = FetchPosition(offset, offset_epoch, self.fetch.leader)
 
     def apply_validation(self, position: FetchPosition, end: EndOffset, policy: ResetPolicy) -> Truncation | None:
-        """Apply a validation; return None if ``position`` is valid, or is no longer the current position."""
+        """Apply a validation of ``position``; return None for a valid or outdated position, else the truncation."""
         if self.state is not State.AWAIT_VALIDATION or self.fetch != position:
             return None
         if not end.undefined and end.offset >= position.offset:
@@ -150,14 +147,14 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 
 def is_retried(error: int) -> bool:
-    """True if an error of ListOffsets or OffsetsForLeaderEpoch is retried after a back-off and a metadata refresh."""
+    """Return True if ListOffsets or OffsetsForLeaderEpoch is retried after this error."""
     return error != TOPIC_AUTHORIZATION_FAILED
 
 
 class SubscriptionState:
     """Partitions assigned to a consumer, each with its ``Position``; calls for other partitions are ignored.
 
-    Counters: ``position_resets`` and ``position_validations`` (both counted when requested), ``truncations_detected``.
+    Counters of positions: ``position_resets``, ``position_validations``, ``truncations_detected``.
     """
 
     def __init__(self, policy: ResetPolicy) -> None:
@@ -183,7 +180,7 @@ class SubscriptionState:
             self._positions[tp] = self._positions.pop(tp)
 
     def revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark partitions as about to be revoked, which are no longer fetched, delivered or committed."""
+        """Mark partitions as about to be revoked: they are no longer fetched, delivered or committed."""
         for position in self._of(partitions):
             position.revoking = True
 
@@ -191,25 +188,25 @@ class SubscriptionState:
         return [tp for tp, position in self._positions.items() if position.fetchable]
 
     def initializing(self) -> list[TopicPartition]:
-        """Return the partitions without a position, for which the caller must ``seek`` or ``reset``."""
+        """Return the partitions that have no position since their assignment."""
         return [tp for tp, position in self._positions.items() if position.state is State.INITIALIZING]
 
     def to_reset(self, now_ms: float) -> dict[TopicPartition, ResetPolicy]:
-        """Return the partitions that need a ListOffsets request now, with the end of the log to look up."""
+        """Return the partitions that need a ListOffsets request now, with the reset policy of each partition."""
         return {tp: position.policy for tp, position in self._waiting(State.AWAIT_RESET, now_ms)}
 
     def to_validate(self, now_ms: float) -> dict[TopicPartition, FetchPosition]:
-        """Return the positions that need an OffsetsForLeaderEpoch request now, to the leader in the position."""
+        """Return the positions by partition that need an OffsetsForLeaderEpoch request now."""
         waiting = self._waiting(State.AWAIT_VALIDATION, now_ms)
         return {tp: position.fetch for tp, position in waiting if position.fetch is not None}
 
     def hold(self, partitions: Iterable[TopicPartition], until_ms: float) -> None:
-        """Send no ListOffsets or OffsetsForLeaderEpoch for the partitions until ``until_ms``."""
+        """Exclude partitions from ListOffsets and OffsetsForLeaderEpoch requests until ``until_ms``."""
         for position in self._of(partitions):
             position.not_before_ms = until_ms
 
     def held_ms(self, now_ms: float) -> float:
-        """Return the milliseconds until a partition excluded by ``hold`` may be looked up; infinite if none is."""
+        """Return the milliseconds to the end of the earliest exclusion by ``hold``; infinite without exclusions."""
         holds = (partition.not_before_ms for partition in self._positions.values() if partition.not_before_ms > now_ms)
         return min(holds, default=inf) - now_ms
 
@@ -223,34 +220,33 @@ class SubscriptionState:
         return position.fetch if position else None
 
     def valid_position(self, tp: TopicPartition) -> FetchPosition | None:
-        """Return a partition's valid position, to fetch or commit; None while the partition is about to be revoked."""
+        """Return a partition's position if the partition is fetchable, else None."""
         position = self._positions.get(tp)
         return position.fetch if position and position.fetchable else None
 
     def is_current(self, tp: TopicPartition, offset: int) -> bool:
-        """True if a fetch response for ``offset`` matches the partition's position; other responses must be ignored."""
+        """Return True if ``offset`` is a partition's position; Fetch responses for other offsets must be ignored."""
         position = self.valid_position(tp)
         return position is not None and position.offset == offset
 
     def seek(self, tp: TopicPartition, position: FetchPosition) -> None:
-        """Set a partition's position, as chosen by the application or from a committed offset."""
         for partition in self._of((tp,)):
             partition.seek(position)
             self._count_validation(partition)
 
     def advance(self, tp: TopicPartition, offset: int, offset_epoch: int) -> None:
-        """Advance a partition's position after delivery; ``offset_epoch`` is the last batch's leader epoch."""
+        """Set a partition's position after delivered records, the last of which has epoch ``offset_epoch``."""
         for partition in self._of((tp,)):
             partition.advance(offset, offset_epoch)
 
     def reset(self, tp: TopicPartition, policy: ResetPolicy | None = None) -> None:
-        """Request a look-up of a partition's start or end offset, by default as the consumer's reset policy says."""
+        """Request a look-up of a partition's offset by ``policy``, by default ``auto.offset.reset``."""
         for partition in self._of((tp,)):
             partition.reset(policy or self.policy)
             self.counts["position_resets"] += 1
 
     def apply_lookup(self, tp: TopicPartition, policy: ResetPolicy, offset: int, leader: Leader) -> bool:
-        """Set a partition's position to a ListOffsets result; False if no reset by ``policy`` is pending."""
+        """Set a partition's position to a ListOffsets result; return False if no reset by ``policy`` is pending."""
         partition = self._positions.get(tp)
         if partition is None or partition.state is not State.AWAIT_RESET or partition.policy != policy:
             return False
@@ -258,11 +254,11 @@ class SubscriptionState:
         return True
 
     def follow(self, leader_of: Callable[[TopicPartition], Leader]) -> list[TopicPartition]:
-        """Store leaders; return partitions with a new leader or epoch, whose read replicas the caller then clears."""
+        """Process the leaders of all partitions; return the partitions with a new leader or leader epoch."""
         return [tp for tp in self._positions if self.follow_leader(tp, leader_of(tp))]
 
     def follow_leader(self, tp: TopicPartition, leader: Leader) -> bool:
-        """Process the leader of one partition, for example after an accepted leader hint (KIP-951)."""
+        """Process the leader of one partition; return True if the leader or leader epoch is new."""
         partition = self._positions.get(tp)
         moved = partition is not None and partition.follow(leader)
         if partition is not None and moved:
