@@ -14,7 +14,7 @@ Ready
      batch.
   4. A partition that has batches but no leader requires a metadata refresh.
 
-Drain one broker's batches into one Produce request
+Drain of one broker's batches into one Produce request
   5. A Produce request takes at most one batch per partition: the oldest, ready or not, unless the batch backs off or
      the partition is muted. A Produce request starts at the partition where the last request to the broker ended, so
      that no partition starves.
@@ -86,7 +86,7 @@ class Unfinished:
 
     @property
     def oldest_ms(self) -> float:
-        """Creation time of the oldest batch without a result; infinite without batches."""
+        """Creation time of the oldest batch whose result isn't known yet; infinite if there is no such batch."""
         return next(iter(self._batches)).created_ms if self._batches else inf
 
     @property

@@ -1,6 +1,6 @@
 """Member of a consumer group: the client side of KIP-848, in which the coordinator assigns the partitions.
 
-Rules (Kafka 4.3: ``ConsumerMembershipManager``, ``AbstractMembershipManager``, ``ConsumerHeartbeatRequestManager``):
+Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager`` of Kafka 4.3):
 
 1. The client generates its member id, which never changes. A heartbeat with epoch 0 joins the group, with a positive
    epoch renews the membership, with -1 leaves the group.

@@ -10,12 +10,12 @@ Rules for the acceptance of a leader hint by producers and consumers:
    if no hint is accepted, no address is changed.
 4. A leader hint does not replace a refresh: every invalid-metadata error requests a metadata refresh, even with a hint.
 
-Rules for the retry of a produced batch:
+Rules for the retry of a record batch by a producer:
 
 5. A batch stores its partition's newest known leader epoch, and its number of failed attempts when the client learnt
    this epoch.
 6. The first retry after a newer leader epoch arrived in a hint or Metadata response is sent at once: exactly one
-   immediate retry per newer epoch. ``linger_ms`` never delays a retried batch.
+   immediate retry per newer epoch. ``linger.ms`` never delays a retried batch.
 7. Any other retry of a batch waits for the back-off since its last failure; the back-off is drawn again at each call.
 
 A consumer retries a fetch without back-off. After an accepted leader hint the consumer validates its position with the

@@ -31,7 +31,7 @@ Refresh rules (``Refresh``):
 Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
 ``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Unlike this module, Kafka
 requests new topics separately (KIP-526) and drops unused topics; here each Metadata request names all wanted topics.
-Kafka doesn't distinguish critical Metadata requests.
+Kafka's clients don't distinguish critical Metadata requests.
 """
 
 from collections import Counter

@@ -13,7 +13,7 @@ Counters: ``partition_draws`` (draws of a sticky partition); ``partition_draws_w
 ``partitions_left_out`` (partitions that weighted draws excluded, because their leaders accept data late);
 ``partition_draws_in_rack`` (draws limited to leaders in the client's rack).
 
-KIP-480 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored, ``UniformStickyPartitioner``):
+Rules of the KIP-480 partitioner (``DefaultPartitioner``, or ``UniformStickyPartitioner`` if keys are ignored):
 
 1. Before a batch is opened in the sticky partition, even for a record with a key, another partition becomes the sticky
    partition (``onNewBatch``), which also gets the record if the record has no key.
@@ -23,7 +23,7 @@ KIP-480 (``DefaultPartitioner`` with ``StickyPartitionCache``; with keys ignored
 The load of the KIP-480 partitioner runs away: a slow broker's batches stay open longer, so each switch sends that
 broker more records, which makes the broker slower still.
 
-KIP-794, the strictly uniform sticky partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``):
+Rules of the KIP-794 partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``):
 
 1. The partitioner counts the bytes appended to the sticky partition, whether or not the batches are delivered.
 2. After ``batch.size`` bytes in the sticky partition, the first append that fills a batch (``enable_switch``) switches
@@ -131,7 +131,7 @@ class LoadTable(NamedTuple):
     in_rack: bool = False
 
     def at(self, number: int) -> int:
-        """Return the partition that a non-negative random number selects by weight."""
+        """Return the partition that is drawn by the non-negative random number ``number``."""
         return self.partitions[bisect_right(self.cumulative, number % self.cumulative[-1])]
 
 

@@ -78,7 +78,7 @@ SPREAD = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Exponential back-off from ``initial_ms`` to ``max_ms``, with jitter from ``random``."""
+    """Exponential back-off from ``initial_ms`` to ``max_ms``, with random deviations from ``random``."""
 
     initial_ms: float
     max_ms: float

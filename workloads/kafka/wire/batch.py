@@ -122,7 +122,7 @@ class Batch:
 
     @property
     def value_sizes(self) -> Ints:
-        """Sizes of the records' values in bytes; -1 for null."""
+        """Sizes of the batch's record values in bytes; a null value has size -1."""
         return self.columns.value_size
 
     def header_values(self, name: str, size: int) -> NDArray[np.uint8] | None:
@@ -139,7 +139,7 @@ class Batch:
         return self._views(self.columns.key_at, self.columns.key_size)
 
     def records(self) -> Sequence[Record]:
-        """Return all records, copied out of the batch."""
+        """Return copies of all records of the batch."""
         return [
             Record(int(offset), int(time_ms), _copied(key), _copied(value), self._headers(int(headers_at)))
             for offset, time_ms, key, value, headers_at in zip(

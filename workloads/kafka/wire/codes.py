@@ -18,7 +18,7 @@ HOPELESS: frozenset[int] = frozenset({17, 29})
 """INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED: this client can't get the topic's metadata."""
 
 COORDINATOR_MOVED: frozenset[int] = frozenset({15, 16})
-"""COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: find the coordinator again, then retry."""
+"""COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: errors after which a client finds the coordinator again."""
 
 OFFSET_OUT_OF_RANGE = 1
 
