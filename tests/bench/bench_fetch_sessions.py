@@ -16,6 +16,7 @@ from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.workloads.kafka.client.settings import parse
 from aftershock.workloads.kafka.consumer.consumer import Consumer
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
+from aftershock.workloads.kafka.rules.values import TopicPartition
 from aftershock.workloads.kafka.wire.batch_builder import build
 
 PARTITIONS = 500
@@ -36,7 +37,7 @@ async def measure(cluster: ScriptedBroker, *, sessions: bool) -> Cost:
     settings = {"bootstrap.servers": cluster.bootstrap, "fetch_session": sessions, "client.id": str(sessions)}
     consumer = Consumer(parse(ConsumerSettings, settings), on_event=lambda *_, **__: None)
     await consumer.start([TOPIC])
-    consumer.assign(dict.fromkeys(consumer.partitions(TOPIC), "latest"))
+    consumer.assign(dict.fromkeys([TopicPartition(TOPIC, number) for number in range(PARTITIONS)], "latest"))
     while not await one_round(cluster, consumer, 0):
         pass
     received_before, cpu_before_s = consumer.brokers.traffic[1][1], time.process_time()

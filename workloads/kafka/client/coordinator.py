@@ -1,27 +1,20 @@
-"""Coordinator of a group or a transactional id: lookup of the broker, requests, and a new lookup after a move.
+"""Coordinator of a consumer group or a transactional id: lookup of the broker, and requests to the broker.
 
-Rules (Kafka's ``CoordinatorRequestManager``):
-
-1. Any broker can name a group's coordinator. FindCoordinator uses a separate connection, so that no waiting fetch
-   delays the request.
-2. The client sends requests to the same coordinator until that broker fails to answer, or reports that the coordinator
-   has moved. Two FindCoordinator requests are at least ``retry.backoff.ms`` apart, because brokers may return the old
-   coordinator for a while. The coordinator's address is taken from the FindCoordinator response, because metadata may
-   be older or lack the node.
-3. If no coordinator is found, the caller backs off and retries; only a missing authorization is a final error.
+Modelled on Kafka's ``CoordinatorRequestManager``. The coordinator is looked up again if a broker fails to answer, or
+reports that the coordinator has moved. Two FindCoordinator requests are at least ``retry.backoff.ms`` apart, because
+brokers may return the old coordinator for a while. The coordinator's address is taken from the FindCoordinator
+response, because metadata may be older or lack the node.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ProtocolError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import ApiVersionRange, to_node
-from aftershock.workloads.kafka.client.settings import ClientSettings
-from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.codec import Api
@@ -32,40 +25,21 @@ _KINDS = {GROUP_KEY: "group", TRANSACTION_KEY: "transactional id"}
 _FORBIDDEN = frozenset({ErrorCode.group_authorization_failed, ErrorCode.transactional_id_authorization_failed})
 
 
-class CoordinatorContext(Protocol):
-    """Parts of a client that look up a coordinator; ``backoff`` applies between two FindCoordinator requests."""
-
-    @property
-    def settings(self) -> ClientSettings: ...
-
-    @property
-    def brokers(self) -> NetworkClient: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def backoff(self) -> Backoff: ...
-
-    @property
-    def clock_ms(self) -> Callable[[], float]: ...
-
-
 class Coordinator:
-    """Coordinator of one group or one transactional id. ``lookups`` counts the FindCoordinator requests."""
+    """Coordinator of one consumer group or transactional id; ``lookups`` counts the FindCoordinator requests."""
 
-    def __init__(self, key: str, shared: CoordinatorContext, key_type: int = GROUP_KEY) -> None:
+    def __init__(self, key: str, brokers: NetworkClient, backoff: Backoff, key_type: int = GROUP_KEY) -> None:
         self.lookups = 0
-        self._key, self._shared, self._key_type = key, shared, key_type
+        self._key, self._brokers, self._backoff, self._key_type = key, brokers, backoff, key_type
         self._node_id: int | None = None
         self._turn, self._not_before_ms = 0, 0.0
 
     async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
-        """Send the coordinator a request, built by ``make`` from kio's classes for ``api``; return the response.
+        """Send the coordinator the request that ``make`` builds from kio's module for ``api``; return the response.
 
-        Raises OSError or ProtocolError if there is no response or no coordinator (back off and retry), BrokerError if
-        this client is not authorized for the group or transactional id, UnsupportedError if the broker does not support
-        the request.
+        Raises OSError or ProtocolError if there is no coordinator or no response (then retry after a back-off),
+        BrokerError if this client is not authorized for the group or transactional id, UnsupportedError if the broker
+        does not support the request.
         """
         node_id = await self.find()
         try:
@@ -75,17 +49,17 @@ class Coordinator:
             raise
 
     async def find(self) -> int:
-        """Return the coordinator's node id, found by a FindCoordinator request if unknown; raises as ``ask``."""
+        """Return the coordinator's node id, looked up if it is unknown; raises the same errors as ``ask``."""
         if self._node_id is not None:
             return self._node_id
 
         def make_request(messages: Any) -> Any:
             return messages.FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=(self._key,))
 
-        await asyncio.sleep(max(0.0, self._not_before_ms - self._shared.clock_ms()) / 1000)
-        self._not_before_ms = self._shared.clock_ms() + self._shared.backoff.ms(0)
+        await asyncio.sleep(max(0.0, self._not_before_ms - self._brokers.clock_ms()) / 1000)
+        self._not_before_ms = self._brokers.clock_ms() + self._backoff.ms(0)
         self.lookups += 1
-        nodes = sorted(self._shared.metadata.nodes)
+        nodes = sorted(self._brokers.metadata.nodes)
         if not nodes:
             raise ConnectionError("no broker can be asked for the coordinator: the metadata lists no broker yet")
         self._turn += 1  # ask the known brokers in turn, because some of them may be down
@@ -100,7 +74,7 @@ class Coordinator:
         if error:
             raise ConnectionError(f"no coordinator of the {key_name} at present: {codes.name(error)}")
         node = to_node(coordinator)
-        self._shared.brokers.set_coordinator(node)
+        self._brokers.set_coordinator(node)
         self._node_id = node.node_id
         return self._node_id
 
@@ -108,6 +82,6 @@ class Coordinator:
         self._node_id = None
 
     async def _ask(self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
-        channel = await self._shared.brokers.channel(node_id, "coordinator")
+        channel = await self._brokers.channel(node_id, "coordinator")
         request = make(api.messages(channel.versions))
-        return (await channel.request(request, timeout_ms=self._shared.settings.request_timeout_ms)).response
+        return (await channel.request(request, timeout_ms=self._brokers.settings.request_timeout_ms)).response

@@ -2,10 +2,10 @@
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 
-1. A connection to a broker is opened for its first request, to the address that the metadata has at that time. A
-   coordinator is contacted at the address in the FindCoordinator response, until that address fails.
-2. After a failed or lost connection the next connection attempt waits for ``reconnect.backoff.ms``, and metadata is
-   requested, because the node may be gone. A successful connection resets the reconnect back-off.
+1. A connection to a broker is opened for its first request, to the broker's address in the metadata. A coordinator is
+   contacted at the address in the FindCoordinator response, until that address fails.
+2. After a failed or lost connection the next attempt to connect to the broker waits for ``reconnect.backoff.ms``, and
+   metadata is requested, because the broker may be gone.
 3. The client sends one Metadata request at a time, to the connected node with the fewest requests in flight, or,
    without a connected node, to any reachable node. Metadata requests go to the bootstrap addresses while no node is
    known, and again when no node can be reached (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). As in Kafka,
@@ -34,10 +34,9 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 
 class NodeConnection:
-    """Connection to one node for one purpose: open, connecting, or in back-off.
+    """Connection to one node for one purpose; ``error`` is the reason why there is no connection, if any.
 
-    ``on_change`` is called when the connection is made, refused, or found to be lost; ``error`` is the reason why there
-    is no connection.
+    ``on_change`` is called when the connection to the node is made, refused, or found to be lost.
     """
 
     def __init__(
@@ -69,19 +68,18 @@ class NodeConnection:
 
     @property
     def traffic(self) -> tuple[int, int]:
-        """Bytes (sent, received) so far on a node's connection, including earlier connections since closed."""
+        """Bytes (sent, received) on this and all earlier connections to the node."""
         sent, received = self._bytes
         channel = self._channel
         return (sent, received) if channel is None else (sent + channel.sent_bytes, received + channel.received_bytes)
 
     def wait_ms(self) -> float:
-        """Return the milliseconds until the reconnect back-off ends; infinite while connecting or connected."""
         if self._connecting is not None or self.open is not None:
             return inf
         return max(0.0, self._retry_at_ms - self._clock_ms())
 
     def ready(self) -> Channel | None:
-        """Return the node's open connection; None without a connection, which is then opened in the background."""
+        """Return the open connection to the node; if there is none, return None and connect in the background."""
         if (channel := self.open) is not None:
             self.used_ms = self._clock_ms()
             return channel
@@ -97,7 +95,6 @@ class NodeConnection:
             self._on_change(self)
 
     async def channel(self) -> Channel:
-        """Return the node's open connection, or wait until it is made; raises as ``NetworkClient.channel``."""
         channel = self.ready()
         if channel is None and self._connecting is not None:
             await asyncio.wait([self._connecting])
@@ -109,7 +106,6 @@ class NodeConnection:
         raise ConnectionError(f"no connection to {self._address() or 'an unknown node'}: {self.error}")
 
     async def close(self) -> None:
-        """Close the node's connection, or stop connecting; the next ``ready`` connects without back-off."""
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -147,10 +143,10 @@ _IDLE_CHECK_MS = 1_000
 
 
 class NetworkClient:
-    """Connections and metadata refresh of one client, all of whose calls must come from the same event loop.
+    """Connections and metadata refresh of one client, on one asyncio event loop.
 
     ``on_change`` is called when a connection is made, refused or lost, and when a metadata refresh ends.
-    ``unsupported`` is the error of the last metadata refresh if no compatible broker answered; None after a success.
+    ``unsupported`` is the error of the latest metadata refresh if only incompatible brokers answered, otherwise None.
     """
 
     def __init__(
@@ -165,16 +161,16 @@ class NetworkClient:
     ) -> None:
         self.unsupported: UnsupportedError | None = None
         self._bootstrap = settings.bootstrap_servers
-        self._settings = settings
+        self.settings = settings
         self._connect_to = partial(
             Channel.open,
             client_id=settings.client_id,
             security=settings.security,
             connect_timeout_ms=settings.socket_connection_setup_timeout_ms,
         )
-        self._metadata = metadata
+        self.metadata = metadata
         self._metadata_purpose: Purpose = "metadata" if settings.metadata_own_connection else "data"
-        self._clock_ms = clock_ms
+        self.clock_ms = clock_ms
         self._on_event = on_event
         self._draw = draw
         self._on_change = on_change
@@ -187,18 +183,15 @@ class NetworkClient:
         self._closed = False
 
     def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
-        """Return the open connection to a node; None while connecting or in back-off, which ``wait_ms`` measures.
-
-        ``ready`` never blocks and never raises, because sending loops call ``ready`` again after ``on_change``.
-        """
+        """Return the open connection to a node; if there is none, return None and connect in the background."""
         return None if self._closed else self._link(node_id, purpose).ready()
 
     def wait_ms(self, node_id: int, purpose: Purpose = "data") -> float:
-        """Return the milliseconds until ``ready`` may connect to the node; infinite while connecting or connected."""
+        """Return the milliseconds until ``ready`` can connect to a node; infinite while connecting or connected."""
         return self._link(node_id, purpose).wait_ms()
 
     async def channel(self, node_id: int, purpose: Purpose = "data") -> Channel:
-        """Return the open connection to a node; without a connection, connect within the connect timeout.
+        """Return the connection to a node, once it is open.
 
         Raises ConnectionError if the broker refuses the connection, if the node is unknown, or during the reconnect
         back-off; ProtocolError or UnsupportedError if the broker is incompatible.
@@ -208,15 +201,15 @@ class NetworkClient:
         return await self._link(node_id, purpose).channel()
 
     async def any(self) -> Channel:
-        """Return an open connection to the broker with the fewest requests in flight; connect if none is connected.
+        """Return the open connection with the fewest requests in flight; connect to a broker if there is none.
 
-        Raises ConnectionError if no broker can be reached now, ClientError if no broker is compatible.
+        Raises ConnectionError if no broker can be reached, ClientError if only incompatible brokers can be reached.
         """
         if channels := self._open_channels():
             return min(channels, key=lambda channel: (channel.in_flight, self._draw.random()))
         incompatible: ClientError | None = None
         reason: Exception | None = None
-        nodes, numbers = list(self._metadata.nodes), range(len(self._bootstrap))
+        nodes, numbers = list(self.metadata.nodes), range(len(self._bootstrap))
         candidates: list[tuple[int, Purpose]] = [
             *((node_id, self._metadata_purpose) for node_id in self._draw.sample(nodes, len(nodes))),
             *((number, "bootstrap") for number in self._draw.sample(numbers, len(numbers))),
@@ -237,7 +230,7 @@ class NetworkClient:
         )
 
     def _open_channels(self) -> list[Channel]:
-        nodes, channels = self._metadata.nodes, []
+        nodes, channels = self.metadata.nodes, []
         for (node_id, purpose), link in self._links.items():
             usable = not nodes if purpose == "bootstrap" else purpose == self._metadata_purpose and node_id in nodes
             if usable and (channel := link.open) is not None:
@@ -253,7 +246,7 @@ class NetworkClient:
                 lambda: self._address(node_id, purpose),
                 connect=self._connect_to,
                 backoff=self._backoff,
-                clock_ms=self._clock_ms,
+                clock_ms=self.clock_ms,
                 on_change=lambda connection: self._changed(node_id, purpose, connection),
             )
         return link
@@ -263,50 +256,50 @@ class NetworkClient:
             return self._bootstrap[node_id]
         if purpose == "coordinator" and node_id in self._coordinator_addresses:
             return self._coordinator_addresses[node_id]
-        node = self._metadata.nodes.get(node_id)
+        node = self.metadata.nodes.get(node_id)
         return Address(node.host, node.port) if node else None
 
     def set_coordinator(self, coordinator: Node) -> None:
-        """Connect to a coordinator at the address in its FindCoordinator response, until a connection attempt fails."""
+        """Connect to a coordinator at the address in the FindCoordinator response, until that address fails."""
         self._coordinator_addresses[coordinator.node_id] = Address(coordinator.host, coordinator.port)
 
     def _changed(self, node_id: int, purpose: Purpose, link: NodeConnection) -> None:
         if link.error is not None:
-            self._metadata.request_update()
+            self.metadata.request_update()
             self._on_event("node_disconnected", node_id=node_id, why=str(link.error))
             if purpose == "coordinator":
                 self._coordinator_addresses.pop(node_id, None)
         self._on_change()
 
     async def refresh(self) -> bool:
-        """Update the metadata by a Metadata request, or wait for the request in flight; False if no broker answered.
+        """Update the metadata by a Metadata request; return False if no broker answered.
 
-        Raises UnsupportedError if no broker that answers has a compatible version of the Metadata or ApiVersions API.
+        Raises UnsupportedError if only brokers without a compatible Metadata or ApiVersions version answered.
         """
         task = self._refreshing or self._start_refresh()
         await asyncio.wait([task])
         return not task.cancelled() and task.result()
 
     def refresh_if_due(self) -> float:
-        """Send a Metadata request in the background if the metadata is due for a refresh; close idle connections.
+        """Refresh the metadata in the background if a refresh is due, and close idle connections.
 
         Returns the milliseconds until the next metadata refresh, infinite during a refresh.
         """
-        now_ms = self._clock_ms()
+        now_ms = self.clock_ms()
         for link in self._links.values():
             link.detect_loss()
         if now_ms >= self._idle_check_ms:
             self._idle_check_ms = now_ms + _IDLE_CHECK_MS
-            connected = bool(self._metadata.nodes and self._open_channels())
+            connected = bool(self.metadata.nodes and self._open_channels())
             for (_, purpose), link in self._links.items():
-                idle_ms_max = 0 if connected and purpose == "bootstrap" else self._settings.connections_max_idle_ms
+                idle_ms_max = 0 if connected and purpose == "bootstrap" else self.settings.connections_max_idle_ms
                 if link.open and not link.open.in_flight and now_ms - link.used_ms > idle_ms_max:
                     task = asyncio.get_running_loop().create_task(link.close())
                     self._closing.add(task)
                     task.add_done_callback(self._closing.discard)
         if self._refreshing is not None or self._closed:
             return inf
-        wait_ms = self._metadata.wait_ms(now_ms)
+        wait_ms = self.metadata.wait_ms(now_ms)
         if wait_ms > 0:
             return wait_ms
         self._start_refresh()
@@ -326,15 +319,15 @@ class NetworkClient:
     async def _refresh(self) -> bool:
         try:
             channel = await self.any()
-            request = metadata_request(METADATA.messages(channel.versions), self._metadata.wanted)
-            reply = channel.request(request, timeout_ms=self._settings.request_timeout_ms)
-            critical = self._metadata.request_sent()
+            request = metadata_request(METADATA.messages(channel.versions), self.metadata.wanted)
+            reply = channel.request(request, timeout_ms=self.settings.request_timeout_ms)
+            critical = self.metadata.request_sent()
             response = metadata_response((await reply).response)
             if not response.nodes:
                 raise ConnectionError(f"the broker at {channel.address} returned metadata without any broker")  # noqa: TRY301  # handled like a refusal
-            self._metadata.update(response, self._clock_ms())
+            self.metadata.update(response, self.clock_ms())
         except Exception as error:  # any error: without `failed` there would be no later refresh
-            self._metadata.on_failure(self._clock_ms())
+            self.metadata.on_failure(self.clock_ms())
             self._on_event("metadata_failed", why=str(error) or type(error).__name__)
             if isinstance(error, OSError | ProtocolError):
                 return False
@@ -345,11 +338,8 @@ class NetworkClient:
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:
-        """Map of node ids to bytes (sent, received) so far, over all connections to the node.
-
-        Bytes of a bootstrap connection are counted for the node with the same address, else to node -1.
-        """
-        nodes = {Address(node.host, node.port): node.node_id for node in self._metadata.nodes.values()}
+        """Bytes (sent, received) of this client by node id; -1 stands for bootstrap addresses of unknown nodes."""
+        nodes = {Address(node.host, node.port): node.node_id for node in self.metadata.nodes.values()}
         sums: dict[int, tuple[int, int]] = {}
         for (number, purpose), link in self._links.items():
             node_id = nodes.get(self._bootstrap[number], UNKNOWN) if purpose == "bootstrap" else number

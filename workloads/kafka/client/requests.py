@@ -1,13 +1,9 @@
-"""Requests and responses that several reference clients use, in API versions that the broker supports.
-
-The functions build Kafka requests, and translate kio's responses into values of ``rules/values.py``.
-"""
+"""Kafka requests and responses that several reference clients use, in API versions that the broker supports."""
 
 import struct
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -29,16 +25,16 @@ from aftershock.workloads.kafka.wire.schema import uvarint
 
 
 class ApiVersionRange(NamedTuple):
-    """Range of versions of a Kafka API in which all fields that the client sets are the same."""
+    """Range of versions of a Kafka API in which the client sets the same fields."""
 
     api: Api
     least: int
     most: int
 
     def messages(self, versions: Versions, cap: int | None = None) -> Any:
-        """Return kio's module with an API's classes, in the highest version that client, broker and ``cap`` allow.
+        """Return kio's module for the API, in the highest version that client, broker and ``cap`` allow.
 
-        Raises UnsupportedError if client and broker have no version of the API in common.
+        Raises UnsupportedError if client and broker have no version of the Kafka API in common.
         """
         most = self.most if cap is None else min(cap, self.most)
         version = versions.pick(self.api, most)
@@ -52,27 +48,26 @@ class ApiVersionRange(NamedTuple):
 
 
 def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str, Iterator[TopicPartition]]]:
-    """Yield each topic once with an iterator of its partitions; consume that iterator before the next topic."""
+    """Yield each topic with an iterator of its partitions, which must be consumed before the next topic."""
     return groupby(sorted(partitions), key=lambda tp: tp.topic)
 
 
 METADATA = ApiVersionRange(Api.METADATA, 10, 12)
-"""Version 10 of Metadata adds topic ids (leader epochs are unreliable before 9); version 13 adds no useful field."""
+"""Version 10 of the Metadata API adds topic ids; version 13 adds no field that the reference clients use."""
 
 PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 12)
-"""Version 3 of Produce is the first with record batches of format v2; version 13 identifies topics by id only."""
+"""Version 3 of the Produce API adds record batches of format v2; version 13 identifies topics by id only."""
 
 INIT_PRODUCER_ID = ApiVersionRange(Api.INIT_PRODUCER_ID, 0, 5)
-"""Version 6 of InitProducerId is not stable in Kafka 4.3."""
+"""Version 6 of the InitProducerId API is not stable in Kafka 4.3."""
 
-_NO_TRANSACTION = timedelta(milliseconds=2**31 - 1)
 _COMPACT_SINCE = 9  # the first version of Produce with compact lengths and tagged fields
 _SHORT, _INT = struct.Struct(">h").pack, struct.Struct(">i").pack
 _ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
 
 
 def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
-    """Return a Metadata request for topics and all nodes that, unlike Kafka's clients, disallows topic creation."""
+    """Return a Metadata request that, unlike those of Kafka's clients, never creates topics."""
     old = {} if messages.MetadataRequest.__version__ > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
     return messages.MetadataRequest(
         topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
@@ -83,7 +78,7 @@ def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
 
 
 class ProduceWriter:
-    """Writer of the bodies of Produce requests in one API version, without kio's dataclasses, which are too slow."""
+    """Encoder of Produce requests in one API version, because kio's dataclasses are too slow for them."""
 
     def __init__(self, kind: type[RequestPayload], acks: int, timeout_ms: int) -> None:
         self.kind = kind
@@ -95,7 +90,7 @@ class ProduceWriter:
         self._head = no_transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
 
     def body(self, topics: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[bytes]:
-        """Return a Produce body as byte strings; ``topics`` maps a name to its partitions, each with a record batch."""
+        """Return the parts of a Produce request; ``topics`` maps topic names to pairs (partition, record batch)."""
         parts = [self._head, self._length(len(topics))]
         for name, batches in topics.items():
             text = name.encode()
@@ -112,18 +107,11 @@ def _compact_length(length: int) -> bytes:
     return uvarint(length + 1)
 
 
-def init_producer_id_request(messages: Any) -> Any:
-    return messages.InitProducerIdRequest(transactional_id=None, transaction_timeout=_NO_TRANSACTION)
-
-
 def metadata_response(response: Any) -> MetadataResponse:
-    """Convert a Metadata response (version 9 or later), without topics that have no name, such as deleted topics.
-
-    Raises ProtocolError if a broker in the response has an invalid address.
-    """
+    """Convert kio's form of a Metadata response; raise ProtocolError if a broker's address is invalid."""
     topics = []
     for topic in response.topics:
-        if topic.name is None:
+        if topic.name is None:  # for example a deleted topic
             continue
         partitions = tuple(
             PartitionMetadata(
@@ -140,13 +128,13 @@ def metadata_response(response: Any) -> MetadataResponse:
 
 
 def leader_hint(partition: Any) -> Leader:
-    """Return ``CurrentLeader`` of a partition in a Produce or Fetch response; unknown in Produce before version 10."""
+    """Return the leader hint (KIP-951) of a partition in a Produce or Fetch response; UNKNOWN if it has none."""
     current = getattr(partition, "current_leader", None)
     return Leader() if current is None else Leader(current.leader_id, current.leader_epoch)
 
 
 def endpoints(response: Any) -> tuple[Node, ...]:
-    """Return ``NodeEndpoints`` of a Produce (10+) or Fetch (16+) response, without invalid addresses."""
+    """Return the new leaders' addresses (KIP-951) in a Produce or Fetch response, without invalid addresses."""
     nodes = []
     for entry in getattr(response, "node_endpoints", ()):
         with suppress(ProtocolError):
@@ -155,7 +143,7 @@ def endpoints(response: Any) -> tuple[Node, ...]:
 
 
 def to_node(entry: Any) -> Node:
-    """Convert a broker in kio's form to a ``Node``; raise ProtocolError if the broker's address is invalid."""
+    """Convert kio's form of a broker; raise ProtocolError if the broker's address is invalid."""
     try:
         host, port = Address.checked(entry.host, entry.port)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Settings of the reference clients, with Kafka 4.3's names (``_`` for ``.``) and defaults, and further switches."""
+"""Settings of the reference clients, with the names and defaults of Kafka 4.3 (``_`` for ``.``), and more switches."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -17,10 +17,9 @@ S = TypeVar("S", bound="ClientSettings")
 
 
 def parse(cls: type[S], settings: Mapping[str, object]) -> S:
-    """Parse settings, named as in Kafka (``linger.ms``) or as fields (``linger_ms``), into a value of ``cls``.
+    """Parse settings, named as in Kafka (``linger.ms``) or as fields (``linger_ms``), into an instance of ``cls``.
 
-    Numbers and booleans in a setting may be given as text. Raises SettingError if a setting's name is unknown, its
-    value is invalid, or two settings contradict each other.
+    Raises SettingError if a setting's name is unknown, its value is invalid, or two settings contradict each other.
     """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     values = {}
@@ -58,12 +57,12 @@ def number(default: float, least: float = 0, most: float = INT32_MAX) -> Any:
 
 
 def flag(*, default: bool) -> Any:
-    """Return a dataclass field for a boolean setting, which also accepts the text ``true`` or ``false``."""
+    """Return a dataclass field for a boolean setting, whose value may be the text ``true`` or ``false``."""
     return choice(default, {"true": True, "false": False})
 
 
 def choice(default: object, values: Mapping[str, object]) -> Any:
-    """Return a dataclass field for a setting whose text must be a key of ``values``, in upper or lower case."""
+    """Return a dataclass field for a setting whose value must be a key of ``values`` in any case."""
 
     def read(value: object) -> object:
         key = str(value).lower()
@@ -109,10 +108,10 @@ def _addresses(value: object) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings:
-    """Settings of every client. ``security`` replaces Kafka's settings ``security.protocol``, ``sasl.*``, ``ssl.*``.
+    """Settings of all reference clients.
 
-    With ``metadata_own_connection``, for measurements, Metadata requests use a separate connection, so that a late
-    Metadata response delays no other response.
+    ``security`` stands for Kafka's settings ``security.protocol``, ``sasl.*`` and ``ssl.*``. With
+    ``metadata_own_connection``, which Kafka lacks, a late Metadata response delays no other response.
     """
 
     bootstrap_servers: tuple[Address, ...] = dataclasses.field(metadata={"read": _addresses})
@@ -134,13 +133,13 @@ class ClientSettings:
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003  # used by subclasses
-        """Return the settings that a plan leaves unset and whose values follow from the settings in ``values``."""
+        """Return defaults that depend on the settings in ``values``."""
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerSettings(ClientSettings):
-    """Settings of a producer. ``acks`` is the number on the wire: -1 (all), 1 or 0.
+    """Settings of a reference producer.
 
     ``partitioner`` is ``adaptive`` (KIP-794, Kafka's default), ``uniform`` (KIP-794 without adaptive weights),
     ``availability`` (KIP-794 with the availability timeout) or ``sticky`` (KIP-480).
@@ -184,6 +183,6 @@ class ProducerSettings(ClientSettings):
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Switch ``enable_idempotence``, if not set, off when other settings exclude idempotence, as Kafka does."""
+        """Return the default of ``enable_idempotence``: False if other settings exclude idempotence, as in Kafka."""
         fits = values.get("acks", -1) == -1 and values.get("retries", 1) > 0
         return {"enable_idempotence": fits and values.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

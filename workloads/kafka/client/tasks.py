@@ -1,4 +1,4 @@
-"""Small asyncio tools that all reference clients share."""
+"""Asyncio tools of the reference clients: waiting, retries and event listeners."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Event that wakes the one waiting task when called or, if no task waits, the next task that waits."""
+    """Event for one waiting task: a call wakes the task or, if the task does not wait, ends its next wait at once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -21,7 +21,6 @@ class Wake:
         self._event.set()
 
     async def wait(self, timeout_ms: float) -> None:
-        """Wait until the event is called, for at most ``timeout_ms`` milliseconds (may be infinite)."""
         try:
             async with asyncio.timeout(None if timeout_ms == math.inf else timeout_ms / 1000):
                 await self._event.wait()
@@ -32,14 +31,12 @@ class Wake:
 
 
 class EventListener(Protocol):
-    """Callback for ``events.jsonl`` on the event loop's thread, which must not block and must not raise."""
+    """Callback that writes an event of a client to ``events.jsonl``, and that must not block or raise."""
 
-    def __call__(self, event: str, **details: object) -> None:
-        """Record a client's event at the current time; the details of an event are JSON types."""
+    def __call__(self, event: str, **details: object) -> None: ...
 
 
 def monotonic_ms() -> float:
-    """Return the event loop's clock in milliseconds, which client rules receive as ``now_ms``."""
     return monotonic() * 1000
 
 
@@ -48,9 +45,9 @@ REPEAT_MS = 1_000.0
 
 
 class RateLimitedListener:
-    """Listener that drops repeated events: fetches have no back-off, so events may repeat a thousand times a second.
+    """Event listener that passes on the first BURST events with the same details, then one every REPEAT_MS.
 
-    An event with the same details is passed on for the first BURST times in a row, then once every REPEAT_MS.
+    Fetches have no back-off, so the same event may be repeated a thousand times a second.
     """
 
     def __init__(self, on_event: EventListener, clock_ms: Callable[[], float]) -> None:
@@ -58,7 +55,6 @@ class RateLimitedListener:
         self._credit_until_ms: dict[tuple[object, ...], float] = {}
 
     def __call__(self, event: str, **details: object) -> None:
-        """Pass an event on to the listener unless the event repeats too often; ``details`` have hashable values."""
         key, now_ms = (event, *details.items()), self._clock_ms()
         credit_until_ms = max(now_ms, self._credit_until_ms.get(key, now_ms)) + REPEAT_MS
         if credit_until_ms <= now_ms + BURST * REPEAT_MS:
@@ -70,7 +66,7 @@ A = TypeVar("A")
 
 
 async def retry_until_answered(attempt: Callable[[], Awaitable[A]], backoff: Backoff) -> A:
-    """Return the result of ``attempt``, retried after a back-off while it raises OSError or ProtocolError."""
+    """Call ``attempt``, and again after a back-off while it raises OSError or ProtocolError; return its result."""
     failures = count()
     while True:
         try:

@@ -1,15 +1,11 @@
-"""Attempts to commit one offset, either by a plain OffsetCommit request or in a transaction.
-
-The committer's groups have no members. Each target (a partition of a group) has its own transactional id, ``<client
-id>-<group>-<partition>``, as in an application with one producer per partition.
-"""
+"""Attempts to commit one offset for a group without members, by an OffsetCommit request or in a transaction."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -19,7 +15,6 @@ from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import ApiVersionRange
 from aftershock.workloads.kafka.client.settings import ClientSettings, flag, number
 from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, Target
-from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.transactions import Identity, Stage, Transaction
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire.codec import Api
@@ -27,14 +22,13 @@ from aftershock.workloads.kafka.wire.codec import Api
 
 @dataclass(frozen=True, kw_only=True)
 class CommitterSettings(ClientSettings):
-    """Settings of a committer. ``transactional`` makes each commit a separate transaction (``TxnOffsetCommit``).
+    """Settings of a reference committer.
 
-    ``delivery_timeout_ms`` limits a commit with its retries, like the consumer's ``default.api.timeout.ms``; plans name
-    the setting as they do for producers. ``commit_metadata_bytes`` enlarges plain commits, so that a few commits fill a
-    coordinator's batch.
+    With ``transactional``, each commit is a separate transaction (``TxnOffsetCommit``). ``commit_metadata_bytes``
+    enlarges OffsetCommit requests, so that a few of them fill a coordinator's batch.
     """
 
-    delivery_timeout_ms: int = number(60_000, 1)
+    delivery_timeout_ms: int = number(60_000, 1)  # limit for a commit with its retries
     connections_per_broker: int = number(16, 1)
     commit_metadata_bytes: int = number(0, 0, 32_767)
     transactional: bool = flag(default=False)
@@ -49,12 +43,12 @@ class CommitterSettings(ClientSettings):
 
 
 OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 8, 9)
-"""Version 10 of OffsetCommit identifies topics by id only."""
+"""Version 10 of the OffsetCommit API identifies topics by id only."""
 
 TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 4)
 ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
 END_TXN = ApiVersionRange(Api.END_TXN, 3, 4)
-"""Version 5 of TxnOffsetCommit and EndTxn is KIP-890's second part, a different protocol."""
+"""Version 5 of the APIs TxnOffsetCommit and EndTxn belongs to KIP-890's second part, a different protocol."""
 
 INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
 
@@ -70,7 +64,6 @@ def _topics(topic_kind: Any, partition_kind: Any, target: Target, offset: int, m
 
 
 def _commit_error(response: Any) -> int:
-    """Return the error code of the only partition in a commit response; raise ProtocolError if it is missing."""
     answers = [partition for topic in response.topics for partition in topic.partitions]
     if not answers:
         raise ProtocolError("the response to an offset commit lacks the partition of the commit")
@@ -78,45 +71,31 @@ def _commit_error(response: Any) -> int:
 
 
 class ConnectionLane(NamedTuple):
-    """Connections that some partitions of a committer share; all lanes of a committer use the same metadata."""
+    """Connections that some of a committer's partitions share, one to each coordinator."""
 
     settings: CommitterSettings
     brokers: NetworkClient
-    metadata: Metadata
     backoff: Backoff
-    clock_ms: Callable[[], float]
-
-
-class Attempts(Protocol):
-    """Protocol for the two ways to commit the offsets of one partition of one group."""
-
-    @property
-    def lookups(self) -> int:
-        """Number of FindCoordinator requests."""
-
-    async def prepare(self) -> None:
-        """Find a group's coordinator, connect, and check its API versions. Raises as ``Coordinator.ask``."""
-
-    async def make(self, offset: int) -> int:
-        """Commit an offset and return Kafka's error code; raise OSError or ProtocolError if there is no response."""
 
 
 class PlainAttempts:
-    """Commits by OffsetCommit; ``sent`` receives the coordinator's node id just before a request is sent."""
+    """Commits of one partition by OffsetCommit; ``sent`` is called with the node id just before a request is sent."""
 
     def __init__(self, target: Target, lane: ConnectionLane, sent: Callable[[int], None]) -> None:
         self._target, self._lane, self._sent = target, lane, sent
-        self._coordinator = Coordinator(target.group, lane)
+        self._coordinator = Coordinator(target.group, lane.brokers, lane.backoff)
 
     @property
     def lookups(self) -> int:
         return self._coordinator.lookups
 
     async def prepare(self) -> None:
+        """Connect to the group's coordinator, and check its API versions; raises as ``Coordinator.ask``."""
         channel = await self._lane.brokers.channel(await self._coordinator.find(), "coordinator")
         OFFSET_COMMIT.messages(channel.versions)
 
     async def make(self, offset: int) -> int:
+        """Commit an offset and return Kafka's error code; raise OSError or ProtocolError if there is no response."""
         try:
             node_id = await self._coordinator.find()
 
@@ -142,10 +121,10 @@ class PlainAttempts:
 
 
 class TransactionalAttempts:
-    """Commits in transactions; ``sent`` receives the coordinator's node id just before EndTxn(commit) is sent.
+    """Commits of one partition in transactions; ``sent`` is called with the node id just before EndTxn is sent.
 
-    Once ``is_wanted`` returns False, because the offset commit has expired, its transaction is aborted if Kafka still
-    allows that.
+    Each partition of a group has its own transactional id, as in an application with one producer per partition. If
+    ``is_wanted`` returns False, because the offset commit has expired, the transaction is aborted if possible.
     """
 
     def __init__(
@@ -159,8 +138,8 @@ class TransactionalAttempts:
         self._target, self._lane, self._sent, self._is_wanted = target, lane, sent, is_wanted
         self._id = f"{lane.settings.client_id}-{target.group}-{target.partition}"
         self._transaction = Transaction(lane.backoff, counts)
-        self._group_coordinator = Coordinator(target.group, lane)
-        self._transaction_coordinator = Coordinator(self._id, lane, TRANSACTION_KEY)
+        self._group_coordinator = Coordinator(target.group, lane.brokers, lane.backoff)
+        self._transaction_coordinator = Coordinator(self._id, lane.brokers, lane.backoff, TRANSACTION_KEY)
 
     @property
     def lookups(self) -> int:
@@ -168,12 +147,11 @@ class TransactionalAttempts:
 
     async def prepare(self) -> None:
         final_requests = {self._group_coordinator: TXN_OFFSET_COMMIT, self._transaction_coordinator: END_TXN}
-        for coordinator, dialect in final_requests.items():
+        for coordinator, api in final_requests.items():
             channel = await self._lane.brokers.channel(await coordinator.find(), "coordinator")
-            dialect.messages(channel.versions)
+            api.messages(channel.versions)
 
     async def make(self, offset: int) -> int:
-        """Commit an offset in a transaction, sending all requests that are needed; return Kafka's error code."""
         transaction = self._transaction
         transaction.begin()
         while transaction.has_request:

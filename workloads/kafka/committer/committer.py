@@ -1,9 +1,8 @@
-"""Reference committer: commits offsets of many groups without members, as early as ``rules/commits.py`` allows.
+"""Reference committer: commits offsets of many groups without members, by the rules of ``rules/commits.py``.
 
-Each target (a partition of a group) with pending commits has an asyncio task, which sends one commit at a time. A
-broker reads a connection's next request after its response to the previous request, so commits that share a connection
-would never get into the same batch of a coordinator, and such batches are the subject of KIP-1224. The committer
-therefore distributes its targets over several connections to a coordinator (*lanes*).
+A broker handles the requests of a connection one after the other, so commits on the same connection never get into the
+same batch of a coordinator, the subject of KIP-1224. The committer therefore distributes the partitions over several
+connections to each coordinator.
 """
 
 import asyncio
@@ -18,7 +17,6 @@ from aftershock.errors import BrokerError, ProtocolError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.tasks import EventListener, Wake, monotonic_ms, retry_until_answered
 from aftershock.workloads.kafka.committer.attempts import (
-    Attempts,
     CommitterSettings,
     ConnectionLane,
     PlainAttempts,
@@ -33,9 +31,9 @@ _SOONEST_MS = 1.0  # lower limit, so that a wait rounded to 0 does not spin
 
 
 class Committer:
-    """Commits of many groups, on one event loop.
+    """Committer of many groups' offsets, on one asyncio event loop.
 
-    ``report`` is called once for every offered commit, no later than the commit's deadline, and must not raise.
+    ``report`` is called once for every offset commit, at its deadline at the latest, and must not raise.
     """
 
     def __init__(
@@ -51,16 +49,11 @@ class Committer:
         self._lanes: list[ConnectionLane] = []
         for _ in range(settings.connections_per_broker):
             brokers = NetworkClient(
-                settings,
-                self._metadata,
-                monotonic_ms,
-                on_event=on_event,
-                draw=draw,
-                on_change=self._wake,
+                settings, self._metadata, monotonic_ms, on_event=on_event, draw=draw, on_change=self._wake
             )
-            self._lanes.append(ConnectionLane(settings, brokers, self._metadata, self._backoff, monotonic_ms))
+            self._lanes.append(ConnectionLane(settings, brokers, self._backoff))
         self._next_lane = cycle(range(len(self._lanes)))
-        self._attempts: dict[Target, Attempts] = {}
+        self._attempts: dict[Target, PlainAttempts | TransactionalAttempts] = {}
         self._tasks: dict[Target | None, asyncio.Task[None]] = {}
 
     @property
@@ -70,7 +63,7 @@ class Committer:
 
     @property
     def traffic(self) -> Mapping[int, tuple[int, int]]:
-        """Map of node ids to bytes (sent, received) so far, over all connections."""
+        """Bytes (sent, received) of all connections by node id."""
         sums: dict[int, tuple[int, int]] = {}
         for lane in self._lanes:
             for node_id, (sent, received) in lane.brokers.traffic.items():
@@ -79,7 +72,7 @@ class Committer:
         return sums
 
     async def start(self, targets: Sequence[Target]) -> None:
-        """Get the metadata of the committer's topics and connect to its coordinators; retries without a limit.
+        """Fetch the topics' metadata and connect to the coordinators, retrying without a limit.
 
         Raises BrokerError if the committer is not authorized for a topic or a group, UnsupportedError if the brokers
         lack a required API version.
@@ -113,7 +106,7 @@ class Committer:
                 raise ConnectionError(f"the metadata lacks the topic {name}")
 
     def offer(self, target: Target, offset: int, *, token: int) -> None:
-        """Queue an offset commit for a target given to ``start``; raise the error if the target's task has failed."""
+        """Queue an offset commit for a partition that ``start`` was given, and return at once."""
         self._commits.offer(target, offset, token, monotonic_ms())
         self._wake()
         task = self._tasks.get(target)
@@ -152,7 +145,7 @@ class Committer:
             await self._wake.wait(max(_SOONEST_MS, min(refresh_ms, self._commits.next_deadline_ms - now_ms)))
 
     async def close(self, timeout_ms: float) -> None:
-        """Wait ``timeout_ms`` for pending commits, report the rest as failed or in doubt, and end all tasks."""
+        """Wait up to ``timeout_ms`` for pending commits, and report the rest as failed or in doubt."""
         working = [task for target, task in self._tasks.items() if target is not None and not task.done()]
         if working:
             await asyncio.wait(working, timeout=timeout_ms / 1000)

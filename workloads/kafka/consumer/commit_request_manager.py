@@ -1,8 +1,7 @@
-"""Committed offsets of a group at its coordinator, and automatic commits (Kafka's ``CommitRequestManager``).
+"""Committed offsets of a consumer group, and automatic commits (Kafka's ``CommitRequestManager``).
 
-The client uses version 9 of OffsetCommit and OffsetFetch, which has the member's epoch (KIP-848) and identifies topics
-by name. In Kafka an explicit commit with a stale epoch fails; this client retries with the new epoch, as Kafka does for
-automatic commits.
+In Kafka an explicit commit with a stale member epoch fails; this client retries the commit with the new epoch, as Kafka
+does for automatic commits.
 """
 
 import asyncio
@@ -21,28 +20,29 @@ from aftershock.workloads.kafka.wire.codec import Api
 
 OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 9, 9)
 OFFSET_FETCH = ApiVersionRange(Api.OFFSET_FETCH, 9, 9)
+"""Version 9 of OffsetCommit and OffsetFetch has the member epoch (KIP-848) and identifies topics by name."""
 RETRIED_CODES = frozenset({3, 7, 14, 88, 113}) | codes.COORDINATOR_MOVED
-"""UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT, COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT,
-STALE_MEMBER_EPOCH (the member's epoch rose in the meantime), and a coordinator that moved."""
+"""Error codes of commits that are retried: UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT,
+COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT, STALE_MEMBER_EPOCH, and those of a coordinator that moved."""
 A = TypeVar("A")
 
 
 class Membership(NamedTuple):
-    """Member id and epoch sent with an offset commit; by default those of a consumer outside the group."""
+    """Member id and epoch that are sent with an offset commit; the defaults are those of a consumer without group."""
 
     member_id: str = ""
     epoch: int = UNKNOWN
 
 
 class Committed(NamedTuple):
-    """Committed offset, and the leader epoch of the record before that offset."""
+    """Committed offset of a partition, and the leader epoch of the last record before the committed offset."""
 
     offset: int
     epoch: int = UNKNOWN
 
 
 class CommittedOffsets:
-    """Committed offsets of one group. Each commit or fetch of committed offsets ends after ``timeout_ms``."""
+    """Committed offsets of one consumer group; ``timeout_ms`` limits each commit and each fetch of the offsets."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class CommittedOffsets:
         self._turn = asyncio.Lock()  # one commit at a time, so that no earlier commit overtakes a later commit
 
     async def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """Commit offsets for the group; raise TimeoutError at the deadline, BrokerError if the coordinator refuses."""
+        """Commit offsets for the group; raise TimeoutError, or BrokerError if the coordinator rejects the commit."""
         if offsets:
             async with self._turn:
                 await self._until_done(lambda: self._commit(offsets))
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Committed]:
-        """Return the offsets that the group has committed for ``partitions``; raises as ``commit``."""
+        """Return the offsets that the group has committed; raises the same errors as ``commit``."""
 
         def request(messages: Any) -> Any:
             member = self._membership()
@@ -91,7 +91,6 @@ class CommittedOffsets:
         return await self._until_done(attempt)
 
     async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, A]]) -> A:
-        """Call ``attempt`` again after a back-off, until the deadline, while it raises OSError or ProtocolError."""
         async with asyncio.timeout(self._timeout_ms / 1000):
             return await retry_until_answered(attempt, self._backoff)
 
@@ -124,7 +123,7 @@ class CommittedOffsets:
         self._check([part.error_code for topic in response.topics for part in topic.partitions])
 
     def _check(self, errors: Iterable[int]) -> None:
-        """Raise ConnectionError for a retriable Kafka error code, BrokerError for other codes except 0 (no error)."""
+        """Raise ConnectionError for a retriable error code, BrokerError for another error code except 0."""
         for error in map(int, filter(None, errors)):
             if error in codes.COORDINATOR_MOVED:
                 self._coordinator.forget()
@@ -140,7 +139,7 @@ class CommittedOffsets:
 
 
 def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Committed]:
-    """Return the offset and leader epoch of every assigned partition whose position is valid."""
+    """Return the positions of all assigned partitions whose position is known and validated."""
     return {
         tp: Committed(position.offset, position.offset_epoch)
         for tp in positions
@@ -149,10 +148,9 @@ def offsets_to_commit(positions: SubscriptionState) -> dict[TopicPartition, Comm
 
 
 class AutoCommit:
-    """Automatic commits of one consumer: ``enable.auto.commit``, Kafka's ``AutoCommitState``.
+    """Automatic commits of one consumer (``enable.auto.commit``), as in Kafka's ``AutoCommitState``.
 
-    The consumer commits its positions in ``poll``, before partitions are revoked, and in ``close``. A consumer's
-    position covers only records of earlier polls, so committed records have reached the application. A failed automatic
+    The consumer commits its positions in ``poll``, before partitions are revoked, and in ``close``. A failed automatic
     commit is reported and not retried, because the next automatic commit includes the same offsets.
     """
 
@@ -165,7 +163,7 @@ class AutoCommit:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def polled(self, now_ms: float) -> None:
-        """Commit the consumer's positions if ``auto.commit.interval.ms`` has passed; called when a poll starts."""
+        """Start to commit the consumer's positions if ``auto.commit.interval.ms`` has passed."""
         if not self._enabled:
             return
         if self._due_ms is None:
@@ -175,7 +173,7 @@ class AutoCommit:
             self.begin()
 
     def begin(self) -> asyncio.Task[None] | None:
-        """Start to commit all positions of the consumer; None if automatic commits are disabled."""
+        """Start to commit the consumer's positions; return None if automatic commits are disabled."""
         if not self._enabled:
             return None
         task = asyncio.create_task(self._commit(offsets_to_commit(self._positions)))
@@ -195,7 +193,6 @@ class AutoCommit:
                 )
 
     async def finish(self) -> None:
-        """Commit all positions of the consumer, and wait for all commits in flight."""
         self.begin()
         await asyncio.gather(*self._tasks)
 

@@ -1,8 +1,8 @@
 """Reference consumer: the methods that an application calls, and the background loop that fetches.
 
-The consumer prefetches one Fetch response per broker; until the records of that response are polled, no further fetch
-is sent to that broker, so memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only
-when ``poll`` delivers records.
+The consumer buffers one Fetch response per broker; no further fetch is sent to a broker until the records of the
+response are polled, so memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only when
+``poll`` delivers records.
 """
 
 import asyncio
@@ -28,16 +28,12 @@ from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 
 Start = int | Literal["earliest", "latest"]
-"""Start of a partition: an offset, or the beginning or end of its log."""
+"""Position at which a partition is read first: an offset, or the start or end of the partition's log."""
 UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 class Consumer:
-    """Consumer on one event loop that calls either ``assign`` or ``subscribe``.
-
-    ``poll`` delivers record batches, calls ``on_assigned`` and ``on_revoked``, and commits the records of earlier
-    polls.
-    """
+    """Consumer on one asyncio event loop; an application calls ``start``, ``assign`` or ``subscribe``, and ``poll``."""
 
     def __init__(self, settings: ConsumerSettings, *, on_event: EventListener) -> None:
         draw = random.Random()  # noqa: S311  # spreads waits; not a secret
@@ -45,12 +41,7 @@ class Consumer:
         metadata = Metadata(max_age_ms=settings.metadata_max_age_ms, backoff=backoff)
         positions = SubscriptionState(settings.auto_offset_reset)
         self.brokers = NetworkClient(
-            settings,
-            metadata,
-            monotonic_ms,
-            on_event=on_event,
-            draw=draw,
-            on_change=self._on_change,
+            settings, metadata, monotonic_ms, on_event=on_event, draw=draw, on_change=self._on_change
         )
         self._shared = shared = ConsumerContext(
             settings=settings,
@@ -92,7 +83,6 @@ class Consumer:
         self._tasks.append(task)
 
     async def _run(self) -> None:
-        """Refresh metadata, look up and validate positions, fetch; raise UnsupportedError if brokers lack Fetch."""
         while True:
             metadata_ms = self.brokers.refresh_if_due()
             now_ms = monotonic_ms()
@@ -100,13 +90,13 @@ class Consumer:
             await self._wake_loop.wait(min(metadata_ms, fetch_ms, self._offsets.step(now_ms)))
 
     def check(self) -> None:
-        """Raise the error that stopped this consumer, if any; every later ``poll`` raises the same error."""
+        """Raise the error that has stopped this consumer, if any."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     async def start(self, topics: Sequence[str]) -> None:
-        """Get metadata of topics before ``assign`` or ``subscribe``; raise ClientError if an error is not retriable.
+        """Wait until the metadata has the topics; raise ClientError if an error is not retriable.
 
         Metadata requests are retried without a limit while no broker answers, and for ``default.api.timeout.ms`` while
         a topic is unknown.
@@ -130,12 +120,8 @@ class Consumer:
             raise BrokerError(f"there is no topic {name}; create it first, or correct its name", topic.error)
         return not topic.error and bool(topic.partitions)
 
-    def partitions(self, topic: str) -> list[TopicPartition]:
-        metadata = self._shared.metadata.topic(topic)
-        return [TopicPartition(topic, item.partition) for item in metadata.partitions] if metadata else []
-
     def assign(self, positions: Mapping[TopicPartition, Start]) -> None:
-        """Assign these partitions to the consumer, each with its start position, in place of the earlier assignment."""
+        """Replace the assigned partitions; ``positions`` maps each partition to the position to read from."""
         self._shared.metadata.want({tp.topic for tp in positions})
         self._shared.buffer.drop(positions)
         self._shared.assign(positions)
@@ -148,7 +134,7 @@ class Consumer:
         self._wake_loop()
 
     async def subscribe(self, topics: Sequence[str], on_assigned: OnPartitions, on_revoked: OnPartitions) -> None:
-        """Join the consumer group ``group.id`` (KIP-848); ``poll`` calls back with assigned and revoked partitions."""
+        """Join the consumer group ``group.id`` (KIP-848); ``poll`` and ``close`` call the callbacks."""
         group = self._require_group("subscribe")
         self._shared.metadata.want(topics)
         group.join(topics, on_assigned, on_revoked)
@@ -162,10 +148,9 @@ class Consumer:
     async def poll(self, timeout_ms: float) -> list[Fetched]:
         """Return whole record batches with about ``max.poll.records`` records in total; an empty list on time-out.
 
-        Raises BrokerError if the consumer is not authorized, is excluded from the group for good (then ``check`` raises
-        the error, too), or has no committed offset under ``auto.offset.reset=none``; ProtocolError for a corrupt batch,
-        which the next poll fetches again; UnsupportedError for a broker, batch format or codec that this client doesn't
-        support.
+        Raises BrokerError if the consumer is not authorized, is excluded from the group for good, or has no committed
+        offset with ``auto.offset.reset=none``; ProtocolError for a corrupt batch, which the next poll fetches again;
+        UnsupportedError for an API version, batch format or codec that this client doesn't support.
         """
         buffer, deadline_ms = self._shared.buffer, monotonic_ms() + timeout_ms
         if self._group:
@@ -188,19 +173,19 @@ class Consumer:
             await self._wake_poll.wait(remaining_ms)
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the next record that ``poll`` would deliver; None if unknown or not assigned."""
+        """Return the offset of the partition's next record; None if it is unknown or the partition not assigned."""
         position = self._shared.positions.position(partition)
         return None if position is None else position.offset
 
     async def offsets_for(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the start or end offset of each partition's log, retrying until all offsets are known."""
+        """Return the start or end offset of each partition's log, retrying without a limit."""
         return await self._offsets.find(end, partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
-        """Commit the given offsets for the consumer group, or by default the positions of all partitions.
+        """Commit ``offsets`` for the consumer group, by default the positions of all partitions.
 
-        Raises BrokerError if the coordinator rejects the commit, TimeoutError if the commit does not succeed within
-        ``default.api.timeout.ms``, SettingError if ``group.id`` is not set.
+        Raises BrokerError if the coordinator rejects the commit, TimeoutError after ``default.api.timeout.ms``,
+        SettingError if ``group.id`` is not set.
         """
         store = self._require_group("commit").store
         if offsets is None:
@@ -209,12 +194,12 @@ class Consumer:
             await store.commit({tp: Committed(offset) for tp, offset in offsets.items()})
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets that the group has committed for ``partitions``; raises as ``commit``."""
+        """Return the offsets that the consumer group has committed; raises the same errors as ``commit``."""
         commits = await self._require_group("read committed offsets").store.committed(partitions)
         return {tp: committed.offset for tp, committed in commits.items()}
 
     async def close(self, timeout_ms: float) -> None:
-        """Commit if automatic, leave the group, close the fetch sessions within ``timeout_ms``, and end all tasks."""
+        """Make the last automatic commit, leave the group, and close the fetch sessions, within ``timeout_ms``."""
         for task in self._tasks:
             task.cancel()
         try:

@@ -1,8 +1,7 @@
 """Consumer coordinator: a consumer's membership of a group (KIP-848), assigned partitions and heartbeats.
 
-Modelled on Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``, with the member's state machine in
-``rules/consumer_group.py``. A consumer with ``assign`` commits without being a member of the group; a consumer with
-``subscribe`` is a member, whose heartbeats ``run`` sends.
+Modelled on Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``; the state machine of a group member is in
+``rules/consumer_group.py``. A consumer that calls ``assign`` commits without being a member of the group.
 """
 
 import asyncio
@@ -37,20 +36,20 @@ from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 HEARTBEAT = ApiVersionRange(Api.CONSUMER_GROUP_HEARTBEAT, 0, 1)
-"""Version 1 of ConsumerGroupHeartbeat adds the member id that the client chooses."""
+"""Version 1 of the ConsumerGroupHeartbeat API lets the client choose its member id."""
 UNCHANGED_MS = -1
 
 OnPartitions = Callable[[Sequence[TopicPartition]], None]
-"""Callback of the application, called from ``poll`` and ``close`` only; must not block."""
+"""Callback of the application for assigned or revoked partitions, called from ``poll`` and ``close``."""
 
 
 class ConsumerCoordinator:
-    """Group membership of a consumer; ``run`` sends heartbeats, and ``poll`` calls ``polled`` and ``settle``."""
+    """Group membership of a consumer: heartbeats, assigned partitions and commits."""
 
     def __init__(self, group_id: str, shared: ConsumerContext) -> None:
         settings = shared.settings
         self._group_id, self._shared = group_id, shared
-        self._coordinator = Coordinator(group_id, shared)
+        self._coordinator = Coordinator(group_id, shared.brokers, shared.backoff)
         self._member = GroupMember(
             str(uuid.uuid4()),
             backoff=shared.backoff,
@@ -76,7 +75,7 @@ class ConsumerCoordinator:
 
     @property
     def member_id(self) -> str:
-        """Member id in the consumer group, once the consumer has joined."""
+        """Member id of the consumer in its group; empty until the consumer joins."""
         return self._membership().member_id
 
     def _membership(self) -> Membership:
@@ -150,15 +149,15 @@ class ConsumerCoordinator:
             )
 
     def polled(self) -> None:
-        """Commit the records of earlier polls if an automatic commit is due; called when a poll starts."""
+        """Commit the records of earlier polls if an automatic commit is due."""
         self._commits.polled(self._shared.clock_ms())
 
     def settle(self) -> None:
-        """Revoke and take over partitions as the coordinator demands, as far as possible now; called from ``poll``.
+        """Revoke and add partitions as the group coordinator demands, as far as possible without waiting.
 
-        A revoked partition is not fetched or delivered any more; its position is committed (if commits are automatic),
-        then ``on_revoked`` is called, and then ``on_assigned`` for new partitions. The commit before a revocation does
-        not block: ``poll`` delivers records of the remaining partitions in the meantime.
+        The position of a revoked partition is committed (if commits are automatic) before ``on_revoked`` is called;
+        meanwhile ``poll`` delivers records of the remaining partitions. Then ``on_assigned`` is called for new
+        partitions.
         """
         member, shared = self._member, self._shared
         if member.state is MemberState.FENCED:  # the member has lost its partitions
@@ -239,7 +238,7 @@ class ConsumerCoordinator:
             self._shared.on_change()
 
     async def leave(self) -> None:
-        """Commit (if commits are automatic), release all partitions and leave the group; ``run`` must have ended."""
+        """Commit the positions (if commits are automatic), release all partitions and leave the group."""
         if self._member.state is MemberState.FENCED:
             self._commits.cancel()
         else:

@@ -1,8 +1,7 @@
-"""Buffer of fetched data that ``poll`` has not delivered yet, at most one fetch response per broker.
+"""Buffer of fetched data that ``poll`` has not delivered yet, as in Kafka's ``FetchCollector``.
 
-Modelled on Kafka's ``FetchCollector`` and ``CompletedFetch``. Batches are parsed on delivery; the partition's position
-then advances past the delivered batches, so a position covers only records that the application has received, and may
-be committed.
+Record batches are parsed on delivery. A partition's position advances with the delivery of batches, so a committed
+position covers only records that the application has received.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from aftershock.workloads.kafka.wire.batch import Batch, parse
 
 
 class Fetched(NamedTuple):
-    """Record batch to deliver, without records before ``first_offset``; broker ``broker_id`` sent the batch."""
+    """Record batch to deliver; records before ``first_offset`` in the batch must be skipped."""
 
     topic: str
     partition: int
@@ -27,7 +26,7 @@ class Fetched(NamedTuple):
 
 
 class CompletedFetch:
-    """Data of one partition in a fetch response; ``offset`` is the position after the batches delivered so far."""
+    """Fetched data of one partition; ``offset`` is the partition's position after the batches that were delivered."""
 
     def __init__(
         self,
@@ -45,10 +44,10 @@ class CompletedFetch:
         self._has_batch = False
 
     def next(self) -> Fetched | None:
-        """Return the next batch that contains ``offset`` or later offsets; None at the end of the data.
+        """Return the next record batch that contains ``offset`` or later offsets; None at the end of the data.
 
-        Raises ProtocolError if a batch is corrupt or no batch is complete, UnsupportedError if a batch has an old
-        format or its codec is not installed.
+        Raises ProtocolError if a record batch is corrupt or incomplete, UnsupportedError if a batch has an old format
+        or its codec is not installed.
         """
         for batch in self._batches:
             self._has_batch = True
@@ -63,7 +62,7 @@ class CompletedFetch:
 
 
 class FetchBuffer:
-    """Buffer of fetched partitions and of errors, both in the order of arrival."""
+    """Buffer of fetched data and fetch errors by partition, both in the order of arrival."""
 
     def __init__(self, positions: SubscriptionState) -> None:
         self._positions = positions
@@ -85,12 +84,11 @@ class FetchBuffer:
             self._problems.pop(tp, None)
 
     def fail(self, tp: TopicPartition, error: ClientError) -> None:
-        """Store a partition's fetch error; the partition is not fetched until ``problem`` has returned the error."""
+        """Store the fetch error of a partition, which is not fetched until ``problem`` has returned the error."""
         self._problems[tp] = error
 
     @property
     def partitions(self) -> Iterable[TopicPartition]:
-        """Partitions with data in the buffer, whether or not the data matches their current positions."""
         return self._entries.keys()
 
     def has_problem(self, tp: TopicPartition) -> bool:
@@ -100,10 +98,9 @@ class FetchBuffer:
         return self._problems.pop(next(iter(self._problems))) if self._problems else None
 
     def take(self, records_max: int) -> list[Fetched]:
-        """Return whole batches in order of arrival, until they have ``records_max`` records or the buffer is empty.
+        """Return whole record batches in order of arrival, with at least ``records_max`` records if available.
 
-        A partition's position also advances past batches that are not delivered to the application: control batches,
-        and batches emptied by compaction.
+        Control batches and batches that compaction has emptied only advance the partition's position.
         """
         batches: list[Fetched] = []
         count = 0

@@ -1,8 +1,7 @@
-"""Fetcher of one consumer: the broker of each fetch, fetch requests and responses, and counters of their bytes.
+"""Fetcher of one consumer: the broker of each fetch, and Fetch requests and responses.
 
-Modelled on Kafka's ``AbstractFetch`` and ``Fetcher``. The fetcher owns no asyncio task: ``step`` starts fetches, and
-callbacks on the event loop handle responses. As in Kafka, a partition is fetched again after an error without back-off;
-only the back-off of connections and throttle times (KIP-219) slow the loop down.
+Modelled on Kafka's ``AbstractFetch`` and ``Fetcher``. As in Kafka, a partition is fetched again after an error without
+back-off; only the reconnect back-off and throttle times (KIP-219) delay fetches.
 """
 
 import asyncio
@@ -32,20 +31,20 @@ from aftershock.workloads.kafka.wire.codec import Api
 from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 FETCH = ApiVersionRange(Api.FETCH, 15, 17)
-"""Versions of Fetch that identify topics by id; 16 adds the leader hints of KIP-951, 17 only fields for followers."""
+"""All these versions of the Fetch API identify topics by id; version 16 adds the leader hints of KIP-951."""
 NETWORK_EXCEPTION = 13
 FetchPartitions = Mapping[TopicPartition, FetchPartition]
 
 
 class FetchAnswer(NamedTuple):
-    """Fetch response by partition; ``unknown_topic_ids`` are the topic ids that are not in the fetch session."""
+    """Fetch response by partition; ``unknown_topic_ids`` are the topic ids that the fetch session doesn't have."""
 
     partitions: Mapping[TopicPartition, Any]
     unknown_topic_ids: tuple[UUID, ...]
 
 
 def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSettings) -> Any:
-    """Return the Fetch request for a session's plan; the rack is sent only if reading from replicas is on."""
+    """Return the Fetch request for a plan of the fetch session."""
     # Only neighbouring partitions of a topic share an entry, because the order of partitions is the order of service.
     topics = tuple(
         messages.FetchTopic(
@@ -80,7 +79,6 @@ def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSetti
 
 
 def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
-    """Return the partitions of a Fetch response; ``topic_names`` maps the fetch session's topic ids to names."""
     topics = [(topic_names[topic.topic_id], topic) for topic in response.responses if topic.topic_id in topic_names]
     return FetchAnswer(
         {TopicPartition(name, part.partition_index): part for name, topic in topics for part in topic.partitions},
@@ -91,9 +89,9 @@ def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
 class FetchRoutes:
     """Choice of the broker to fetch each partition from: its leader, or temporarily a closer replica (KIP-392).
 
-    The choice is reported by the events ``replica_switched`` and ``replica_failed_back`` of a partition's read replica.
-    The event listener should be rate-limited, because a failing replica may be dropped and chosen again with every
-    fetch.
+    The event ``replica_switched`` is reported when a partition is first fetched from a replica, and
+    ``replica_failed_back`` when it is fetched from its leader again. The event listener should be rate-limited, because
+    both may happen with every fetch.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class FetchRoutes:
         self._metadata_version = UNKNOWN
 
     def follow_metadata(self) -> None:
-        """Apply new leaders in the metadata to the positions; a partition is then fetched from its new leader."""
+        """Fetch partitions from their new leaders if the metadata has changed."""
         if self._metadata_version == self._metadata.version:
             return
         self._metadata_version = self._metadata.version
@@ -112,10 +110,7 @@ class FetchRoutes:
                 self._replicas.clear(tp)
 
     def node_for(self, tp: TopicPartition, now_ms: float) -> int:
-        """Return the broker to fetch a partition from next; if none is known, request metadata and return UNKNOWN.
-
-        While the metadata has no leader for a partition, its position retains the previous leader, as in Kafka.
-        """
+        """Return the broker to fetch a partition from; if none is known, request metadata and return UNKNOWN."""
         position, partition = self._positions.position(tp), self._metadata.partition(tp)
         if position is None or partition is None:
             self._metadata.request_update((tp,))
@@ -137,24 +132,24 @@ class FetchRoutes:
         return node_id
 
     def redirected(self, tp: TopicPartition, node_id: int, now_ms: float) -> None:
-        """Fetch from the replica that the leader named in a response, for a limited time (KIP-392)."""
+        """Fetch a partition from the replica ``node_id`` that its leader named, for a limited time (KIP-392)."""
         if node_id != UNKNOWN and self._replicas.grant(tp, node_id, now_ms):
             self._report("replica_switched", tp, node_id)
 
     def on_error(self, tp: TopicPartition, error: int, *, current: bool) -> AfterError:
-        """Return the action after a partition's fetch error; ``current`` is False if the position has changed since."""
+        """Return what to do after a fetch error; ``current`` is False if the position has changed since the fetch."""
         with self._reporting_lease_end(tp, codes.name(error)):
             return self._replicas.on_error(tp, error, current=current, resets=self._positions.policy != "none")
 
     def on_failure(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch the partitions of a request that had no response from their leaders again, not from replicas."""
+        """Fetch the partitions of a failed request from their leaders again, not from replicas."""
         for tp in partitions:
             with self._reporting_lease_end(tp, "request failed"):
                 self._replicas.clear(tp)
 
     @contextmanager
     def _reporting_lease_end(self, tp: TopicPartition, reason: str) -> Iterator[None]:
-        """Report ``replica_failed_back`` if the ``with`` block ends the fetching of a partition from a replica."""
+        """Report ``replica_failed_back`` if the ``with`` block ends the fetching from a replica."""
         before = self._replicas.replica(tp)
         yield
         if before is not None and self._replicas.replica(tp) is None:
@@ -172,10 +167,10 @@ class PendingFetch(NamedTuple):
 
 
 class Fetcher:
-    """Fetches and fetch sessions of one consumer.
+    """Fetches and fetch sessions (KIP-227) of one consumer.
 
-    Counters, as in KIP-227: ``fetch_request_bytes`` and ``fetch_response_bytes`` of whole messages, and
-    ``fetch_record_bytes`` of the records in responses, each with the suffix ``_full`` or ``_incremental``.
+    The counters ``fetch_request_bytes``, ``fetch_response_bytes`` (whole messages) and ``fetch_record_bytes`` (records
+    in responses) have the suffix ``_full`` or ``_incremental``, by the kind of the Fetch request.
     """
 
     def __init__(self, shared: ConsumerContext, routes: FetchRoutes) -> None:
@@ -195,8 +190,8 @@ class Fetcher:
     def step(self, now_ms: float) -> float:
         """Start every fetch that is possible now; return the milliseconds until ``step`` must be called again.
 
-        Each broker has at most one fetch in flight. No fetch is sent to a broker while data of one of its partitions is
-        in the buffer: a request for its other partitions would remove the buffered partition from the fetch session.
+        No fetch is sent to a broker while data of one of its partitions is in the buffer, because a request for other
+        partitions would remove the buffered partition from the fetch session.
         """
         self._routes.follow_metadata()
         buffer, positions, route = self._shared.buffer, self._shared.positions, self._routes.node_for
@@ -220,10 +215,10 @@ class Fetcher:
         return min((self._start(node_id, of_node, now_ms) for node_id, of_node in by_node.items()), default=math.inf)
 
     def _start(self, node_id: int, partitions: FetchPartitions, now_ms: float) -> float:
-        """Send a broker a Fetch request; return the milliseconds until that is possible, infinite if it was sent.
+        """Send a Fetch request; return infinity, or the milliseconds until a Fetch request can be sent.
 
-        A fetch that waits for its connection fails after ``request.timeout.ms``, because a dead replica may not even
-        refuse connections.
+        A fetch that waits for a connection fails after ``request.timeout.ms``, because a dead replica may not refuse
+        connections.
         """
         throttled_ms = self._throttled_until_ms.get(node_id, now_ms) - now_ms
         if throttled_ms > 0:
@@ -303,11 +298,7 @@ class Fetcher:
                 self._take(pending, tp, data)
 
     def _take_hints(self, pending: PendingFetch, answer: FetchAnswer, response: Any) -> None:
-        """Apply and report the leader hints (KIP-951) of a Fetch response.
-
-        A refused leader hint is reported once, because a partition with errors may repeat the hint a thousand times a
-        second.
-        """
+        """Apply the leader hints (KIP-951) of a Fetch response; a repeated leader hint is reported once."""
         errors = {
             tp: (int(data.error_code), leader_hint(data)) for tp, data in answer.partitions.items() if data.error_code
         }
@@ -321,12 +312,11 @@ class Fetcher:
                 self._shared.on_event("hint_accepted", **details)
             elif self._refused_hints.get(tp) != hint:
                 self._refused_hints[tp] = hint
-                self._shared.on_event("hint_refused", reason=refusal.value, **details)
+                self._shared.on_event("hint_refused", reason=refusal.name.lower(), **details)
         self._routes.follow_metadata()
 
     def _take(self, pending: PendingFetch, tp: TopicPartition, data: Any) -> None:
-        """Handle fetched data of a partition, unless a leader hint in the response has made the position invalid."""
-        if self._shared.positions.valid_position(tp) is None:
+        if self._shared.positions.valid_position(tp) is None:  # for example after a leader hint in the response
             return
         offset = pending.partitions[tp].fetch_offset
         if data.error_code:
@@ -368,7 +358,6 @@ class Fetcher:
             future.cancel()
 
     async def end_sessions(self) -> None:
-        """Close the fetch sessions at all connected brokers, and wait for the responses."""
         futures = []
         for node_id, session in self._sessions.items():
             plan, channel = session.close(), self._shared.brokers.ready(node_id)

@@ -1,7 +1,7 @@
-"""Offset lookups (ListOffsets) and position validations (OffsetsForLeaderEpoch), each at the partition's leader.
+"""Offset lookups (ListOffsets) and position validations (OffsetsForLeaderEpoch), as in Kafka's ``OffsetFetcher``.
 
-Modelled on Kafka's ``OffsetFetcher``, ``OffsetFetcherUtils`` and ``OffsetsForLeaderEpochUtils``. A failed request is
-retried after ``retry.backoff.ms``, with fresh metadata; only a missing authorization is reported to the application.
+A failed lookup or validation is retried after ``retry.backoff.ms``, with fresh metadata; only a missing authorization
+is reported to the application.
 """
 
 import asyncio
@@ -20,15 +20,14 @@ from aftershock.workloads.kafka.wire.channel import Channel
 from aftershock.workloads.kafka.wire.codec import Api
 
 LIST_OFFSETS = ApiVersionRange(Api.LIST_OFFSETS, 4, 9)
-"""Version 4 of ListOffsets adds ``currentLeaderEpoch``."""
+"""Version 4 of the ListOffsets API adds ``currentLeaderEpoch``."""
 OFFSET_FOR_LEADER_EPOCH = ApiVersionRange(Api.OFFSET_FOR_LEADER_EPOCH, 3, 4)
-"""Version 3 of OffsetsForLeaderEpoch is the first version that consumers may send."""
+"""Version 3 of the OffsetsForLeaderEpoch API is the first version that consumers may use."""
 End = Literal["earliest", "latest"]
 TIMESTAMPS: Mapping[ResetPolicy, int] = {"earliest": -2, "latest": -1}
 UNREACHABLE = (OSError, ProtocolError)
 """Errors of a request without a valid response: refused, lost, timed out, or not in Kafka's protocol."""
 UNKNOWN_PARTITION = 3
-A = TypeVar("A")
 
 
 class ListedOffset(NamedTuple):
@@ -37,27 +36,28 @@ class ListedOffset(NamedTuple):
 
 
 class LookUp(NamedTuple):
-    """Request for the start or end offset of a partition's log, from the presumed leader."""
+    """Request for the start or end offset of a partition's log, sent to the leader in the metadata."""
 
     policy: ResetPolicy
     leader: Leader
 
 
-class OffsetFetcher:
-    """Offset lookups and position validations of one consumer."""
+A = TypeVar("A", LookUp, FetchPosition)
 
+
+class OffsetFetcher:
     def __init__(self, shared: ConsumerContext) -> None:
         self._shared = shared
         self._tasks: set[asyncio.Task[None]] = set()
 
     def step(self, now_ms: float) -> float:
-        """Start the offset lookups and validations that are due; return milliseconds until another request is due."""
+        """Start the lookups and validations that are due; return the milliseconds until the next is due."""
         positions, leader = self._shared.positions, self._shared.metadata.leader
         waits = self._shared.buffer.has_problem
         resets = {tp: LookUp(policy, leader(tp)) for tp, policy in positions.to_reset(now_ms).items() if not waits(tp)}
-        self._start(self._reset, by_node(resets, lambda lookup: lookup.leader))
+        self._start(self._reset, by_node(resets))
         unvalidated = {tp: position for tp, position in positions.to_validate(now_ms).items() if not waits(tp)}
-        self._start(self._validate, by_node(unvalidated, lambda position: position.leader))
+        self._start(self._validate, by_node(unvalidated))
         return positions.held_ms(now_ms)
 
     def _start(
@@ -114,7 +114,7 @@ class OffsetFetcher:
     async def _list(
         self, node_id: int, requests: Mapping[TopicPartition, LookUp]
     ) -> dict[TopicPartition, ListedOffset]:
-        """Send ListOffsets to a leader; a partition missing in the response gets UNKNOWN_TOPIC_OR_PARTITION."""
+        """Look up offsets by ListOffsets; a partition that the response lacks gets UNKNOWN_TOPIC_OR_PARTITION."""
         channel = await self._channel(node_id)
         messages = LIST_OFFSETS.messages(channel.versions)
         topics = tuple(
@@ -144,12 +144,15 @@ class OffsetFetcher:
         return answers
 
     async def find(self, end: End, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the start or end offset of each log, retrying until all are known; raise BrokerError if refused."""
+        """Return the start or end offset of each partition's log, retrying without a limit.
+
+        Raises BrokerError if this client is not authorized to read a partition.
+        """
         offsets: dict[TopicPartition, int] = {}
         while missing := [tp for tp in partitions if tp not in offsets]:
             requests = {tp: LookUp(end, self._shared.metadata.leader(tp)) for tp in missing}
             answers: dict[TopicPartition, ListedOffset] = {}
-            for node_id, of_node in by_node(requests, lambda lookup: lookup.leader).items():
+            for node_id, of_node in by_node(requests).items():
                 with suppress(*UNREACHABLE):
                     answers |= await self._list(node_id, of_node)
             for tp, answer in answers.items():
@@ -163,10 +166,7 @@ class OffsetFetcher:
         return offsets
 
     async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
-        """Compare the consumer's positions with the leader's log by OffsetsForLeaderEpoch requests, to find truncation.
-
-        Positions are not validated if the broker is too old for OffsetsForLeaderEpoch from consumers.
-        """
+        """Detect truncation of the log: compare the consumer's positions with the leader's log."""
         positions, channel = self._shared.positions, await self._channel(node_id)
         if channel.versions.offered.get(OFFSET_FOR_LEADER_EPOCH.api, (0, 0))[1] < OFFSET_FOR_LEADER_EPOCH.least:
             positions.skip_validation(requests)
@@ -223,13 +223,11 @@ class OffsetFetcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def by_node(
-    requests: Mapping[TopicPartition, A], leader_of: Callable[[A], Leader]
-) -> dict[int, dict[TopicPartition, A]]:
-    """Group ListOffsets or OffsetsForLeaderEpoch requests by the leader's node id, which may be UNKNOWN."""
+def by_node(requests: Mapping[TopicPartition, A]) -> dict[int, dict[TopicPartition, A]]:
+    """Group lookups or validations by the node id of the partition's leader, which may be UNKNOWN."""
     nodes: dict[int, dict[TopicPartition, A]] = {}
     for tp, value in requests.items():
-        nodes.setdefault(leader_of(value).node_id, {})[tp] = value
+        nodes.setdefault(value.leader.node_id, {})[tp] = value
     return nodes
 
 

@@ -1,4 +1,4 @@
-"""Settings of the reference consumer, and the objects that its fetcher, coordinator and offset fetcher share."""
+"""Settings of the reference consumer, and the objects that the consumer's components share."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,16 +18,13 @@ from aftershock.workloads.kafka.wire.codec import FRAME_BYTES_MAX
 
 MEBIBYTE = 1024 * 1024
 FETCH_BYTES_MAX = FRAME_BYTES_MAX - 10 * MEBIBYTE
-"""Upper limit of ``fetch.max.bytes`` (Kafka: 2 GiB). A frame above ``FRAME_BYTES_MAX`` would break the connection; a
-response also has other fields and, when a broker exceeds the limit, one more batch."""
+"""Upper limit of ``fetch.max.bytes`` (Kafka: 2 GiB), because a response above ``FRAME_BYTES_MAX`` breaks the
+connection; a response also has other fields and, if its first batch exceeds the limit, one larger batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerSettings(ClientSettings):
-    """Settings of a consumer; ``fetch_session`` switches KIP-227 on or off, and ``read_replica`` KIP-392.
-
-    Kafka enables KIP-392 if ``client.rack`` is set; with ``read_replica`` off the client's rack is not sent.
-    """
+    """Settings of a reference consumer; ``fetch_session`` switches KIP-227 on or off, and ``read_replica`` KIP-392."""
 
     group_id: str | None = text(None)
     group_remote_assignor: str | None = text(None)
@@ -56,7 +53,7 @@ class ConsumerSettings(ClientSettings):
 
 
 class ConsumerContext(NamedTuple):
-    """Objects that a consumer's components share; ``on_change`` wakes the consumer, ``clock_ms`` returns the time."""
+    """Objects that a consumer's components share; ``on_change`` wakes the consumer."""
 
     settings: ConsumerSettings
     brokers: NetworkClient

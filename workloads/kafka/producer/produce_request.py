@@ -1,7 +1,4 @@
-"""Produce requests of one producer: the rules that it applies, building requests, completing or retrying batches.
-
-A record batch is encoded again for each attempt, because its sequence numbers may have changed since the last attempt.
-"""
+"""Produce requests and responses of one producer, and the completion or retry of record batches."""
 
 import random
 from collections import Counter, deque
@@ -29,7 +26,7 @@ from aftershock.workloads.kafka.wire.schema import MILLISECOND
 
 
 class ProducerRules(NamedTuple):
-    """Objects that hold the rules of one producer; ``backoff`` applies to retries."""
+    """Objects that implement the rules of one producer, without input or output."""
 
     backoff: Backoff
     metadata: Metadata
@@ -40,7 +37,6 @@ class ProducerRules(NamedTuple):
 
     @classmethod
     def of(cls, settings: ProducerSettings, draw: random.Random) -> Self:
-        """Create the producer's rules from its settings; all random numbers come from ``draw``."""
         # Partitioning has a separate random stream: the number of back-off draws depends on timing.
         partitions = random.Random(draw.getrandbits(64))  # noqa: S311  # spreads load; not a secret
         backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, draw)
@@ -68,20 +64,19 @@ class ProducerRules(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Result of a record batch; ``tokens`` identify its records, of which record i has offset ``base_offset + i``.
+    """Result of a record batch; ``tokens`` are the numbers that the application gave to the batch's records.
 
-    ``error`` is Kafka's error code, 0 for success. ``base_offset`` is the offset of the batch's first record, -1 if
-    Kafka returned none. ``in_doubt`` is True if an attempt was sent and not definitively refused, so the records may be
-    in the log. ``broker_id`` and ``leader_epoch`` belong to the batch's last attempt, -1 if it was never sent.
+    ``in_doubt`` is True if the records of a failed batch may be in the log, because an attempt to send the batch was
+    not definitively refused.
     """
 
     topic: str
     partition: int
     tokens: Sequence[int]
-    base_offset: int
-    error: int
+    base_offset: int  # offset of the first record, -1 if Kafka returned none
+    error: int  # Kafka's error code, 0 for success
     in_doubt: bool
-    broker_id: int
+    broker_id: int  # of the last attempt, -1 if the batch was never sent, as for `leader_epoch`
     leader_epoch: int
     attempts: int
 
@@ -95,11 +90,7 @@ def rejected_delivery(topic: str, partition: int | None, token: int, error: int)
 
 
 class BatchCompleter:
-    """Completes every batch exactly once, or returns the batch to the accumulator for a retry.
-
-    A response to a batch that has already expired in flight does not change its result; a success only updates the
-    partition's sequence.
-    """
+    """Completes every record batch exactly once, or returns the batch to the accumulator for a retry."""
 
     def __init__(self, settings: ProducerSettings, rules: ProducerRules, report: Report) -> None:
         self._settings, self._rules, self._report = settings, rules, report
@@ -118,7 +109,7 @@ class BatchCompleter:
         self._decide(batch, error, now_ms, base_offset, log_start_offset)
 
     def on_no_response(self, batch: ProducerBatch, error: int, now_ms: float, *, sent: bool) -> None:
-        """Retry or fail a batch without a response; ``sent`` False: the request was never written to a connection."""
+        """Retry or fail a batch without a response; ``sent`` is False if the batch was not written to a connection."""
         batch.in_doubt |= sent
         self._decide(batch, error, now_ms, UNKNOWN, UNKNOWN)
 
@@ -140,7 +131,7 @@ class BatchCompleter:
             self._end_failed(batch, error)
 
     def _decide(self, batch: ProducerBatch, error: int, now_ms: float, base_offset: int, log_start_offset: int) -> None:
-        """Split, retry or end a batch as Kafka does (``Sender.completeBatch``, ``canRetry``, ``failBatch``)."""
+        """Complete, split, retry or fail a batch, as in Kafka's ``Sender.completeBatch``."""
         settings, idempotence, numbers = self._settings, self._rules.idempotence, batch.numbers
         self._rules.accumulator.unmute(batch)
         # 1. No error, or an earlier attempt was written: the batch is delivered.
@@ -150,7 +141,7 @@ class BatchCompleter:
             if not batch.done:
                 self._end_delivered(batch, UNKNOWN if error else base_offset)
             return
-        if batch.done:
+        if batch.done:  # the batch had expired before the response arrived
             return
         # 2. A batch that is too large is split.
         if error == ErrorCode.message_too_large and batch.count > 1:
@@ -186,15 +177,15 @@ class BatchCompleter:
 
 
 InFlight = Mapping[TopicPartition, ProducerBatch]
-"""Batches of one Produce request, by partition."""
+"""Record batches of one Produce request, by partition."""
 Responses = deque[tuple[int, InFlight, Any]]
-"""Queue of responses: node id, batches of the request, and the response or an exception."""
+"""Queue of Produce responses: node id, batches of the request, and the response or an exception."""
 
 _NOT_IDEMPOTENT = ProducerId()
 
 
 class ProduceRequester:
-    """Sends the batches of one producer, and retries or completes them according to the responses."""
+    """Sends the Produce requests of one producer, and handles the responses."""
 
     def __init__(
         self, settings: ProducerSettings, rules: ProducerRules, deliveries: BatchCompleter, on_event: EventListener
@@ -205,7 +196,7 @@ class ProduceRequester:
         self._writers: dict[int, tuple[Versions, ProduceWriter]] = {}
 
     def send(self, node_id: int, channel: Channel, batches: InFlight, now_ms: float, responses: Responses) -> None:
-        """Send a Produce request with the connection's next flush; ``responses`` gets its response, if any."""
+        """Send a Produce request with the connection's next flush; the response is appended to ``responses``."""
         try:
             # A new connection to the node may offer another version.
             offered, cached = channel.versions, self._writers.get(node_id)
@@ -250,10 +241,11 @@ class ProduceRequester:
             self._fail(batches, ErrorCode.network_exception, now_ms, sent=False)
 
     def prepare(self) -> None:
-        """Compile the encoder and decoder of Produce before the first record, for this client's highest API version."""
+        """Compile the encoder and decoder of the Produce API, so that this does not delay the first record."""
         prepare(PRODUCE.messages(Versions({PRODUCE.api: (0, PRODUCE.most)}), self._version_cap).ProduceRequest)
 
     def _build(self, batch: ProducerBatch) -> bytes:
+        # A batch is encoded again for each attempt, because its sequence numbers may have changed.
         numbers = batch.numbers
         producer = _NOT_IDEMPOTENT if numbers is None else numbers.producer
         data = build(
@@ -270,7 +262,7 @@ class ProduceRequester:
         return data
 
     def on_response(self, batches: InFlight, response: Any, now_ms: float) -> float:
-        """Handle a Produce response, or the exception in its place; return the broker's throttle time in ms."""
+        """Handle a Produce response, or the exception in place of one; return the throttle time in milliseconds."""
         if isinstance(response, Exception):
             timed_out = isinstance(response, TimeoutError)
             error = ErrorCode.request_timed_out if timed_out else ErrorCode.network_exception
@@ -289,7 +281,7 @@ class ProduceRequester:
                 if refusal is None:
                     self._on_event("hint_accepted", **details)
                 else:
-                    self._on_event("hint_refused", reason=refusal.value, **details)
+                    self._on_event("hint_refused", reason=refusal.name.lower(), **details)
         for tp, batch in batches.items():
             if (part := parts.get(tp)) is None:
                 self._deliveries.on_no_response(batch, ErrorCode.network_exception, now_ms, sent=True)

@@ -1,8 +1,4 @@
-"""Reference producer: the methods that an application calls.
-
-A record is accepted if the buffer has room and the record's partition is known. Every accepted record is reported
-exactly once: delivered, failed, or in doubt. Cancelling a call of the producer leaves the producer unchanged.
-"""
+"""Reference producer: the methods that an application calls."""
 
 import asyncio
 import random
@@ -32,11 +28,11 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an attribute access
 
 
 class Producer:
-    """Producer with bounded memory, created and used on one event loop.
+    """Producer with bounded memory, created and used on one asyncio event loop.
 
-    ``report`` is called once for every accepted record, a batch at a time, and for records that ``send`` could not
-    accept in time; ``report`` must not raise. ``brokers.traffic`` holds the bytes sent to and received from each node.
-    Raises UnsupportedError if the package for ``compression_type`` is not installed.
+    ``report`` is called with the result of each record batch, and of each record that ``send`` could not put into a
+    batch in time; ``report`` must not raise. Every record is reported once: delivered, failed, or in doubt. Raises
+    UnsupportedError if the package for ``compression_type`` is not installed.
     """
 
     def __init__(
@@ -84,8 +80,8 @@ class Producer:
     async def start(self, topics: Sequence[str]) -> None:
         """Wait without a time limit until all partitions of ``topics`` have leaders and the producer has an id.
 
-        Raises BrokerError if the producer is not authorized, or a topic does not exist for longer than
-        ``max_block_ms``; UnsupportedError if the brokers lack a required API version.
+        Raises BrokerError if the producer is not authorized, or a topic does not exist for ``max_block_ms``;
+        UnsupportedError if the brokers lack a required API version.
         """
         self._sender.requester.prepare()
         self._rules.metadata.want(topics)
@@ -120,10 +116,10 @@ class Producer:
         token: int,
         now_ms: float | None = None,
     ) -> bool:
-        """Accept a record without waiting; return False if the buffer is full, or the topic or partition is unknown.
+        """Put a record into a batch without waiting; return False if the buffer is full or the partition unknown.
 
-        For a record that can never be accepted, return True and report the record as failed. ``now_ms`` is
-        ``monotonic_ms()``. Raises ClientError if the producer is closed.
+        If the producer can never send the record, the record is reported as failed and the result is True. Raises
+        ClientError if the producer is closed.
         """
         now = time.monotonic() * 1000 if now_ms is None else now_ms
         if self._closing:
@@ -157,11 +153,10 @@ class Producer:
         partition: int | None = None,
         token: int,
     ) -> None:
-        """Accept a record, waiting up to ``max_block_ms`` for room or metadata; then report the record as failed.
+        """Put a record into a batch, waiting for room or metadata; report the record as failed after ``max_block_ms``.
 
-        Closing the producer ends the wait of ``send``. While a record waits for room, batches are sent without
-        lingering, and metadata of the record's topic is requested. Raises ClientError if the producer is closed
-        already.
+        While a record waits for room, batches are sent without lingering. Closing the producer ends the wait. Raises
+        ClientError if the producer is already closed.
         """
         accumulator, until_ms = self._rules.accumulator, monotonic_ms() + self._settings.max_block_ms
         while not self.offer(topic, value, key=key, headers=headers, partition=partition, token=token):
@@ -179,7 +174,7 @@ class Producer:
                 return
 
     async def flush(self) -> None:
-        """Wait until all records accepted so far are reported; meanwhile batches are sent without lingering."""
+        """Send all records without lingering, and wait until they are reported."""
         accumulator, now_ms = self._rules.accumulator, monotonic_ms()
         accumulator.flushing += 1
         try:
@@ -190,7 +185,7 @@ class Producer:
             accumulator.flushing -= 1
 
     async def close(self, timeout_ms: float) -> None:
-        """Send buffered records for ``timeout_ms``, report the rest as failed or in doubt, and end all tasks."""
+        """Send the buffered records for up to ``timeout_ms``, and report the rest as failed or in doubt."""
         self._closing = self._rules.accumulator.closing = True
         until_ms = monotonic_ms() + timeout_ms
         try:
@@ -203,7 +198,7 @@ class Producer:
             await self.brokers.close()
 
     def _notify_waiters(self) -> None:
-        """Wake the callers of ``send`` and ``flush`` whose condition holds at the end of a pass of the sender."""
+        """Wake the callers of ``start``, ``send``, ``flush`` and ``close`` whose condition is true."""
         for waiter, condition in self._waiters.items():
             if not waiter.done() and condition():
                 waiter.set_result(None)

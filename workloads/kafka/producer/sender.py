@@ -1,14 +1,13 @@
-"""Sender of one producer: decides which node receives which batches, and when.
+"""Sender of one producer: decides which broker receives which record batches, and when.
 
-Modelled on Kafka's ``Sender.runOnce`` and ``sendProducerData``. A *turn* of the sender handles responses, expires
-batches, requests a producer id and metadata where needed, and sends every broker its ready batches, in as many requests
-as the broker may have in flight. A turn of the sender is caused by an append, responses, a change of connections or
-metadata, or a timer.
+Modelled on Kafka's ``Sender.runOnce`` and ``sendProducerData``. The sender runs after an append, responses, a change of
+connections or metadata, or by a timer.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from math import inf
 
@@ -16,8 +15,8 @@ from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ClientError, UnsupportedError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
-from aftershock.workloads.kafka.client.requests import INIT_PRODUCER_ID, init_producer_id_request
-from aftershock.workloads.kafka.client.settings import ProducerSettings
+from aftershock.workloads.kafka.client.requests import INIT_PRODUCER_ID
+from aftershock.workloads.kafka.client.settings import INT32_MAX, ProducerSettings
 from aftershock.workloads.kafka.client.tasks import EventListener, retry_until_answered
 from aftershock.workloads.kafka.producer.produce_request import (
     BatchCompleter,
@@ -33,10 +32,9 @@ _SOCKET_MS = 1.0  # interval at which a socket with unsent bytes is checked
 
 
 class Sender:
-    """Loop that sends one producer's batches to the brokers.
+    """Sender of one producer's record batches; ``on_turn`` is called at the end of each run of the sender.
 
-    ``error``, with its Kafka ``code``, is the error that ended the sending loop, if any; after such an error no request
-    is sent. ``on_turn`` is called at the end of each pass of the loop (a turn).
+    ``error``, with Kafka's error ``code``, is the error that stopped the sender for good, if any.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
-        """Schedule a pass of the sender for the next iteration of the event loop."""
+        """Run the sender in the next iteration of the event loop."""
         if self._scheduled is None and self.error is None:
             self._scheduled = self._loop.call_soon(self._turn)
 
@@ -122,7 +120,7 @@ class Sender:
             raise
         if wait_ms < inf:
             at_s = self._loop.time() + wait_ms / 1000
-            # An earlier timer stays, because an extra turn does no harm.
+            # An earlier timer stays, because an extra run of the sender does no harm.
             if self._timer is None or self._timer.when() > at_s:
                 if self._timer is not None:
                     self._timer.cancel()
@@ -130,7 +128,7 @@ class Sender:
         self._on_turn()
 
     def _send_ready(self, now_ms: float) -> float:
-        """Send ready batches until no broker accepts more; return the milliseconds until a broker may accept more."""
+        """Send ready batches to all brokers that can take one; return the milliseconds until more can be sent."""
         accumulator = self._rules.accumulator
         while True:
             ready = accumulator.ready(now_ms)
@@ -153,7 +151,7 @@ class Sender:
                     continue
                 batches = {batch.tp: batch for batch in accumulator.drain(node_id, now_ms)}
                 if batches:
-                    # The channel triggers a turn after all responses that arrived together.
+                    # The channel runs the sender once after all responses that arrived together.
                     self.requester.send(node_id, channel, batches, now_ms, self._responses)
                     self._unwritten.add(channel)
                     channel.on_answers = self._turn
@@ -164,11 +162,13 @@ class Sender:
                 return inf
 
     async def _obtain_id(self, idempotence: Idempotence) -> None:
-        """Request a producer id from any broker, with back-off, until a broker returns an id or refuses for good."""
+        """Request a producer id until a broker returns a producer id or an error that is not retriable."""
 
         async def request_id() -> ProducerId:
             channel = await self._brokers.any()
-            request = init_producer_id_request(INIT_PRODUCER_ID.messages(channel.versions))
+            request = INIT_PRODUCER_ID.messages(channel.versions).InitProducerIdRequest(
+                transactional_id=None, transaction_timeout=timedelta(milliseconds=INT32_MAX)
+            )
             reply = await channel.request(request, timeout_ms=self._settings.request_timeout_ms)
             code = int(reply.response.error_code)
             if code in codes.RETRIABLE:

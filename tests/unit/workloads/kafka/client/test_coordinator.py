@@ -1,7 +1,7 @@
 """FindCoordinator, and connections to the coordinators that the answers name."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -46,11 +46,9 @@ def cluster(running: ScriptedBroker) -> ScriptedBroker:
 class Asker:
     """The part of a client that a coordinator uses."""
 
-    settings: ClientSettings
     brokers: NetworkClient
     metadata: Metadata
     backoff: Backoff
-    clock_ms: Callable[[], float] = monotonic_ms
 
 
 @asynccontextmanager
@@ -64,13 +62,14 @@ async def asking(cluster: ScriptedBroker) -> AsyncIterator[Asker]:
     brokers = NetworkClient(settings, metadata, monotonic_ms, on_event=lambda *_, **__: None, draw=draw)
     try:
         await brokers.refresh()
-        yield Asker(settings, brokers, metadata, backoff)
+        yield Asker(brokers, metadata, backoff)
     finally:
         await brokers.close()
 
 
 def store(group: str, asker: Asker) -> CommittedOffsets:
-    return CommittedOffsets(group, Coordinator(group, asker), asker.backoff, DEADLINE_MS, Membership)
+    coordinator = Coordinator(group, asker.brokers, asker.backoff)
+    return CommittedOffsets(group, coordinator, asker.backoff, DEADLINE_MS, Membership)
 
 
 async def test_a_coordinator_that_metadata_does_not_list(cluster: ScriptedBroker) -> None:
@@ -109,7 +108,7 @@ async def test_a_failed_look_up_backs_off(cluster: ScriptedBroker) -> None:
     """A coordinator may be available later: the error is of the caller's type, and each is counted."""
     cluster.script("FindCoordinator", times=2, error=ErrorCode.coordinator_not_available)
     async with asking(cluster) as asker:
-        coordinator = Coordinator("g", asker)
+        coordinator = Coordinator("g", asker.brokers, asker.backoff)
         for _ in range(2):
             with pytest.raises(ConnectionError, match="COORDINATOR_NOT_AVAILABLE"):
                 await coordinator.find()
@@ -122,7 +121,7 @@ async def test_a_group_without_authorization(cluster: ScriptedBroker) -> None:
     cluster.script("FindCoordinator", error=ErrorCode.group_authorization_failed)
     async with asking(cluster) as asker:
         with pytest.raises(BrokerError, match="GROUP_AUTHORIZATION_FAILED"):
-            await Coordinator("g", asker).find()
+            await Coordinator("g", asker.brokers, asker.backoff).find()
 
 
 def nothing_of_the_group(messages: Any) -> Any:
@@ -135,7 +134,7 @@ async def test_a_coordinator_that_breaks_the_protocol_is_looked_for_again(cluste
     another_correlation_id = {4: 0x7F}
     cluster.script("OffsetFetch", garble=another_correlation_id)
     async with asking(cluster) as asker:
-        coordinator = Coordinator("g", asker)
+        coordinator = Coordinator("g", asker.brokers, asker.backoff)
         offsets = CommittedOffsets("g", coordinator, asker.backoff, DEADLINE_MS, Membership)
         with pytest.raises(ProtocolError):
             await coordinator.ask(OFFSET_FETCH, nothing_of_the_group)
