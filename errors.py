@@ -19,7 +19,7 @@
     │       └── BrokerError      Kafka answered with an error that is not retriable
     └── EvidenceError            evidence is missing, truncated or of the wrong shape
 
-A message says what happened, where, and what to do about it, in that order.
+Each error message says what happened, where, and what to do about it, in that order.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ class FaultError(AftershockError):
 
 
 class LeaseError(AftershockError):
-    """The lease files of the host or of a cluster pool can't be used: foreign owner or unexpected content."""
+    """A lock file of the host or a file of a cluster pool can't be used, or the pool belongs to another process."""
 
 
 class WorkloadError(AftershockError):

@@ -1,8 +1,7 @@
 """Injection of a fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
 
 Ctrl-C, SIGTERM and a closed terminal heal the fault at once; if the injecting process is killed, the watchdog heals the
-fault. Several processes may inject into one cluster: under the lock file ``inject.lock``, a process reserves a fault id
-with the event ``injected_by_hand``, and compares the fault's targets with the faults in force before the fault begins.
+fault. Several processes may inject faults into one cluster at the same time, if the faults have different targets.
 """
 
 import asyncio
@@ -59,16 +58,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of an injection by hand: a line of text, and the exit code."""
-
     text: str
     exit_code: int
 
 
 def inject(client: docker.DockerClient, run_id: str | None, request: Request, progress: Progress) -> Outcome:
-    """Inject a fault into the kept cluster, and heal the fault at the end of its time or after a signal.
+    """Inject a fault into a kept cluster, and heal the fault at the end of its time or after a signal.
 
-    Raises ClusterError if there is no such cluster or parts of it are missing, PlanError if the request is invalid, and
+    Raises ClusterError if the cluster or a part of the cluster is missing, PlanError if the request is invalid, and
     FaultError if the fault could not be injected or healed.
     """
     kept_cluster = resolve(client, run_id)
@@ -134,7 +131,7 @@ def carry_out(
             work = asyncio.ensure_future(execute(timeline, world, journal, clock, progress.log))
 
             def stop() -> None:
-                progress.log("healing the fault now; this takes a few seconds")
+                progress.log("stopped by a signal: healing the fault, which takes a few seconds")
                 work.cancel()
 
             for number in _SIGNALS:
@@ -158,13 +155,12 @@ def carry_out(
 
 
 def single_fault_timeline(fault: Fault, seed: int) -> Timeline:
-    """Return a timeline that injects a single fault at its start."""
     steps, timing = (step_of(fault, seed),), TimelineTiming(0, 0, 0, 0, 0)
     return Timeline("inject", "", "the command line", seed, {}, (), (), timing, steps, length_ms=0, slo=())
 
 
 async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal", clock: Clock) -> str:
-    """Describe what an injection of the fault would do now; raise FaultError if the fault has no target."""
+    """Describe the effects that an injection would have now; raise FaultError if the fault has no target."""
     step = step_of(fault, seed)
     context = InjectionContext(world, clock, step.id)
     injection = await retry_refused(lambda: fault.resolve_targets(context, step.draws), clock, READ_DEADLINE_MS)
@@ -188,9 +184,8 @@ async def preview(fault: Fault, seed: int, world: World, journal: "SharedJournal
 def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: str = "") -> Outcome:
     """Return the result of an injection whose fault has ended; ``lines`` are the fault's lines in the journal.
 
-    ``stopped`` is True if a signal ended the fault early; ``other_faults`` is a clause about the other faults in force,
-    which may be the reason for a failure. Raises FaultError if the fault could not be injected, or did not stay in
-    force.
+    ``stopped`` is True if a signal ended the fault early. Raises FaultError if the fault could not be injected or did
+    not stay in force; the error includes ``other_faults``, a clause about other faults in force.
     """
     failed = next((line for line in lines if line["state"] == "failed"), None)
     if failed:
@@ -217,7 +212,7 @@ def outcome(fault: str, lines: Sequence[Line], *, stopped: bool, other_faults: s
 
 
 def journal_state(lines: Sequence[Line]) -> str:
-    """Return a fault's id and last state in the journal, or ``resolving targets`` before the journal has the fault."""
+    """Return a fault's id and its last state in the journal; ``resolving targets`` without a line in the journal."""
     return f"{lines[-1]['fault']} {lines[-1]['state']}" if lines else "resolving targets"
 
 
@@ -230,10 +225,7 @@ def remaining_s(lines: Sequence[Line], duration_ms: int | None, now_us: int) -> 
 
 
 def claim(home: RunDir, fault: Fault, topics: Sequence[Mapping[str, Any]], now_us: int) -> Fault:
-    """Reserve an unused fault id by an event in ``events.jsonl``; return the fault with that id.
-
-    Raises FaultError if another process holds ``inject.lock`` for too long.
-    """
+    """Reserve an unused fault id with an event in ``events.jsonl``; return the fault with the reserved id."""
     with _locked(home.path):
         fault = fault.model_copy(update={"id": free_id(home.path, fault.kind)})
         # the fault as a plan describes it, without the planned time
@@ -254,22 +246,21 @@ def free_id(home: Path, kind: str) -> str:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Hold ``inject.lock`` during the ``with`` block; raise FaultError if another process holds the lock too long."""
+    """Hold the lock file ``inject.lock``; raise FaultError if another process holds the lock for 10 s."""
     lock, deadline_s = Lock(home / "inject.lock"), time.monotonic() + 10
 
     def check_deadline() -> None:
         if time.monotonic() > deadline_s:
-            raise FaultError(f"{lock.path} is held by {lock.held_by()}; wait for that process, or end it")
+            raise FaultError(
+                f"another process, {lock.held_by()}, holds the lock file {lock.path}; wait for that process, or end it"
+            )
 
     with hold(lock, "aftershock inject", check_deadline):
         yield
 
 
 class SharedJournal(Journal):
-    """Journal of a cluster into which several processes may inject faults by hand.
-
-    The journal refuses the first line of a fault that conflicts with a fault in force.
-    """
+    """Journal of a cluster into which several processes may inject faults by hand."""
 
     def __init__(self, home: RunDir, clock: RunClock, log: Log) -> None:
         self._home = home
@@ -279,7 +270,7 @@ class SharedJournal(Journal):
     def record(self, entry: Entry) -> None:
         """Append a line to the journal, and log the first witness that confirms the fault.
 
-        Raises FaultError, without a change to the journal, if a fault in force has the same target.
+        Raises FaultError and appends nothing if the fault conflicts with the target of a fault in force.
         """
         if entry.state != "intended":
             if entry.witness and entry.witness.ok and not any("witness" in line for line in self.lines):
@@ -301,10 +292,10 @@ class SharedJournal(Journal):
         return f"in force now: {'; '.join(fault.describe() for fault in live)}" if live else ""
 
     def conflict(self, kind: str, targets: Targets) -> str | None:
-        """Return a sentence with advice if a fault in force conflicts with a new fault on ``targets``; else None."""
+        """Return an error message if a fault in force conflicts with a new fault on ``targets``; else None."""
         for fault in live_faults(self._home.path, self._clock.now_us()):
             if resource := conflict_in_force(kind, targets.as_json(), fault.kind, fault.targets):
-                advice = f"wait for its end, or heal the fault with: {heal_command(self.cluster)}"
+                advice = f"wait for the end of that fault, or heal it with: {heal_command(self.cluster)}"
                 return f"{resource} is taken by {fault.describe()}; {advice}"
         return None
 
@@ -322,8 +313,8 @@ class ClusterState:
 def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[str]:
     """Return a sentence for each quorum or ``min.insync.replicas`` requirement that a fault would violate.
 
-    The prediction ignores whether clients can reach the remaining brokers. For a fault kind with impact ``unknown``,
-    the prediction assumes that the fault's nodes and links serve no requests.
+    A fault kind with impact ``unknown`` is assumed to stop its nodes and links from serving requests. Lost links from
+    clients to brokers are ignored.
     """
     if impact in ("moments", "leaders"):
         return ["the metadata quorum and min.insync.replicas survive: the fault takes away no node and no link"]
@@ -338,7 +329,7 @@ def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[st
 
 
 def _failures(cluster: ClusterState, nodes: frozenset[BrokerId], links: frozenset[str]) -> Iterator[str]:
-    """Yield a sentence for each requirement that the loss of ``nodes`` and ``links`` (by proxy name) would violate."""
+    """Yield a sentence for each requirement that the loss of ``nodes`` and of ``links`` (proxy names) would violate."""
     racks = cluster.racks
 
     def is_reachable(channel: str, source: BrokerId, target: BrokerId) -> bool:

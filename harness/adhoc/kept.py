@@ -1,7 +1,4 @@
-"""Kept clusters for ad-hoc work: launch, status with the faults in force, conversion into a plan, and removal.
-
-A kept cluster has a run directory, so that its faults have a journal and a clock, and can be converted into a plan.
-"""
+"""Kept clusters for ad-hoc work: launch, status with faults in force, conversion of the faults to a plan, and removal."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -36,12 +33,11 @@ _IN_SYNC_S = 30.0
 
 
 def kept_clusters(client: docker.DockerClient) -> list[LabelledCluster]:
-    """Return all kept clusters, sorted by run id, including clusters with missing containers."""
     return [cluster for cluster in ownership.list_clusters(client) if cluster.keep]
 
 
 def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
-    """Return the kept cluster with this run id (default: the only one); raise ClusterError if there is none."""
+    """Return the kept cluster ``run_id`` (default: the only kept cluster); raise ClusterError if it is missing."""
     standing = ownership.list_clusters(client)
     if run_id is None:
         candidates = [cluster for cluster in standing if cluster.keep]
@@ -66,7 +62,6 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
 
 
 def describe_owner(cluster: LabelledCluster) -> str:
-    """Return a clause about the process that owns a cluster."""
     if not cluster.is_local:
         return "the cluster belongs to a process of another host or container"
     pid = cluster.owner.partition(":")[0]
@@ -75,7 +70,7 @@ def describe_owner(cluster: LabelledCluster) -> str:
 
 @contextmanager
 def connect(client: docker.DockerClient, cluster: LabelledCluster) -> Iterator[Cluster]:
-    """Connect to a kept cluster; raise ClusterError, which shows the command to remove it, if parts are missing."""
+    """Connect to a kept cluster for the ``with`` block; raise ClusterError if a part of the cluster is missing."""
     if cluster.owned and not (cluster.home / DESCRIPTOR_FILE).exists():
         raise ClusterError(
             f"the cluster {cluster.run_id} is still being launched: {describe_owner(cluster)}; wait until it is ready"
@@ -94,12 +89,12 @@ def clock_of(home: Path) -> RunClock:
     """Return a cluster's run clock; raise EvidenceError if ``run.json`` is missing, ClusterError during the launch."""
     facts = RunDir.open(home).facts
     if "origin_ns" not in facts:
-        raise ClusterError(f"{home.name} is not ready yet; wait until its launch is complete")
+        raise ClusterError(f"the cluster {home.name} is not ready yet; wait until its launch is complete")
     return RunClock(facts["origin_ns"])
 
 
 def removal_advice(cluster: LabelledCluster) -> str:
-    return f"take it down with: aftershock cluster down --run {cluster.run_id}"
+    return f"take the cluster down with: aftershock cluster down --run {cluster.run_id}"
 
 
 def heal_command(run_id: str) -> str:
@@ -108,7 +103,7 @@ def heal_command(run_id: str) -> str:
 
 @dataclass(frozen=True)
 class LiveFault:
-    """Fault in force; ``left_ms`` is the rest of its duration, 0 or more, or None for a fault without a duration."""
+    """A fault in force; ``left_ms`` is the rest of the fault's duration, None for a fault without a duration."""
 
     id: str
     kind: str
@@ -122,11 +117,10 @@ class LiveFault:
 
     @property
     def orphaned(self) -> bool:
-        """True if the process that injected the fault is dead, and so can't heal the fault."""
+        """True if the process that injected the fault is dead."""
         return not ownership.is_alive(self.owner)
 
     def describe(self) -> str:
-        """Return the fault's id, kind, targets, process and remaining time on one line."""
         if self.orphaned:
             holder = f"orphaned: its injector, process {self.pid}, is dead"
         else:
@@ -135,7 +129,7 @@ class LiveFault:
         return f"{self.id}: {self.kind} on {describe_targets(self.targets)}; {holder}"
 
     def to_json(self, run_id: str) -> dict[str, Any]:
-        """Return the fault as an entry of ``cluster status --json``."""
+        """Return a fault as an entry of ``aftershock cluster status --json``."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -154,7 +148,7 @@ def describe_targets(targets: Mapping[str, Any]) -> str:
 
 
 def live_faults(home: Path, now_us: int) -> list[LiveFault]:
-    """Return the faults in force, in the order of injection; ``now_us`` is the time on the run's clock."""
+    """Return the faults in force in the order of injection; ``now_us`` is the time on the run's clock."""
     lines = read_journal(home / "journal.jsonl")
     planned = read_json(home / "timeline.json")["steps"] if (home / "timeline.json").exists() else []
     durations_ms = {step["id"]: step["for_ms"] for step in planned if step["for_ms"] is not None}
@@ -185,10 +179,7 @@ def foreign_changes(
 
 @dataclass(frozen=True)
 class Status:
-    """State of a kept cluster, with addresses and brokers as in ``run.json``.
-
-    ``not_ours`` has sentences about toxics and disabled proxies that other tools have set.
-    """
+    """State of a kept cluster; ``not_ours`` has sentences about toxics and disabled proxies of other tools."""
 
     run_id: str
     addresses: dict[str, Any]
@@ -196,13 +187,11 @@ class Status:
     not_ours: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the output of ``cluster status --json`` for a kept cluster."""
         faults = [fault.to_json(self.run_id) for fault in self.faults]
         return {"run_id": self.run_id, **self.addresses, "faults": faults, "not_ours": list(self.not_ours)}
 
 
 def status(client: docker.DockerClient, cluster: LabelledCluster) -> Status:
-    """Read a cluster's state; raise AftershockError if a part of the cluster or its run directory is missing."""
     with connect(client, cluster) as connected:
         lines = open_faults(read_journal(cluster.home / "journal.jsonl"))
         toxiproxy = connected.toxiproxy
@@ -258,9 +247,8 @@ def up(
 ) -> tuple[str, str]:
     """Launch a kept cluster with its topics; return its run id, and a text with its addresses and the next commands.
 
-    After a failed or interrupted launch, the cluster's containers are removed. Raises EngineError if the engine does
-    not answer or an image is not available, ClusterError if the cluster did not start or Kafka refused a topic, and
-    LeaseError if the host can't be leased.
+    Raises EngineError if Docker does not answer or an image is not available, ClusterError if the cluster did not start
+    or Kafka refused a topic, and LeaseError if the host can't be leased.
     """
     sweep(client, log)
     if running := kept_clusters(client):
@@ -300,10 +288,7 @@ def up(
 
 
 def down(client: docker.DockerClient, run_id: str | None) -> str:
-    """Remove a kept cluster but not its run directory; return its run id.
-
-    Raises ClusterError if another process uses the cluster.
-    """
+    """Remove a kept cluster, but not its run directory, and return its run id; raise ClusterError if it is in use."""
     cluster = resolve(client, run_id)
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")
@@ -326,8 +311,7 @@ def down(client: docker.DockerClient, run_id: str | None) -> str:
 def plan_of(home: Path) -> WrittenPlan:
     """Return the faults that were injected by hand into a run or kept cluster, as a plan.
 
-    Raises EvidenceError if no fault was injected by hand or the evidence can't be read, and PlanError for an unreadable
-    plan.
+    Raises EvidenceError if no fault was injected by hand or the evidence is unreadable, PlanError for an invalid plan.
     """
     run = RunDir.open(home)
     marks = run.facts.get("marks")

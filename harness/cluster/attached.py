@@ -1,9 +1,8 @@
 """Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
-The harness has no access to the cluster's nodes, networks and disks. All clients are in the rack ``attach.rack``; each
-broker is in the rack that its ``broker.rack`` names. A run on an attached cluster uses existing topics, and creates and
-deletes the topics under ``attach.create``. Links have the same names as on clusters that the harness launches, for
-example ``client_a-k1``.
+A run on an attached cluster uses existing topics, and creates and deletes the topics under ``attach.create`` in the
+plan. All clients of the run are in the rack ``attach.rack``; each broker is in the rack that its ``broker.rack`` names.
+Links have the same names as on clusters that the harness launches, for example ``client_a-k1``.
 """
 
 import base64
@@ -50,12 +49,11 @@ _DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, 
 class AttachmentDescriptor:
     """Content of ``attached.json``: objects that a run may change on an attached cluster, for healing after a crash.
 
-    ``attached.json`` is written before the run's first change, and again for each topic that the run creates.
-    ``attached.json`` has absolute paths, and names the environment variables of secrets instead of the secrets.
+    ``attached.json`` contains the names of environment variables with secrets, but no secret.
 
     Attributes:
-        clients: names of the run's clients, which are their client ids.
-        created: ids of the topics that the run created, by name.
+        clients: client ids of the run's clients.
+        created: ids of the topics that the run created, by topic name.
         over: True if the run has removed its groups and topics.
     """
 
@@ -89,7 +87,7 @@ def is_attached(home: Path) -> bool:
 
 
 def read_descriptor(home: Path) -> AttachmentDescriptor:
-    """Read ``attached.json``. Raises EvidenceError if ``attached.json`` can't be read."""
+    """Read ``attached.json``; raise EvidenceError if the file can't be read."""
     document = read_object(home / DESCRIPTOR_FILE)
     try:
         attach = Attach.model_validate(document["attach"])
@@ -99,13 +97,13 @@ def read_descriptor(home: Path) -> AttachmentDescriptor:
         )
     except (KeyError, TypeError, ValidationError) as error:
         raise EvidenceError(
-            f"{home / DESCRIPTOR_FILE}: not a descriptor of an attached cluster; restore the file"
+            f"{home / DESCRIPTOR_FILE}: not the description of an attached cluster; restore the file from a copy"
         ) from error
 
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker of an attached cluster, with its address on one listener; ``rack`` is the value of ``broker.rack``."""
+    """A broker of an attached cluster; ``rack`` is the value of its setting ``broker.rack``."""
 
     id: BrokerId
     address: Address
@@ -119,12 +117,12 @@ class ClusterDescription:
 
 
 def describe_cluster(bootstrap: str, security: Security) -> ClusterDescription:
-    """Describe the cluster over the first address in ``bootstrap`` that answers; raise ClusterError if none answers."""
+    """Describe the cluster over the first address in ``bootstrap`` that answers; raise ClusterError without answer."""
     try:
         pairs = (item.rpartition(":") for item in bootstrap.split(","))
         addresses = [Address.checked(host, int(port)) for host, _, port in pairs]
     except ValueError as error:
-        raise ClusterError(f"`bootstrap` of the attached cluster: {error}") from error
+        raise ClusterError(f"`attach.bootstrap` or `attach.admin` in the plan is invalid: {error}") from error
     failures = []
     for address in addresses:
         try:
@@ -155,11 +153,10 @@ class NamedProxies(Toxiproxy):
         self.user_names = dict(user_names)
 
     def check(self) -> None:
-        """Raise ClusterError if a Toxiproxy proxy that the plan names is missing or disabled."""
         try:
             existing = super()._proxies()
         except FaultError as error:
-            raise ClusterError(f"your Toxiproxy does not answer: {error}") from error
+            raise ClusterError(f"the Toxiproxy that the plan names under `attach` does not answer: {error}") from error
         for name in self.user_names.values():
             if name not in existing:
                 proxies = ", ".join(sorted(existing)) or "none"
@@ -181,16 +178,14 @@ class NamedProxies(Toxiproxy):
 
 
 def link_name(attach: Attach, broker: int) -> str:
-    """Return the name of the link from the clients to a broker, as in `topology.client_proxy`."""
     return f"client_{attach.rack}-k{broker}"
 
 
 class AttachedCluster:
     """A user's cluster to which a run is attached.
 
-    The connection to Kafka is opened on first use, so that proxies can be healed while no broker is reachable.
-
-    Raises ClusterError if a secret is missing, no broker answers, or a topic, broker or proxy of the plan is missing.
+    The connection to Kafka is opened on first use, so that proxies can be healed while no broker is reachable. Methods
+    raise ClusterError if a secret is missing or no broker answers.
     """
 
     voters: Sequence[int] = ()
@@ -219,7 +214,7 @@ class AttachedCluster:
 
     @cached_property
     def admin(self) -> Admin:
-        """Administration client of the attached cluster, by the address ``attach.admin`` of the plan if given."""
+        """Client for the administration of the attached cluster, over the plan's address ``attach.admin`` if given."""
         admin = self.descriptor.attach.admin
         description = self._description if admin is None else describe_cluster(admin, self.secured)
         return Admin({broker.id: broker.address for broker in description.brokers}, self.secured)
@@ -230,17 +225,16 @@ class AttachedCluster:
 
     @cached_property
     def client_addresses(self) -> Mapping[BrokerId, Address]:
-        """Address by which clients reach each broker: that of the broker's proxy if there is a proxy."""
         return {broker.id: broker.address for broker in self._description.brokers}
 
     @cached_property
     def racks(self) -> Mapping[BrokerId, str]:
-        """Map each broker of the attached cluster to its rack, under the plan's name of the rack."""
+        """Rack of each broker, with the rack's name in the plan."""
         names = {kafka_rack: rack for rack, kafka_rack in self.descriptor.attach.racks.items()}
         return {broker.id: names.get(broker.rack or "", broker.rack or NO_RACK) for broker in self._description.brokers}
 
     def check(self) -> None:
-        """Raise ClusterError if a topic, broker or proxy that the plan names is missing or denies access."""
+        """Raise ClusterError if a broker or proxy that the plan names is missing, or Kafka denies access."""
         attach = self.descriptor.attach
         for broker in (*attach.proxies.values(), *attach.brokers):
             if broker not in self.client_addresses:
@@ -275,7 +269,7 @@ class AttachedCluster:
         return {}  # the cluster's machines are not accessible
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Compare existing topics with the plan, create the topics under ``attach.create``, and await full ISRs."""
+        """Create the topics under ``attach.create``, compare other topics with the plan, and wait for full ISRs."""
         existing, names = set(self.admin.topics()), [planned["name"] for planned in topics]
         for planned in topics:
             name, config = planned["name"], planned["config"]
@@ -319,12 +313,12 @@ class AttachedCluster:
         return provided, end_offsets(self.bootstrap(None), old, _ENDS_S, self.secured) if old else {}
 
     def created(self, topic: str, topic_id: str) -> None:
-        """Record in ``attached.json`` that the run created this topic and must delete the topic."""
+        """Record in ``attached.json`` that the run created a topic and so must delete the topic."""
         self.descriptor = replace(self.descriptor, created={**self.descriptor.created, topic: topic_id})
         self.descriptor.write(self._home)
 
     def clear(self) -> Sequence[str]:
-        """Remove the run's group members, and delete the topics that the run created; return the topics' names."""
+        """Remove the run's group members and delete the topics that the run created; return their names."""
         for group in self.descriptor.groups:
             # killed clients would stay members for up to 45 s and delay the next run
             coordinator = self.admin.coordinator(group)

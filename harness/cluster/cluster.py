@@ -171,8 +171,8 @@ class ProxyLayer:
         self._ports = host_ports(container)
         if TOXIPROXY_API_PORT not in self._ports:
             raise ClusterError(
-                f"the cluster's Toxiproxy container {container.name} does not run; take the cluster down with: "
-                f"aftershock cluster down --run {container.labels[RUN]}"
+                f"the cluster's Toxiproxy container {container.name} does not run; take the cluster down, because no "
+                "client can reach the cluster without Toxiproxy"
             )
         self.wire_proxy: WireProxy | None = None
         networks = container.attrs["NetworkSettings"]["Networks"]

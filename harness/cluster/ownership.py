@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,12 @@ KEEP = "aftershock.keep"
 NODE = "aftershock.node"
 WORKER = "aftershock.worker"
 KEPT = "keep"
-"""A file of this name in a cluster's home marks the cluster as kept: labels can't be changed after the launch."""
+"""File in a cluster's folder that marks the cluster as kept, because Docker labels can't be changed after a launch."""
 
 
 @dataclass(frozen=True)
 class LabelledCluster:
-    """A cluster, or its remains, found by Docker labels; ``is_local``: owned by a process of this host."""
+    """A cluster, or its remains, found by Docker labels; ``is_local`` is True if its owner is on this host."""
 
     run_id: str
     owner: str
@@ -46,7 +47,7 @@ class LabelledCluster:
 
 
 def labels_of(run_id: str, home: Path, *, keep: bool, owned_by: str | None = None) -> dict[str, str]:
-    """Return the labels for all Docker objects of a run; the default owner is this process."""
+    """Return the labels for all Docker objects of a run; ``owned_by``: owner label (default: of this process)."""
     keep_label = str(keep).lower()
     return {RUN: run_id, OWNER: owned_by or owner(), HOST: _host(), HOME: str(home.resolve()), KEEP: keep_label}
 
@@ -64,10 +65,9 @@ def is_alive(owner_label: str) -> bool:
 
 
 def list_clusters(client: "docker.DockerClient") -> list[LabelledCluster]:
-    """Return Aftershock's clusters on this Docker engine, found by their labels and sorted by run id."""
-    objects = [item for kind in _docker_objects(client, {"label": RUN}) for item in kind]
+    """Return Aftershock's clusters on this Docker engine, sorted by run id."""
     by_run: dict[str, Mapping[str, str]] = {}
-    for item in objects:
+    for item in chain.from_iterable(_docker_objects(client, {"label": RUN})):
         labels = item.labels if hasattr(item, "labels") else item.attrs["Labels"]
         by_run[labels[RUN]] = labels
     clusters = []
@@ -94,10 +94,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return a process's start time in clock ticks since boot, "" without such a process (proc(5), stat, field 22).
-
-    A zombie process (state Z) counts as ended.
-    """
+    """Return a process's start time in clock ticks (proc(5), stat, field 22); "" if it ended or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -114,7 +111,7 @@ def _docker_objects(
 
 
 def _remove(objects: Iterable[Any], **how: Any) -> None:
-    """Remove Docker objects concurrently, because a removal takes half a second; skip missing objects."""
+    """Remove Docker objects concurrently, because a removal takes half a second; ignore missing objects."""
     from docker.errors import APIError, NotFound  # noqa: PLC0415 - takes 0.17 s, which most commands can save
 
     def attempt(item: Any) -> None:

@@ -183,8 +183,8 @@ class WireProxy:
             return cls(**json.loads((home / DESCRIPTOR_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise ClusterError(
-                f"{home / DESCRIPTOR_FILE} can't be read ({error!r}), so the cluster's wire proxy can't be used; take "
-                f"the cluster down with: aftershock cluster down --run {home.name}"
+                f"{home / DESCRIPTOR_FILE} can't be read ({error!r}); take the cluster down, because no client can "
+                "reach the cluster without its wire proxy"
             ) from error
 
     @property

@@ -20,24 +20,24 @@ class Target(Protocol):
 
     @property
     def admin(self) -> Admin:
-        """Administration client of the cluster; on a launched cluster, through listeners that faults never touch."""
+        """Client for the administration of the cluster."""
 
     @property
     def broker_racks(self) -> Mapping[int, str]:
-        """Map each broker to its rack, under the plan's name of the rack."""
+        """Rack of each broker, with the rack's name in the plan."""
 
     @property
     def voters(self) -> Sequence[int]:
-        """Nodes that vote in the metadata quorum; empty for an attached cluster."""
+        """Ids of the nodes that vote in the metadata quorum; empty for an attached cluster."""
 
     def bootstrap(self, rack: str | None) -> str:
-        """Return ``bootstrap.servers`` for clients in ``rack``; None: for the harness itself."""
+        """Return ``bootstrap.servers`` for clients in ``rack``, or, if ``rack`` is None, for the harness itself."""
 
     def kafka_rack(self, rack: str | None) -> str | None:
         """Return the value of Kafka's ``broker.rack`` for a rack that the plan names."""
 
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
-        """Create or check the timeline's topics; return the topics, and the end offsets of partitions with records."""
+        """Create or check the topics of a run; return the topics, and the end offsets of partitions with records."""
 
     def proxy_bytes(self) -> Mapping[tuple[str, BrokerId, str], int]:
         """Return the bytes that Toxiproxy counted so far, by proxy, node and stream; empty without Toxiproxy."""

@@ -1,8 +1,7 @@
 """Journal of faults, a write-ahead log: each step, such as inject or heal, is written to disk before it is performed.
 
-Each line of the journal has the undo of the fault as plain data and the process that injected the fault, so that any
-process can heal the faults of a dead process. Several processes may write to one journal: a line is appended whole, or
-not at all.
+Each line of the journal has the undo of a fault as plain data and the process that injected the fault, so that any
+process can heal the faults of a dead process. Several processes may append lines to one journal.
 """
 
 import json
@@ -33,12 +32,12 @@ class Journal:
         self.append(entry.as_json())
 
     def append(self, line: Line) -> None:
-        """Append a line with the time and the id of this process to the journal; return when the line is on disk."""
+        """Append a line to the journal, with the time and the owner label of this process; return after the fsync."""
         line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
         self.lines.append(line)
         data = (json.dumps(line) + "\n").encode()
         if os.write(self._file, data) < len(data):
-            raise OSError(f"no disk space for a line of the journal ({len(data)} bytes)")
+            raise OSError(f"no disk space for a line of the fault journal ({len(data)} bytes)")
         os.fsync(self._file)
 
     def open_faults(self) -> list[str]:
@@ -50,19 +49,16 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a journal, except an incomplete last line, whose step was never performed.
-
-    Raises EvidenceError if a line of the journal can't be parsed.
-    """
+    """Return the lines of a journal, except an incomplete last line; raise EvidenceError for an invalid line."""
     lines = read_lines(path)
     for number, line in enumerate(lines, 1):
         if not {"fault", "state", "targets", "undo"} <= line.keys():
-            raise EvidenceError(f"{path}:{number}: not a line of a journal; restore the file from a copy")
+            raise EvidenceError(f"{path}:{number}: not a line of a fault journal; restore the file from a copy")
     return lines
 
 
 def open_faults(lines: Iterable[Line]) -> list[Line]:
-    """Return the last journal line of each fault that is not healed, in the order of the faults' first lines."""
+    """Return the last journal line of each fault that is not healed, in the order of injection."""
     last: dict[str, Line] = {}
     for line in lines:
         if line["state"] == "intended":

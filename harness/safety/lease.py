@@ -4,7 +4,7 @@
     exclusive,     latency: exclusive         integrity: one core,
     then released  integrity: shared          exclusive
 
-A process holds the lock `turnstile` while it waits for the lock `timing` or the lock of a CPU core, so that later
+A process holds the lock file `turnstile` while it waits for the lock `timing` or the lock of a CPU core, so that later
 processes can't overtake a run judged on latency. The kernel releases the host's lease when its holder dies.
 """
 
@@ -33,12 +33,11 @@ _FILE_MODE = 0o666
 class Lock:
     """A file that is used as a lock between processes; created if missing, with ``mode`` regardless of the umask.
 
-    * `take` tries once to get the lock and never blocks; `wait_for` repeats the attempt, so that Ctrl-C works.
     * Each attempt to lock opens the lock file again: another process may have deleted the lock file, and a lock on a
       deleted file protects nothing.
     * Because any user can write to the folder, symbolic links are not followed, and only a regular file without further
       hard links is written to.
-    * The lock file describes the process that holds the lock, and is outdated while no process holds it.
+    * The content of the lock file describes the last process that held the lock.
 
     Raises LeaseError if the lock file or its folder can't be used.
     """
@@ -49,7 +48,7 @@ class Lock:
         self._file: int | None = None
 
     def take(self, holder: str, *, shared: bool = False) -> bool:
-        """Try once to get the lock, exclusively or ``shared``; waiting processes show ``holder`` to their users."""
+        """Return True if the lock was free, without waiting; ``holder`` is shown to users of waiting processes."""
         file = self._open()
         if not _try_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             os.close(file)
@@ -62,7 +61,6 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Release the lock; no effect if this object does not hold the lock."""
         if self._file is not None:
             # unlocked explicitly: a forked child may hold a copy of the descriptor
             fcntl.flock(self._file, fcntl.LOCK_UN)
@@ -70,7 +68,7 @@ class Lock:
             self._file = None
 
     def held_by(self) -> str:
-        """Return the exclusive holder of the lock as "NAME (pid N) since 13:05:12"; "" if there is no holder."""
+        """Return the exclusive holder of the lock as "NAME (pid N) since 13:05:12"; "" without a holder."""
         file = self._open()
         try:
             if _try_lock(file, fcntl.LOCK_SH):
@@ -103,12 +101,12 @@ class Lock:
         except OSError as error:
             reason = error.strerror or error
             raise LeaseError(
-                f"can't use the lock file {self.path}: {reason}; remove the file, or ask its owner to"
+                f"can't use the lock file {self.path}: {reason}; remove the file, or ask its owner to remove it"
             ) from error
 
 
 def _checked(file: int, mode: int) -> int:
-    """Return ``file`` if it is a regular file without further hard links; else close it and raise OSError."""
+    """Return ``file`` if it is a regular file without further hard links; else close the file and raise OSError."""
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
@@ -144,7 +142,7 @@ def wait_for(attempt: Callable[[], T | None], on_wait: Callable[[], None] = lamb
 
 @contextmanager
 def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Wait for a lock without a time limit, and hold it during the ``with`` block; ``on_wait``: see `wait_for`."""
+    """Wait for a lock without a time limit, and hold it during the ``with`` block; calls ``on_wait`` as `wait_for`."""
     wait_for(lambda: lock.take(holder), on_wait)
     try:
         yield
@@ -153,17 +151,17 @@ def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) ->
 
 
 def lease_kind(slos: Sequence[str]) -> Kind:
-    """Return the kind of lease for a run: "integrity" if it has SLOs and all SLOs count records, else "latency"."""
+    """Return the kind of host lease that a run needs: "integrity" if all its SLOs count records, else "latency"."""
     return "integrity" if slos and all(isinstance(parse(text), Count) for text in slos) else "latency"
 
 
 @contextmanager
 def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) -> Iterator[None]:
-    """Wait for the host's lease without a time limit, and hold it during the ``with`` block; log a line for a wait.
+    """Wait for the host's lease without a time limit, and hold it during the ``with`` block.
 
     A run judged on latency is alone on the host, because another run would disturb it like an unplanned fault; runs
-    judged only on counts of records share the host, each with one core. Other processes that wait for the host show
-    ``holder``, for example a run id, to their users. Raises LeaseError if the folder with the lock files can't be used.
+    judged only on counts of records share the host, each with one core. ``holder``, for example a run id, is shown to
+    users whose processes wait for the host. Raises LeaseError if the folder with the lock files can't be used.
     """
     folder = folder or Path(gettempdir()) / "aftershock-host"
     try:
@@ -176,7 +174,8 @@ def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) ->
             folder.chmod(_FOLDER_MODE)
     except OSError as error:
         raise LeaseError(
-            f"can't use {folder} for the leases of this host: {error.strerror}; remove that file, or ask its owner to"
+            f"can't use {folder} for the lock files of this host: {error.strerror}; remove that file, or ask its owner "
+            "to remove it"
         ) from error
     turnstile, timing = Lock(folder / "turnstile", _FILE_MODE), Lock(folder / "timing", _FILE_MODE)
     cores = [Lock(folder / f"core-{number}", _FILE_MODE) for number in range(os.cpu_count() or 1)]

@@ -1,8 +1,7 @@
 """Watchdog: a process that waits until the owner of a cluster or run ends, and then heals the owner's faults.
 
-The watchdog is a separate process in its own session, so a kill or a Ctrl-C of the run does not reach the watchdog.
-After the owner's end, the watchdog waits for ``GRACE_S``, in which other processes may heal the faults, and then heals
-the remaining faults.
+The watchdog has its own session, so that a Ctrl-C of the run does not reach the watchdog. After the owner's end, other
+processes have ``GRACE_S`` seconds to heal the faults before the watchdog does.
 """
 
 import os

@@ -1,15 +1,15 @@
 """Build of the Docker images that can't be pulled, with a recipe for each image.
 
-The Dockerfiles of these images need no network. Tools of the host (debootstrap, Maven, Go) download the files that a
-Dockerfile copies; if Aftershock runs as root on Debian or Ubuntu, missing tools are installed. The Docker engine's
+The Dockerfiles of these images need no network: tools of the host (debootstrap, Maven, Go) download the files that a
+Dockerfile copies. If Aftershock runs as root on Debian or Ubuntu, missing tools are installed. The Docker engine's
 classic builder builds the images, without BuildKit. Only one process at a time builds an image; other processes wait
-for the build, and then use its image. When an image build ends, its processes are killed, and its temporary folder and
-untagged images are removed; the build's log stays.
+for the image.
 """
 
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -46,7 +46,7 @@ _GO_MIN = (1, 21)  # the first version that downloads a newer toolchain when a m
 
 
 class StepError(Exception):
-    """Error of a step of an image build; `Build.step` turns it into an `ImageError`."""
+    """Failure of a step of an image build; `Build.step` raises an `ImageError` instead."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Full name of the image, with a hash of the recipe's files and pinned versions.
-
-        The hash in the name lets every checkout find the image of an unchanged recipe, and rebuild a changed recipe.
-        """
+        """Full name of the image, with a hash of the recipe, so that a changed recipe needs a new image."""
         digest = hashlib.sha256()
         for part in (self.version, self.base, *self.pinned):
             digest.update(part.encode() + b"\0")
@@ -94,12 +91,11 @@ class Recipe:
 
 
 def base() -> Recipe:
-
     def download(build: "Build") -> None:
         if os.geteuid() != 0:
             raise StepError(
-                "debootstrap needs root to build the base image; run this command once as root, or "
-                "load the image from another host"
+                "the build of the base image needs root for debootstrap; run this command once as root, or load the "
+                "image from another host with: docker load"
             )
         build.require_command("debootstrap", "debootstrap", "debian-archive-keyring")
         tree = build.scratch / "rootfs"
@@ -116,7 +112,6 @@ def base() -> Recipe:
 
 
 def kafka(version: str) -> Recipe:
-
     def download(build: "Build") -> None:
         if int(version.partition(".")[0]) < _KAFKA_MAJOR_MIN:
             raise StepError(
@@ -135,10 +130,9 @@ def java_client(kafka_name: str) -> Recipe:
 
 
 def toxiproxy() -> Recipe:
-
     def download(build: "Build") -> None:
         def go_version(*argv: str) -> tuple[int, int]:
-            """Return the first version (major, minor) in the output of Go or apt-cache; (0, 0) if it has no version."""
+            """Return the first version (major, minor) in the output of a command; (0, 0) without command or version."""
             if shutil.which(argv[0]) is None:
                 return (0, 0)
             text = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60).stdout
@@ -151,7 +145,8 @@ def toxiproxy() -> Recipe:
         if go_version("go", "env", "GOVERSION") < _GO_MIN:
             required = ".".join(map(str, _GO_MIN))
             raise StepError(
-                f"Go {required} or later is required, and the system's packages lack it; put a newer Go on the PATH"
+                f"the build of Toxiproxy needs Go {required} or later, which the system's packages lack; put a newer "
+                "Go on the PATH"
             )
         go = _cache_folder() / "go"
         # without -X the server reports version "git"; without @version Go resolves 2.5.0 as the latest
@@ -182,7 +177,7 @@ def has_image(client: docker.DockerClient, name: str) -> bool:
 
 
 def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
-    """Build an image, after its parent image, if the Docker engine lacks it; return the image's name.
+    """Build an image and its parent image, if the Docker engine lacks them; return the image's name.
 
     Raises ImageError if a build step failed, or if the cache folder can't be written.
     """
@@ -212,7 +207,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
 
 
 class Build:
-    """A running image build: its temporary folder with the build context, its log, and its processes."""
+    """A running image build; ``scratch``: temporary folder; ``context``: its subfolder with the Dockerfile."""
 
     def __init__(self, subject: str, log: Log, log_path: Path, scratch: Path) -> None:
         self.subject, self.log, self.log_path = subject, log, log_path
@@ -221,7 +216,7 @@ class Build:
 
     @contextmanager
     def step(self, name: str, about_s: int) -> Iterator[None]:
-        """Run a step of the image build; raise ImageError with the log's last lines if the step failed."""
+        """Log a step of an image build; raise ImageError with the log's last lines if the ``with`` block failed."""
         self.log(f"building {self.subject}: {name}, about {about_s} s")
         self.note(f"=== {name}")
         try:
@@ -270,34 +265,28 @@ class Build:
         if shutil.which(command):
             return
         if not _may_install():
-            raise StepError(f"{command} is not on the PATH; install it ({' '.join(packages)} on Debian and Ubuntu)")
+            raise StepError(
+                f"the command {command} is not on the PATH; install {' '.join(packages)} (names on Debian and Ubuntu)"
+            )
         # one installation at a time, because concurrent builds would fail on apt's own lock
         with hold(Lock(self.log_path.with_name("apt-packages.lock")), self.subject):
             if not shutil.which(command):
                 self.log(f"building {self.subject}: installing {' '.join(packages)} with apt-get")
                 self.run(["apt-get", "update", "-qq"])
-                install = (
-                    "apt-get",
-                    "install",
-                    "-y",
-                    "-qq",
-                    "--no-install-recommends",
-                    "-o",
-                    "DPkg::Lock::Timeout=120",
-                )
+                install = shlex.split("apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120")
                 self.run([*install, *packages], env={"DEBIAN_FRONTEND": "noninteractive"})
         if not shutil.which(command):
-            raise StepError(f"{command} is still not on the PATH after installing {' '.join(packages)}")
+            raise StepError(f"the command {command} is not on the PATH after installing {' '.join(packages)}")
 
     def maven(self, *properties: str) -> None:
-        """Download the dependencies in the build context's pom.xml to its folder ``libs`` with Maven."""
+        """Download the dependencies in the Docker build context's pom.xml to the folder ``libs`` with Maven."""
         self.require_command("mvn", "maven")
         maven = ("mvn", "--batch-mode", "--no-transfer-progress", "--file", str(self.context / "pom.xml"))
         goal = ("dependency:copy-dependencies", f"-DoutputDirectory={self.context / 'libs'}")
         self.run([*maven, *properties, *goal])
 
     def image(self, client: docker.DockerClient, name: str, base: str) -> None:
-        """Build the image ``name`` from the Dockerfile; raise StepError if an instruction failed."""
+        """Build the image ``name`` from the Dockerfile; raise StepError if an instruction of the Dockerfile failed."""
         try:
             for event in client.api.build(
                 path=str(self.context),

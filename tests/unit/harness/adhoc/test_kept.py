@@ -104,6 +104,6 @@ def test_a_cluster_that_is_being_launched(tmp_path: Path) -> None:
 def test_a_cluster_without_run_directory(tmp_path: Path) -> None:
     """A cluster whose run directory was removed can't be reached, only taken down."""
     client = engine(cluster("orphan", tmp_path / "gone"))
-    with pytest.raises(ClusterError, match="take it down with: aftershock cluster down --run orphan"):
+    with pytest.raises(ClusterError, match="take the cluster down with: aftershock cluster down --run orphan"):
         with connect(client, resolve(client, None)):
             pass

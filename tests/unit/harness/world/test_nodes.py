@@ -33,9 +33,9 @@ async def test_a_script_without_output_is_repeated() -> None:
 
 async def test_a_script_that_never_prints_is_an_error() -> None:
     """A command that fails is an error as well."""
-    with pytest.raises(ClusterError, match="`stat.*` ended in .*k1 with status 0: $"):
+    with pytest.raises(ClusterError, match=r"`stat.*` ended in .*k1 with status 0: $"):
         await world(*[(0, b"")] * 9).log_dirs(BrokerId(1))
-    with pytest.raises(ClusterError, match="`stat.*` ended in .*k1 with status 1: no such directory"):
+    with pytest.raises(ClusterError, match=r"`stat.*` ended in .*k1 with status 1: no such directory"):
         await world(*[(1, b"no such directory")] * 9).log_dirs(BrokerId(1))
 
 

@@ -231,7 +231,7 @@ def test_a_go_that_is_too_old_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     """Debian 12's Go can't build Toxiproxy: the error names the required version, before the build starts."""
     stand_in(tmp_path, monkeypatch, "go", "echo go1.19.8")
 
-    with pytest.raises(ImageError, match=r"Go 1\.21 or later is required"):
+    with pytest.raises(ImageError, match=r"needs Go 1\.21 or later"):
         build_image(FakeClient(), build.toxiproxy(), log_lines.append)
 
 
