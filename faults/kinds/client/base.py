@@ -1,8 +1,7 @@
-"""Base of faults on clients: the workers of an arm stop during the fault and must return afterwards.
+"""Base of faults on clients: the worker processes of an arm's clients stop during the fault and return afterwards.
 
 Two observations show that a client is down: the kernel's state of its processes (for a container, also the engine's
-state), and its missing heartbeat, which a running worker writes twice a second into its spool (shared memory in which a
-worker also writes outcomes). A paused or dead worker writes no heartbeat.
+state), and the missing heartbeat, which a running worker process writes twice a second into shared memory.
 """
 
 from abc import abstractmethod
@@ -10,7 +9,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from aftershock.errors import FaultError
-from aftershock.faults.kinds.fault import READ_BACK_US, ExclusiveResource, Fault, Injection, InjectionContext, Report
+from aftershock.faults.kinds.fault import (
+    READ_BACK_US,
+    ExclusiveResource,
+    Fault,
+    ForRule,
+    Injection,
+    InjectionContext,
+    Report,
+)
 from aftershock.faults.runtime.record import Targets, Undo, Verb, Witness
 from aftershock.faults.runtime.waiting import run_to_completion, wait_until
 from aftershock.faults.targets.clients import ClientText, Op, Selector, parse, select_clients
@@ -23,7 +30,10 @@ HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
 
 @dataclass(eq=False)
 class DownInjection(Injection):
-    """Injection that stops or pauses client processes (state ``down``); the undo verb ``verb`` brings them back."""
+    """Injection that stops or pauses client processes.
+
+    ``down``: state of the processes during the fault; ``verb``: verb of the undo, which brings the processes back.
+    """
 
     down: ClassVar[ClientState]
     verb: ClassVar[Verb]
@@ -39,7 +49,7 @@ class DownInjection(Injection):
             await run_to_completion(self.put_down(client))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report each second that the client processes are down, and that they write no heartbeat."""
+        """Report each second that the client processes are down, and that the clients write no heartbeat."""
         clock, before, began_us = self.context.clock, await self._heartbeats(), self.context.clock.now_us()
         report(await self.read_back())
         while until_us is not None and (now_us := clock.now_us()) < until_us:
@@ -58,7 +68,7 @@ class DownInjection(Injection):
         return Witness(what, len(states), down, "clients", len(states), ok=down == len(states))
 
     async def confirm_healed(self) -> None:
-        """Wait until each client runs, writes heartbeats, and has no backlog that delays its schedule."""
+        """Wait until each client runs, writes heartbeats, and is on schedule; raise FaultError after a deadline."""
         since_us = self.context.clock.now_us()
         try:
             await wait_until(lambda: self.missing(since_us), self.context.clock, CLIENT_RETURN_DEADLINE_MS)
@@ -66,13 +76,13 @@ class DownInjection(Injection):
             raise FaultError(f"{error}; look at the client's log, logs/<client>.log of the run") from error
 
     async def missing(self, since_us: int) -> str | None:
-        """Return None once all client processes run, write heartbeats and are on schedule, else what one lacks."""
+        """Return None once all clients run, write heartbeats and are on schedule, else the first missing condition."""
         states = await self._states()
         for client, heartbeat in (await self._heartbeats()).items():
             if states.get(client) != "running":
                 return f"the client {client} is {states.get(client, 'gone')}"
             if heartbeat is None or heartbeat.t_us <= since_us:
-                return f"the client {client} has written no heartbeat"
+                return f"the client {client} has written no heartbeat since the heal"
             if heartbeat.late_us > LATE_US_MAX:
                 return f"the client {client} is {heartbeat.late_us / 1000:.0f} ms behind its schedule"
         return None
@@ -86,11 +96,12 @@ class DownInjection(Injection):
 
 
 class ClientFault(Fault):
-    """Base of faults on an arm's clients: all clients, or only the clients of one operation."""
+    """Base of faults on all clients of an arm, or only on its producers or consumers (``op``)."""
 
     family = "client"
     exposure_target = "clients"
     drops_traffic = True
+    for_rule: ClassVar[ForRule] = "needed"
     exclusive_resources: ClassVar[tuple[ExclusiveResource, ...]] = (ExclusiveResource("process", "clients"),)
 
     client: ClientText
@@ -103,8 +114,8 @@ class ClientFault(Fault):
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
-            sentence = f"the client {down.name} is {down.state} already, so this fault would have no effect; "
-            raise FaultError(sentence + "let the other fault on the client heal before this fault begins")
+            message = f"the client {down.name} is {down.state} already"
+            raise FaultError(f"{message}; start this fault after the heal of the other fault on the client")
         return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": self.client_text})
 
     @property
@@ -113,5 +124,5 @@ class ClientFault(Fault):
 
     @property
     def client_text(self) -> str:
-        """The targeted clients in a plan's notation: ``orders/baseline`` or ``baseline produce``."""
+        """The selector of the fault's clients as plans write it: ``orders/baseline`` or ``baseline produce``."""
         return f"{self.client} {self.op}" if self.op else self.client

@@ -1,9 +1,8 @@
 """``close_session``: close a consumer's fetch session (KIP-227), so that the consumer sends a full fetch request.
 
-A broker closes a fetch session on the request of any client that names the session id, a random number that only the
-broker and the consumer know. The reference consumers write their session ids to ``events.jsonl``, so for them the
-parameter ``client`` is enough. For any other client, the plan gives the session id and its broker (``session`` and
-``broker``), for instance from the client's log. The confluent client (librdkafka) has no fetch sessions.
+A broker closes a fetch session on the request of any client that names the session id, a random number. The reference
+consumers write their session ids to ``events.jsonl``; for another client, the plan gives a session id and its broker,
+for instance from the client's log. The confluent client (librdkafka) has no fetch sessions.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ class CloseSessionInjection(Injection):
             await run_to_completion(self.context.world.close_fetch_session(broker, session))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that the brokers no longer have the fetch sessions, which were open right before the fault."""
+        """Report the number of fetch sessions that their brokers no longer have."""
 
         async def open_sessions() -> list[Session]:
             return [session for session in self.sessions if await self.context.world.fetch_session_is_open(*session)]
@@ -57,13 +56,9 @@ class CloseSession(Fault):
     kind: Literal["close_session"] = "close_session"
     client: str | None = Field(
         default=None,
-        description="the arm whose consumers' fetch sessions are closed; its clients must be reference clients",
+        description="the arm (of reference clients) whose consumers' fetch sessions are closed",
     )
-    broker: RoleText | None = Field(
-        default=None,
-        description="the broker that holds the fetch session; with `client`, only fetch sessions on this "
-        "broker are closed",
-    )
+    broker: RoleText | None = Field(default=None, description="the broker whose fetch sessions are closed")
     session: Annotated[StrictInt, Field(ge=1, le=2**31 - 1)] | None = Field(
         default=None, description="id of the fetch session to close; needs `broker`"
     )
@@ -71,7 +66,7 @@ class CloseSession(Fault):
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.client is None) == (self.session is None) or (self.session is not None and self.broker is None):
-            raise ValueError("a close_session needs either `client: ARM`, or `session: ID` and its `broker: ROLE`")
+            raise ValueError("close_session needs either `client: ARM`, or `session: ID` and its `broker: ROLE`")
         return self
 
     def clients(self) -> dict[FieldPath, str]:
@@ -91,10 +86,9 @@ class CloseSession(Fault):
         on_broker = [(node, session) for node, session in sessions if broker in (None, node)]
         open_ = [session for session in sorted(on_broker) if await world.fetch_session_is_open(*session)]
         if not open_:
-            reason = (
-                f"{self.client} reports none" if self.client else f"broker {broker} has no fetch session {self.session}"
-            )
-            raise FaultError(f"no fetch session to close: {reason}; only reference consumers report their sessions")
+            if self.client is None:
+                raise FaultError(f"broker {broker} has no open fetch session {self.session}; check `session`")
+            raise FaultError(f"{self.client} reports no open fetch session; only reference consumers report sessions")
         brokers = tuple(sorted({node for node, _ in open_}))
         targets = Targets(brokers, clients=consumers, roles={"sessions": [list(session) for session in open_]})
         return CloseSessionInjection(context, targets, open_)

@@ -1,24 +1,19 @@
 """``kill_client``, ``pause_client``, ``zombie`` and ``disconnect_client``: faults on the processes of an arm's clients.
 
-``kill_client`` sends SIGKILL to the clients and their child processes; the heal starts them again. Requests in flight
-at the kill may or may not have been written. A restarted producer continues at the current point of its schedule;
-records due while it was dead count as failed. A restarted consumer may read uncommitted records again. The group keeps
-the killed consumer as a member until its session times out, 45 s by default; only then does the restarted consumer get
-partitions, and the heal waits for that.
+``kill_client`` sends SIGKILL to the clients and their child processes. A restarted producer continues at the current
+point of its schedule; records due while it was dead count as failed. The group keeps a killed consumer as a member
+until its session times out, 45 s by default; only then the restarted consumer gets partitions and the heal ends.
 
 ``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. The
-schedule of a paused producer continues: after the resume the producer sends all overdue records at once. A consumer
-that is paused for longer than its session timeout is a ``zombie``.
+schedule of a paused producer continues: after the resume the producer sends all overdue records at once.
 
 ``zombie`` pauses consumers for longer than their session timeouts, so that their group has expelled them when they
-resume. A resumed zombie may process records of partitions that now belong to another member, and the group coordinator
-must refuse its commits (KIP-62: heartbeats apart from polls; KIP-848: the broker assigns partitions).
+resume. A resumed consumer may process records of partitions that now belong to another member, and the group
+coordinator must refuse the consumer's commits (KIP-62, KIP-848).
 
-``disconnect_client`` closes every TCP connection of the clients once, and no other connections. The harness duplicates
-each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in both directions. Client and broker
-both see a connection that the other end has closed. The kernel lets only root duplicate sockets of another user's
-process, such as a Java client's container; for other users ``disconnect_client`` fails. The plan's SLOs judge whether
-the client reconnects.
+``disconnect_client`` duplicates each socket of the client's process (pidfd_getfd(2), Linux 5.6) and shuts it down in
+both directions, so client and broker both see a connection that the other end has closed. The kernel lets only root
+duplicate sockets of another user's process, such as a Java client's container.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,8 +33,6 @@ LONG_WAIT_MS = 15_000
 
 
 class KillClientInjection(DownInjection):
-    """Kill of clients."""
-
     down = "exited"
     verb = "start_clients"
 
@@ -48,12 +41,11 @@ class KillClientInjection(DownInjection):
 
 
 class KillClient(ClientFault):
-    """Kill an arm's clients with SIGKILL, and start them at the end."""
+    """Kill an arm's clients with SIGKILL, and start the clients at the end."""
 
     band = Band("#8c564b", "kill client")
     proof = "The kernel lists no process of the clients (read each second). The clients write no heartbeat."
     remedy = "The clients are started and on schedule. Consumers have their partitions again."
-    for_rule = "needed"
     allowance_ms = 8_000  # Python, librdkafka or a JVM start in 1-4 s on a small machine
 
     kind: Literal["kill_client"] = "kill_client"
@@ -64,17 +56,15 @@ class KillClient(ClientFault):
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         for arm, session_ms in session_timeouts(self.selector, plan):
             if self.for_ is not None and session_ms - self.for_ > LONG_WAIT_MS:
-                yield Problem(
-                    ("for",),
-                    f"the consumer of `{arm}` gets its partitions back when its old session is over, "
-                    f"{format_duration(session_ms)} after the kill, and the heal waits for that: lower the arm's "
-                    "`session.timeout.ms`, or kill with `op: produce`",
+                message = (
+                    f"the heal waits until the group expels the killed consumers of `{arm}`, "
+                    f"{format_duration(session_ms)} after the kill: lower the arm's `session.timeout.ms`, "
+                    "or kill only producers (`op: produce`)"
                 )
+                yield Problem(("for",), message)
 
 
 class PauseClientInjection(DownInjection):
-    """Pause of clients."""
-
     down = "paused"
     verb = "resume_clients"
 
@@ -83,12 +73,11 @@ class PauseClientInjection(DownInjection):
 
 
 class PauseClient(ClientFault):
-    """Freeze an arm's clients; their connections stay open."""
+    """Pause the processes of an arm's clients; the clients' connections stay open."""
 
     band = Band("#c49c94", "pause client")
     proof = "The kernel reports the clients' processes as stopped (read each second). The clients write no heartbeat."
     remedy = "The clients are resumed, write heartbeats, and have sent their backlog."
-    for_rule = "needed"
     allowance_ms = 3_000  # the backlog is sent at once
 
     kind: Literal["pause_client"] = "pause_client"
@@ -99,7 +88,7 @@ class PauseClient(ClientFault):
 
 class ZombieInjection(PauseClientInjection):
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report that the consumers are paused, and that their groups expelled them before the resume."""
+        """Report that the consumers are paused, and that their group has expelled them at the end of the pause."""
         await super().hold(until_us, report)
 
         async def membership() -> list[bool | None]:
@@ -107,7 +96,7 @@ class ZombieInjection(PauseClientInjection):
 
         members = await retry_refused(membership, self.context.clock, READ_DEADLINE_MS)
         expelled, count = sum(member is False for member in members), len(members)
-        what = "clients whose group's coordinator no longer has them as members"
+        what = "consumers that their group's coordinator has expelled from the group"
         report(Witness(what, count, expelled, "clients", count, ok=expelled == count))
 
     async def missing(self, since_us: int) -> str | None:
@@ -118,12 +107,11 @@ class ZombieInjection(PauseClientInjection):
 
 
 class Zombie(ClientFault):
-    """Freeze an arm's consumers until their group has expelled them, and resume them."""
+    """Pause an arm's consumers until their group has expelled them, and resume the consumers."""
 
     band = Band("#7f7f7f", "zombie")
     proof = "The kernel reports the consumers as stopped (read each second). The group coordinator has expelled them."
     remedy = "The consumers are resumed and are members of their group again."
-    for_rule = "needed"
     allowance_ms = 8_000  # it learns that it was expelled with its next heartbeat, and joins again
 
     kind: Literal["zombie"] = "zombie"
@@ -133,36 +121,29 @@ class Zombie(ClientFault):
         targets = await self.target_clients(context)
         for client in targets.clients:
             if not await context.world.in_group(client):
-                raise FaultError(f"the client {client} is in no group now, so no group can expel it")
+                raise FaultError(f"the client {client} is a member of no group; start the fault after it has joined")
         return ZombieInjection(context, targets)
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self.op != "consume":
-            yield Problem(
-                ("op",), "only a consumer has a group session and can be a zombie: set `op: consume`, or omit `op`"
-            )
+            yield Problem(("op",), "only consumers have group sessions and can be zombies: omit `op`")
             return
         sessions = list(session_timeouts(self.selector, plan))
         if not sessions and not plan.unreadable_workloads:
-            yield Problem(
-                ("client",),
-                (
-                    f"the arm `{self.client}` consumes in no group, so its consumers have no group session "
-                    f"that a zombie can outlast"
-                ),
-            )
+            message = f"the arm `{self.client}` has no consumers in a group, which could expel them"
+            yield Problem(("client",), f"{message}: use an arm with `group` in `consume`")
         for arm, session_ms in sessions:
             if self.for_ is not None and self.for_ < session_ms:
-                yield Problem(
-                    ("for",),
-                    f"the session of `{arm}` lasts {format_duration(session_ms)}, and a zombie is paused for longer: "
-                    f"lengthen `for` to {format_duration(session_ms + 3000)}, or lower the arm's `session.timeout.ms`",
+                message = (
+                    f"the group of `{arm}` expels a paused consumer after {format_duration(session_ms)}: lengthen "
+                    f"`for` to {format_duration(session_ms + 3000)}, or lower the arm's `session.timeout.ms`"
                 )
+                yield Problem(("for",), message)
 
 
 @dataclass(eq=False)
 class DisconnectInjection(Injection):
-    """``before``: the TCP connections of each client before the fault."""
+    """Close of TCP connections; ``before``: the connections of each client before the fault."""
 
     before: Mapping[str, frozenset[str]]
 
@@ -171,7 +152,7 @@ class DisconnectInjection(Injection):
             await run_to_completion(self.context.world.disconnect_client(client))
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that no TCP connection from before the fault is established any more."""
+        """Report the number of TCP connections from before the fault that are no longer established."""
         open_ = [await self.context.world.connections(client) & before for client, before in self.before.items()]
         count, still_open = sum(map(len, self.before.values())), sum(map(len, open_))
         what = f"connections of {', '.join(self.before)} that are no longer established, read back from the kernel"
@@ -196,5 +177,5 @@ class DisconnectClient(ClientFault):
         before = {client: await context.world.connections(client) for client in targets.clients}
         for client, connections in before.items():
             if not connections:
-                raise FaultError(f"the client {client} has no TCP connection now, so the fault has nothing to close")
+                raise FaultError(f"the client {client} has no TCP connection to close; look at the client's log")
         return DisconnectInjection(context, targets, before)

@@ -1,18 +1,16 @@
 """``disk_full`` and ``log_dir_offline``: a broker loses a log directory, to a full disk or to missing write permission.
 
-Rules (Kafka's ``LogDirFailureHandler``): a broker marks a log directory offline at the first write that fails. A broker
-writes a checkpoint into each log directory every five seconds at the latest
-(``replica.high.watermark.checkpoint.interval.ms``). A broker that has a second log directory continues without the
-replicas of the offline directory; otherwise the broker halts. A log directory stays offline until the broker restarts,
-so the heal makes the directory usable and restarts the broker.
+A broker marks a log directory offline at the first write that fails (Kafka's ``LogDirFailureHandler``), which is at the
+latest the next checkpoint, after five seconds (``replica.high.watermark.checkpoint.interval.ms``). A broker that has a
+second log directory continues without the replicas of the offline directory; otherwise the broker halts. A log
+directory stays offline until the broker restarts, so the heal makes the directory usable and restarts the broker.
 
-``disk_full`` fills one bounded log directory to the last byte, until the heal removes the file that fills it. The
-filled directory must have its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's disk is shared.
+``disk_full`` needs a log directory with its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's
+disk is shared.
 
-``log_dir_offline`` makes one log directory unwritable for the broker's user. Every file in the unwritable directory
-gets another owner and loses its write bits. Brokers run without the capability to write everywhere
-(``CAP_DAC_OVERRIDE``), so that a broker that runs as root is affected too. The broker can still write to files that it
-has open, but fails to create its next file, at the latest a checkpoint.
+``log_dir_offline`` gives every file in a log directory another owner and no write bits. Brokers run without the
+capability to write everywhere (``CAP_DAC_OVERRIDE``), so that a broker that runs as root is affected too. The broker
+can still write to files that it has open, but can't create its next file.
 """
 
 from abc import abstractmethod
@@ -48,10 +46,10 @@ class LogDirInjection(Injection):
 
     @abstractmethod
     def state_witness(self, log_dir: LogDir) -> Witness:
-        """Return a witness of the log directory's state in the file system."""
+        """Return a witness that the file system shows the log directory as full or unwritable."""
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the log directory's state each second, and at the end whether its broker set it offline or halted."""
+        """Report the state of the log directory each second, and at the end whether the broker marked it offline."""
         clock = self.context.clock
         while until_us is not None and (now_us := clock.now_us()) < until_us:
             report(await self.read_back())
@@ -72,42 +70,32 @@ class LogDirInjection(Injection):
 
 
 class LogDirFault(NodeFault):
-    """Base of faults on one log directory, by its number in ``log.dirs``, counted from 1."""
+    """Base of faults on one log directory of a broker."""
 
     family = "disk"
     exclusive_resources = (ExclusiveResource("disk", "brokers"), ExclusiveResource("process", "brokers"))
     drops_traffic = False
-    for_rule = "needed"
     allowance_ms = 12_000  # a stop of 1-3 s, and 3-7 s until it is in service
     dir_injection: ClassVar[type[LogDirInjection]]
 
-    disk: Annotated[
-        StrictInt,
-        Field(ge=1, le=4, description="number of the log directory in the broker's `log.dirs`, counted from 1"),
-    ] = 1
+    disk: Annotated[StrictInt, Field(ge=1, le=4, description="position of the log directory in `log.dirs`, from 1")] = 1
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         count = plan.cluster.disks.count if plan.cluster and plan.cluster.disks else 1
         if plan.cluster and self.disk > count:
-            yield Problem(
-                ("disk",), f"a broker has {count} log directories: set `disk` to at most {count}, or add disks"
-            )
+            yield Problem(("disk",), f"a broker has {count} log directories: lower `disk`, or raise `count` of `disks`")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
         if victim not in brokers_of(context.world):
-            raise FaultError(f"node {victim} is a controller and holds no topics; name a broker")
+            raise FaultError(f"node {victim} is an isolated controller without log directories of topics; use a broker")
         led = await led_partitions(victim, context.world)
         dirs = await context.world.log_dirs(victim)
         if self.disk > len(dirs):
-            raise FaultError(
-                f"node {victim} has no log directory {self.disk}; its log directories are 1 to {len(dirs)}"
-            )
+            raise FaultError(f"broker {victim} has {len(dirs)} log directories; lower `disk: {self.disk}`")
         log_dir = dirs[self.disk - 1]
         if log_dir.path in await context.world.offline_log_dirs(victim):
-            raise FaultError(
-                f"the log directory {log_dir.path} of node {victim} is offline already; let the other fault heal first"
-            )
+            raise FaultError(f"{log_dir.path} of broker {victim} is offline already; start this fault after its heal")
         self.require_usable(log_dir)
         roles = {"asked": self.broker, **await node_duties(victim, led, context.world)}
         roles |= {"log_dirs": len(dirs), "log_dir": log_dir.path}
@@ -115,7 +103,7 @@ class LogDirFault(NodeFault):
         return self.dir_injection(context, Targets(brokers=(victim,), roles=roles), victim, log_dir.path, undo=undo)
 
     def require_usable(self, log_dir: LogDir) -> None:
-        """Raise FaultError if this fault kind can't be used on this log directory; the base class accepts all."""
+        """Raise FaultError if the fault can't be injected into this log directory; by default, accept all."""
 
 
 FULL_BYTES = 65_536  # free bytes that still count as full: the broker may have deleted a small file
@@ -131,11 +119,11 @@ class DiskFullInjection(LogDirInjection):
 
 
 class DiskFull(LogDirFault):
-    """Fill a log directory of limited size."""
+    """Fill a broker's log directory, which must have a size limit, to the last byte."""
 
     band = Band("#a55194", "disk full")
     proof = "The file system reports no free byte (read each second). The broker marks the directory offline, or halts."
-    remedy = "The filler is removed and the broker restarted. The broker is in the ISR of all its partitions."
+    remedy = "The disk space is freed and the broker restarted. The broker is in the ISR of all its partitions."
     dir_injection = DiskFullInjection
 
     kind: Literal["disk_full"] = "disk_full"
@@ -143,14 +131,12 @@ class DiskFull(LogDirFault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)
         if plan.cluster and plan.cluster.disks is None:
-            sentence = "the brokers keep their logs on the engine's own disk, which must not be filled: add "
-            yield Problem((), sentence + "`disks: {size: 64MB}` to the cluster")
+            message = "the brokers' logs are on the engine's own disk, which must not be filled"
+            yield Problem((), f"{message}: set `cluster: {{disks: {{size: 64MB}}}}`")
 
     def require_usable(self, log_dir: LogDir) -> None:
         if not log_dir.bounded:
-            raise FaultError(
-                f"the log directory {log_dir.path} has no size limit: launch the cluster with `disks: {{size: 64MB}}`"
-            )
+            raise FaultError(f"{log_dir.path} has no size limit: launch the cluster with `disks: {{size: 64MB}}`")
 
 
 class LogDirOfflineInjection(LogDirInjection):
@@ -163,13 +149,10 @@ class LogDirOfflineInjection(LogDirInjection):
 
 
 class LogDirOffline(LogDirFault):
-    """Make a log directory unwritable for the broker."""
+    """Make a broker's log directory unwritable for the broker's user."""
 
     band = Band("#6b6ecf", "log dir offline")
-    proof = (
-        "The broker's user can't write to the directory (read each second). The broker marks the directory offline, "
-        "or halts."
-    )
+    proof = "The broker's user can't write to the directory (read each second). The broker marks it offline, or halts."
     remedy = "The permissions are restored and the broker restarted. The broker is in the ISR of all its partitions."
     dir_injection = LogDirOfflineInjection
 

@@ -1,10 +1,9 @@
 """``config``: change dynamic settings of a broker or a topic, or the quotas of a client, for the duration of the fault.
 
-The fault can change every setting that Kafka accepts at run time. Kafka resizes thread pools in steps
-(``DynamicThreadPool``, ``SocketServer``, ``LogCleaner``), to at least half and at most double of the current size, so a
-change of a pool's size is refused if its undo would take more than one step. Unknown setting names are refused, because
-brokers accept unknown names without effect (measured). A quota applies to an average over ten seconds: a quota close to
-the load takes effect late, and throttled clients recover some seconds after the heal.
+Kafka resizes a thread pool at most to half or double of its current size in one request (``DynamicThreadPool``,
+``SocketServer``, ``LogCleaner``), so a larger change is refused. Unknown setting names are refused, because brokers
+accept unknown names without effect (measured). A quota applies to an average over ten seconds: a quota close to the
+load takes effect late, and throttled clients recover some seconds after the heal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ CHANGED_DEADLINE_MS = 10_000  # a change is read back within 0.1 s, measured
 
 @dataclass(frozen=True)
 class Change:
-    """Settings to put in force on a resource, and the resource's dynamic values before (None: not set)."""
+    """Change of settings of a broker, topic or client; ``before``: the earlier dynamic values (None: not set)."""
 
     of: Resource
     name: str
@@ -58,11 +57,11 @@ async def plan_change(of: Resource, name: str, values: Mapping[str, str], world:
 
 
 async def apply_changes(changes: Sequence[Change], context: InjectionContext) -> None:
-    """Request all changes of settings, and wait until the settings are in force."""
+    """Request all changes of settings, and wait until Kafka reports the new values."""
 
     async def missing() -> str | None:
         different = await _not_in_force(changes, context.world)
-        return f"{len(different)} changed settings are not in force; the first is {different[0]}" if different else None
+        return f"{len(different)} settings aren't in force; the first is {different[0]}" if different else None
 
     for change in changes:
         await run_to_completion(context.world.alter_config(change.of, change.name, change.values))
@@ -70,12 +69,11 @@ async def apply_changes(changes: Sequence[Change], context: InjectionContext) ->
 
 
 async def settings_witness(changes: Sequence[Change], context: InjectionContext) -> Witness:
-    """Return a witness of the settings in force, as each broker, topic or client quota itself reports them."""
+    """Return a witness that the settings have their new values, read back from each broker, topic or client quota."""
     count = sum(len(change.values) for change in changes)
     different = await retry_refused(lambda: _not_in_force(changes, context.world), context.clock, READ_DEADLINE_MS)
-    what = "changed settings that are in force, read back from Kafka" + (
-        f"; {different[0]} has another value" if different else ""
-    )
+    what = "changed settings that are in force, read back from Kafka"
+    what += f"; {different[0]} has another value" if different else ""
     return Witness(what, count, count - len(different), "settings", count, not different)
 
 
@@ -95,22 +93,19 @@ POOLS: Mapping[str, int | None] = {
     "log.cleaner.threads": 1,
     "num.recovery.threads.per.data.dir": None,
 }
-"""Kafka's thread pools and their default sizes; None if the default depends on the version."""
+"""Settings of the sizes of Kafka's thread pools, with their defaults; None if the default depends on the version."""
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
 MIN_ISR = "min.insync.replicas"
 
 
 def resize_refusal(name: str, current: str | None, value: str) -> str | None:
-    """Return why Kafka refuses to resize a thread pool in one step, there or back; None if Kafka accepts both."""
+    """Return why Kafka refuses to resize a thread pool to ``value`` or back; None if Kafka accepts both changes."""
     if name not in POOLS or current is None or not (current.isdecimal() and value.isdecimal()):
         return None
     if int(current) <= 2 * int(value) <= 4 * int(current):
         return None
     lowest, highest = -(-int(current) // 2), 2 * int(current)
-    return (
-        f"the setting {name} is {current}, and Kafka at most halves or doubles a thread pool "
-        f"in one step: use {lowest} to {highest}"
-    )
+    return f"{name} is {current}, and Kafka at most halves or doubles a thread pool: use {lowest} to {highest}"
 
 
 @dataclass(eq=False)
@@ -142,7 +137,7 @@ class Config(Fault):
     topic: str | None = None
     client_id: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="client.id that the quotas apply to; the client.id of a client in a plan is the name of its worker",
+        description="client.id of the client whose quotas change; in a plan, the name of the client's worker process",
     )
     set_: Annotated[
         dict[str, ConfigText],
@@ -152,11 +147,11 @@ class Config(Fault):
     @model_validator(mode="after")
     def _one_of_three(self) -> Self:
         if sum(resource is not None for resource in (self.broker, self.topic, self.client_id)) != 1:
-            raise ValueError("a config needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`")
+            raise ValueError("a config fault needs exactly one of `broker: ROLE`, `topic: NAME` and `client_id: NAME`")
         return self
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return the type of the resource whose settings change: its traffic is exposed to the fault."""
+        """Return the type of the resource whose settings change."""
         return "brokers" if self.broker else "topics" if self.topic else "clients"
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
@@ -166,18 +161,14 @@ class Config(Fault):
             if self.broker and (refused := resize_refusal(name, settings.get(name, default), value)):
                 yield Problem(("set", name), refused)
             if self.client_id and name not in QUOTAS:
-                yield Problem(("set", name), f"a client has no quota `{name}`: it has {', '.join(QUOTAS)}", on_key=True)
+                yield Problem(("set", name), f"a client has no quota `{name}`: use {', '.join(QUOTAS)}", on_key=True)
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:
         value = self.set_.get(MIN_ISR, "") if self.topic else ""
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if replication and value.isdecimal() and int(value) > replication:
-            sentence = (
-                f"min.insync.replicas {value} is more than the topic's replication "
-                f"{replication}, so no record can be produced with "
-                "acks=all; lower min.insync.replicas"
-            )
-            yield Problem(("set", MIN_ISR), sentence)
+            message = f"{MIN_ISR} {value} exceeds the {replication} replicas of the topic {self.topic}, so the topic"
+            yield Problem(("set", MIN_ISR), f"{message} accepts no records with acks=all; lower {MIN_ISR}")
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         of: Resource
@@ -190,11 +181,9 @@ class Config(Fault):
             if of == "client":
                 continue
             if key not in current:
-                raise FaultError(
-                    f"Kafka has no {of} setting `{key}` and would ignore the change; check the setting's name"
-                )
+                raise FaultError(f"Kafka has no {of} setting `{key}`; check the setting's name")
             if current[key].read_only:
-                raise FaultError(f"Kafka reads `{key}` only when a node starts: set it in `cluster: {{config: ...}}`")
+                raise FaultError(f"Kafka reads `{key}` only when a node starts: use `cluster: {{config: ...}}` instead")
             if refusal := resize_refusal(key, current[key].value, value):
                 raise FaultError(refusal)
         change = await plan_change(of, name, self.set_, context.world)

@@ -1,11 +1,8 @@
 """``elect``: elect the leaders of a topic, by Kafka's leader election (KIP-460).
 
 ``preferred``: the first replica of every partition becomes its leader. ``unclean``: in a partition without a leader,
-any live replica becomes the leader, even if it was not in sync. An unclean election loses records that only dead
-replicas had, including acknowledged records, and uses their offsets again. An unclean election never replaces an
-existing leader.
-
-An election can't be undone (the leaders stay), so a fault of kind ``elect`` has no ``for``.
+any live replica becomes the leader, even if it was not in sync; records that only dead replicas had are lost, including
+acknowledged records, and their offsets are used again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +14,12 @@ from aftershock.faults.kinds.fault import (
     Band,
     Draws,
     ExclusiveResource,
-    Fault,
     Impact,
     Injection,
     InjectionContext,
     Report,
 )
+from aftershock.faults.kinds.kafka.topics import TopicFault
 from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.undo import elect_preferred_leaders
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, wait_until
@@ -31,28 +28,21 @@ from aftershock.faults.targets.values import PartitionState, TopicPartition
 ELECTED_DEADLINE_MS = 30_000
 Election = Literal["preferred", "unclean"]
 TRUNCATES = ("lost", "duplicate", "order")
-"""Integrity rules that don't apply after an unclean election has truncated a log."""
+"""Integrity rules that an unclean election permits to be broken, because it truncates logs."""
 
 
-class Elect(Fault):
-    """Elect the preferred leaders of a topic, or any live replica as leader where a partition has none."""
+class Elect(TopicFault):
+    """Elect the preferred leaders of a topic, or any live replica as leader of a partition without a leader."""
 
-    family = "Kafka"
     band = Band("#17becf", "elect")
-    proof = (
-        "The preferred replicas lead at a higher epoch (preferred), or partitions without a leader have one again "
-        "(unclean)."
-    )
-    permanent_effect = "The elected leaders stay. An unclean election loses records that only the lost replicas had."
+    proof = "Preferred replicas lead at a higher epoch (preferred), or partitions without a leader have one (unclean)."
+    permanent_effect = "The elected leaders stay. An unclean election loses records that only dead replicas had."
     remedy = "Nothing is restored: the elected leaders stay."
-    exposure_target = "topics"
     closes_connections = True  # the former leader answers with an error
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
-    for_rule = "refused"
     allowance_ms = 1_000
 
     kind: Literal["elect"] = "elect"
-    topic: str
     election: Election = "preferred"
 
     def impact(self) -> Impact:
@@ -61,17 +51,15 @@ class Elect(Fault):
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         before = tuple(await context.world.partitions([self.topic]))
         if not before:
-            raise FaultError(f"there is no topic {self.topic}; check the fault's target")
+            raise FaultError(f"the cluster has no topic {self.topic}; correct the fault's `topic`")
         if self.election == "preferred":
             due = {state.partition: state for state in before if state.leader != state.replicas[0]}
             targets = Targets(topics=(self.topic,), roles={"election": "preferred", "astray": len(due)})
             partitions = frozenset((self.topic, state.partition) for state in before)
             return PreferredInjection(context, targets, self.topic, due, partitions)
         if all(state.leader is not None for state in before):
-            raise FaultError(
-                f"every partition of {self.topic} has a leader, and an unclean election never replaces a leader; take "
-                "down the in-sync replicas of a partition first"
-            )
+            message = f"every partition of {self.topic} has a leader, which an unclean election never replaces"
+            raise FaultError(f"{message}; take down the in-sync replicas of a partition first")
         due = {state.partition: state for state in before if state.leader is None}
         roles = {"election": "unclean", "leaderless": sorted(due), "permits": TRUNCATES}
         return UncleanInjection(context, Targets(topics=(self.topic,), roles=roles), self.topic, due)
@@ -79,7 +67,7 @@ class Elect(Fault):
 
 @dataclass(eq=False)
 class PreferredInjection(Injection):
-    """Preferred election of ``partitions``; ``due``: the partitions that a non-preferred replica leads before."""
+    """Preferred election of ``partitions``; ``due``: the partitions that another than the preferred replica leads."""
 
     topic: str
     due: Mapping[int, PartitionState]
@@ -90,7 +78,7 @@ class PreferredInjection(Injection):
         await wait_until(lambda: elect_preferred_leaders(self.partitions, world), clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report that the preferred replicas took over all partitions that other replicas led, at a higher epoch."""
+        """Report the number of partitions that their preferred replica has taken over, at a higher leader epoch."""
         states = await partition_states(self.topic, self.context)
         moved = [
             state
@@ -116,12 +104,12 @@ class UncleanInjection(Injection):
             if not pending:
                 return None
             await self.context.world.elect_unclean(pending)
-            return f"{len(pending)} of the {len(self.due)} partitions to elect leaders for have no leader"
+            return f"{len(pending)} of {len(self.due)} partitions of {self.topic} still have no leader"
 
         await wait_until(leaderless, self.context.clock, ELECTED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the partitions that now have a leader, at a higher epoch, that was not in sync before the fault."""
+        """Report the number of partitions whose new leader, at a higher epoch, was not in sync before the fault."""
         states = await partition_states(self.topic, self.context)
         led = [
             state

@@ -9,21 +9,19 @@
 ``replication: N``              more or fewer replicas, spread over the racks
 ==============================  ===================================================================================
 
-New preferred leaders are elected right after a move of replicas. The first replica of a partition, its preferred
-leader, stays first unless the reassignment requires another order. Without ``for`` the moved replicas stay; with
-``for`` the heal restores the earlier assignment of replicas and leaders. The undo of a reassignment in progress cancels
-it and restores the earlier assignment.
+Without ``for`` the moved replicas stay; with ``for`` the heal restores the earlier assignment of replicas and leaders.
+The undo of a reassignment in progress cancels the reassignment and restores the earlier assignment.
 
-``throttle`` makes the reassignment last longer by Kafka's replication throttle (KIP-73); ``cancel_after`` cancels a
-reassignment in progress (KIP-455). A replication throttle consists of four settings: two rates (leaders and followers)
-of each broker that sends or receives, and two lists of throttled replicas of each topic. Kafka never throttles in-sync
-replicas. The throttle is set before the reassignment is requested and removed when it ends, even if the replicas stay
-moved.
+``throttle`` slows the reassignment down by Kafka's replication throttle (KIP-73): two rates (leaders and followers) of
+each broker that sends or receives, and two lists of throttled replicas of each topic. Kafka never throttles in-sync
+replicas. The throttle is removed when the reassignment ends, even if the replicas stay moved.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
@@ -60,21 +58,18 @@ def partition_of(state: PartitionState) -> TopicPartition:
 
 
 def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
-    """Rotate the replica list of each partition to the left: the second replica becomes the preferred leader."""
-    assignment: Assignment = {}
-    for state in states:
-        shift = turns % len(state.replicas)
-        assignment[partition_of(state)] = state.replicas[shift:] + state.replicas[:shift]
-    return assignment
+    """Rotate the replica list of each partition to the left: with one turn, the second replica becomes the first."""
+    shifts = {state: turns % len(state.replicas) for state in states}
+    return {partition_of(s): s.replicas[shift:] + s.replicas[:shift] for s, shift in shifts.items()}
 
 
 def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Replace the replica on broker ``source`` by one on ``target``, unless ``target`` holds the partition already."""
+    """Move each replica on broker ``source`` to ``target``, unless ``target`` already has one of the partition."""
     return swap_brokers((state for state in states if target not in state.replicas), source, target)
 
 
 def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Exchange two brokers in all replica lists, also of partitions that only one of the two brokers holds."""
+    """Exchange two brokers in all replica lists, also in lists with only one of the two brokers."""
     partner = {source: target, target: source}
     return {partition_of(s): tuple(partner.get(replica, replica) for replica in s.replicas) for s in states}
 
@@ -82,20 +77,17 @@ def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: Bro
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
     """Move all replicas from ``source`` to ``target``; raise FaultError if ``target`` already holds one of them."""
     held = [state for state in states if source in state.replicas]
-    both = [state for state in held if target in state.replicas]
-    if both:
+    if both := [state for state in held if target in state.replicas]:
+        first = f"{both[0].topic}/{both[0].partition}"
         raise FaultError(
-            f"broker {target} has a replica of {len(both)} of the {len(held)} partitions that broker {source} holds, "
-            f"{both[0].topic}/{both[0].partition} first, so it can't replace it: name a broker without these partitions"
+            f"broker {target} can't replace broker {source}: both have replicas of {len(both)} partitions, {first} "
+            "first; use a broker without replicas of these partitions"
         )
     return move_replicas(held, source, target)
 
 
 def change_replication(states: Iterable[PartitionState], factor: int, racks: Mapping[BrokerId, str]) -> Assignment:
-    """Change the number of replicas of each partition, spread over racks first, then over the brokers of a rack.
-
-    ``racks``: the rack of each broker that may hold replicas.
-    """
+    """Change the number of replicas of each partition, spread over racks, then over the brokers in ``racks``."""
     held: Counter[BrokerId] = Counter()
     assignment: Assignment = {}
     for state in states:
@@ -107,10 +99,7 @@ def change_replication(states: Iterable[PartitionState], factor: int, racks: Map
         while len(replicas) < factor:
             candidates = [broker for broker in sorted(racks) if broker not in replicas]
             if not candidates:
-                raise FaultError(
-                    f"`replication` exceeds the {len(racks)} brokers of the cluster; lower `replication` "
-                    f"to {len(racks)} at most"
-                )
+                raise FaultError(f"`replication` exceeds the cluster's {len(racks)} brokers; lower `replication`")
             by_rack = Counter(racks.get(replica) for replica in replicas)
             added = min(candidates, key=lambda broker: (by_rack[racks[broker]], held[broker]))
             replicas = (*replicas, added)
@@ -124,27 +113,22 @@ MOVED_DEADLINE_MS = 60_000
 
 @dataclass(eq=False)
 class ReassignInjection(Injection):
-    """``before``: the partitions before the move; ``elects``: True to elect preferred leaders after the move."""
+    """Move of replicas; ``before``: the partitions before the move; ``elects``: whether to elect preferred leaders."""
 
     before: Mapping[TopicPartition, PartitionState]
     assignment: Assignment
     elects: bool = False
 
     async def inject(self) -> None:
-        """Request the reassignment and wait until it is done; then elect the preferred leaders if ``elects``."""
         world, clock = self.context.world, self.context.clock
         await run_to_completion(world.reassign(self.assignment))
         await wait_until(lambda: pending_reassignment(self.assignment, world), clock, MOVED_DEADLINE_MS)
         if self.elects:
-            await wait_until(
-                lambda: elect_preferred_leaders(frozenset(self.assignment), world), clock, MOVED_DEADLINE_MS
-            )
+            elect = partial(elect_preferred_leaders, frozenset(self.assignment), world)
+            await wait_until(elect, clock, MOVED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the moved leaders or the changed replicas, and at the end that the new assignment is still in force.
-
-        Another fault may move leaders again later, so at the end only the replica lists are read.
-        """
+        """Report the moved leaders or replicas; at the end only replicas, as another fault may have moved leaders."""
         moving_leaders = [key for key, state in self.before.items() if state.leader != self.assignment[key][0]]
         if self.elects and moving_leaders:
             now = await self.read_partitions()
@@ -165,12 +149,15 @@ class ReassignInjection(Injection):
             report(await self.replicas_witness())
 
     async def replicas_witness(self) -> Witness:
-        """Return a witness of the partitions that have the new replicas."""
+        """Return a witness that the partitions have the requested replicas."""
         now = await self.read_partitions()
-        moved = [key for key, replicas in self.assignment.items() if key in now and now[key].replicas == replicas]
+        moved = self.moved(now)
         what = f"partitions of {', '.join(self.targets.topics)} whose replicas, read back, are the requested replicas"
         count = len(self.assignment)
         return Witness(what, count, len(moved), "partitions", len(now), ok=len(moved) == count)
+
+    def moved(self, now: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:
+        return [key for key, replicas in self.assignment.items() if key in now and now[key].replicas == replicas]
 
     async def read_partitions(self) -> dict[TopicPartition, PartitionState]:
         world, topics = self.context.world, self.targets.topics
@@ -181,10 +168,8 @@ class ReassignInjection(Injection):
 async def throttle_changes(
     before: Sequence[PartitionState], assignment: Assignment, bytes_per_s: int, world: World
 ) -> list[Change]:
-    """Return the changes of broker and topic settings that throttle these moves of replicas (KIP-73)."""
-    brokers = {b for state in before for b in state.replicas} | {
-        b for replicas in assignment.values() for b in replicas
-    }
+    """Return the changes of broker and topic settings that throttle a reassignment (KIP-73)."""
+    brokers = {*chain(*(state.replicas for state in before), *assignment.values())}
     rates = {f"{side}.replication.throttled.rate": str(bytes_per_s) for side in ("leader", "follower")}
     changes = [await plan_change("broker", str(broker), rates, world) for broker in sorted(brokers)]
     for topic in sorted({state.topic for state in before}):
@@ -201,13 +186,12 @@ async def throttle_changes(
 
 @dataclass(eq=False)
 class ThrottledInjection(ReassignInjection):
-    """Throttled reassignment, witnessed while it is in progress; the throttle settings are read back each second."""
+    """Throttled reassignment, which is still in progress when ``inject`` returns."""
 
     changes: Sequence[Change] = ()
 
     @property
     def undo_after(self) -> Undo:
-        """Remove only the throttle; the moved replicas stay."""
         return all_of(change.undo() for change in self.changes)
 
     async def inject(self) -> None:
@@ -215,10 +199,10 @@ class ThrottledInjection(ReassignInjection):
         await run_to_completion(self.context.world.reassign(self.assignment))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report the reassignment in progress, then its throttle each second, until ``until_us`` or its end."""
+        """Report the throttle's settings each second until ``until_us``, or until the end of the reassignment."""
         clock, count = self.context.clock, len(self.assignment)
         moving = await self.moving()
-        what = "partitions whose move is in progress, slowed down by the throttle"
+        what = "partitions whose throttled move of replicas is in progress"
         report(Witness(what, count, len(moving), "partitions", count, bool(moving)))
         report(await settings_witness(self.changes, self.context))
         end_us = until_us or clock.now_us() + MOVED_DEADLINE_MS * 1000
@@ -229,33 +213,31 @@ class ThrottledInjection(ReassignInjection):
             report(await self.replicas_witness())
             return
         moving, now = await self.moving(), await self.read_partitions()
-        moved = [p for p, replicas in self.assignment.items() if p in now and now[p].replicas == replicas]
-        moved_or_moving = len({*moving, *moved})
-        what = "partitions that have moved as requested, or whose move is in progress"
+        moved_or_moving = len({*moving, *self.moved(now)})
+        what = "partitions whose replicas have moved as requested, or whose move is in progress"
         report(Witness(what, count, moved_or_moving, "partitions", len(now), moved_or_moving == count))
 
     async def moving(self) -> list[TopicPartition]:
-        """Return the partitions whose reassignment by this fault is in progress."""
+        """Return those partitions of this fault whose reassignment is in progress."""
         moving = await retry_refused(self.context.world.reassigning, self.context.clock, READ_DEADLINE_MS)
         return sorted(moving & self.assignment.keys())
 
 
 @dataclass(eq=False)
 class CancelledInjection(ThrottledInjection):
-    """Cancels a reassignment in progress; ``cancelled``: number of partitions that were moving at that moment."""
+    """Reassignment that is cancelled in progress; ``cancelled``: number of partitions whose move was cancelled."""
 
     cancel_after_ms: int = 0
     cancelled: int = 0
 
     @property
     def undo_after(self) -> Undo:
-        """Restore the assignment too, because the cancelling of a move restores the replicas but not their order."""
-        return self.undo
+        return self.undo  # a cancelled move has restored the replicas but not their order
 
     async def inject(self) -> None:
         async def still_moving() -> str | None:
             moving = await self.moving()
-            return f"{len(moving)} cancelled moves are still in progress" if moving else None
+            return f"{len(moving)} cancelled moves of replicas are still in progress" if moving else None
 
         await super().inject()
         await self.context.clock.sleep_until_us(self.context.clock.now_us() + self.cancel_after_ms * 1000)
@@ -266,7 +248,7 @@ class CancelledInjection(ThrottledInjection):
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
         count = len(self.assignment)
-        what = "partitions whose move was in progress when it was cancelled"
+        what = "partitions whose move of replicas was in progress when it was cancelled"
         report(Witness(what, count, self.cancelled, "partitions", count, self.cancelled > 0))
         restored: list[TopicPartition] = []
         if self.cancelled:
@@ -276,7 +258,7 @@ class CancelledInjection(ThrottledInjection):
                 for key, state in self.before.items()
                 if key in now and key not in moving and {*now[key].replicas} == {*state.replicas}
             ]
-        what = "partitions that are on their earlier brokers after the cancellation, with no move in progress"
+        what = "partitions that are on their earlier brokers after the cancellation of the move"
         ok = bool(restored) and len(restored) >= self.cancelled
         report(Witness(what, max(1, self.cancelled), len(restored), "partitions", count, ok))
 
@@ -296,14 +278,8 @@ class Reassign(Fault):
 
     family = "Kafka"
     band = Band("#2ca02c", "reassign")
-    proof = (
-        "The new preferred replicas lead at a higher epoch, or Kafka lists the new replicas. A throttled or "
-        "cancelled move is observed in progress."
-    )
-    remedy = (
-        "With `for`, or after `cancel_after`, the earlier assignment and leaders are restored. Throttles are "
-        "always removed."
-    )
+    proof = "New preferred replicas lead at a higher epoch, or Kafka lists the new replicas or a throttled move."
+    remedy = "With `for` or `cancel_after`, earlier assignment and leaders are restored. Throttles are always removed."
     permanent_effect = "Without `for`, the replicas stay where they were moved."
     exposure_target = "topics"
     closes_connections = True  # the former leader answers with an error
@@ -324,9 +300,7 @@ class Reassign(Fault):
         default=None, description="limit of the rate at which each broker sends and receives moved data"
     )
     cancel_after: Annotated[Duration, Field(gt=0)] | None = Field(
-        default=None,
-        description="time after which the move is cancelled; needs a `throttle`, because an unthrottled "
-        "move ends earlier",
+        default=None, description="time after which the move of replicas is cancelled; needs a `throttle`"
     )
 
     @model_validator(mode="after")
@@ -334,16 +308,15 @@ class Reassign(Fault):
         ways = [way for way in WAYS if getattr(self, way) is not None]
         if len(ways) != 1:
             examples = "`rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"
-            raise ValueError(f"a reassign needs exactly one of {examples}")
+            raise ValueError(f"a reassign fault needs exactly one of {examples}")
         if self.topic is None and self.replace is None:
             raise ValueError(f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it")
         if self.rotate is not None and self.throttle is not None:
             raise ValueError("a rotation moves no data, so there is nothing to throttle: remove `throttle`")
         if self.cancel_after is not None and self.throttle is None:
-            raise ValueError("an unthrottled move ends at once, before `cancel_after`: add `throttle: 100kB/s`")
+            raise ValueError("without a throttle a move ends before `cancel_after`: add `throttle: 100kB/s`")
         if self.cancel_after is not None and self.for_ is not None:
-            sentence = "a cancelled move has no `for`: it ends after `cancel_after`, with the earlier assignment; "
-            raise ValueError(sentence + "remove `for`")
+            raise ValueError("`cancel_after` and `for` exclude each other in a reassign fault: remove `for`")
         return self
 
     @property
@@ -365,30 +338,23 @@ class Reassign(Fault):
             yield Problem((self._between[0],), "`from` and `to` are equal, so no replica would move: name two brokers")
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
-            sentence = f"rotating {replication} replicas {self.rotate} times has no effect: "
-            yield Problem(("rotate",), sentence + "set `rotate` to another number")
+            message = f"{self.rotate} rotations of {replication} replicas have no effect: use another number"
+            yield Problem(("rotate",), message)
         if self.replication and plan.cluster and self.replication > (count := len(plan.cluster.broker_racks)):
-            yield Problem(
-                ("replication",),
-                (
-                    f"`replication` {self.replication} exceeds the {count} brokers of the cluster: lower "
-                    f"it or add brokers"
-                ),
-            )
+            message = f"`replication` {self.replication} exceeds the cluster's {count} brokers: lower it or add brokers"
+            yield Problem(("replication",), message)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         states = tuple(await context.world.partitions(None if self.topic is None else [self.topic]))
         if not states:
-            raise FaultError(f"there is no topic {self.topic}; check the fault's target")
+            raise FaultError(f"the cluster has no topic {self.topic}; correct the fault's `topic`")
         assignment: Assignment
         roles: dict[str, Any]
         ends: tuple[BrokerId, ...] = ()
         if self.rotate is not None:
             assignment, roles = rotate(states, self.rotate), {"rotate": self.rotate}
         elif self._between is None:
-            racks = {
-                broker: rack for broker, rack in context.world.racks().items() if broker in brokers_of(context.world)
-            }
+            racks = {broker: context.world.racks()[broker] for broker in brokers_of(context.world)}
             assignment = change_replication(states, self.replication or 0, racks)
             roles = {"replication": self.replication}
         else:
@@ -400,9 +366,7 @@ class Reassign(Fault):
         before = [state for state in states if assignment.get(partition_of(state), state.replicas) != state.replicas]
         if not before:
             topic = self.topic or "every topic"
-            raise FaultError(
-                f"every partition of {topic} has the requested assignment already, so there is nothing to move"
-            )
+            raise FaultError(f"every partition of {topic} has the requested replicas already; request other replicas")
         topics = tuple(sorted({state.topic for state in before}))
         targets = Targets(brokers=ends, topics=topics, roles=roles)
         changed = {partition_of(state): assignment[partition_of(state)] for state in before}

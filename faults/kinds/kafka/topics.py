@@ -1,18 +1,14 @@
 """``add_partitions``, ``delete_records`` and ``recreate_topic``: permanent changes of a topic.
 
-``add_partitions`` can't be undone, because Kafka can't remove partitions. Clients learn of new partitions with their
-next metadata refresh, after five minutes by default; afterwards record keys map to other partitions.
+After ``add_partitions`` clients learn of the new partitions with their next metadata refresh, after five minutes by
+default; afterwards record keys map to other partitions.
 
 ``delete_records`` raises the log start of a topic's partitions (KIP-107), as retention does. Consumers whose position
-is below the new log start are out of range and reset according to ``auto.offset.reset``. ``delete_records`` with
-``share: 0.5`` deletes the older half of each partition, ``before: N`` all records below offset N. Neither ``share`` nor
-``before`` can delete all records up to the high watermark. The checks don't count records that ``delete_records``
-deleted as lost.
+is below the new log start are out of range and reset according to ``auto.offset.reset``. The checks don't count the
+deleted records as lost.
 
-``recreate_topic`` deletes a topic and creates it again with the same partitions, replicas and settings: the old records
-are lost, and the topic id changes. Clients that use topic ids (KIP-516) must learn the new id; clients that use topic
-names see offsets start at 0 again. Between deletion and creation the topic does not exist; if the runner dies then, the
-undo creates the topic.
+After ``recreate_topic`` clients that use topic ids (KIP-516) must learn the new id; clients that use topic names see
+offsets start at 0 again. If the runner dies after the deletion of the topic, the undo creates the topic.
 """
 
 import math
@@ -42,9 +38,19 @@ from aftershock.faults.targets.values import TopicPartition
 ADDED_DEADLINE_MS = 30_000
 
 
+class TopicFault(Fault):
+    """Base of faults that change a topic for good."""
+
+    family = "Kafka"
+    exposure_target = "topics"
+    for_rule = "refused"
+
+    topic: str
+
+
 @dataclass(eq=False)
 class AddPartitionsInjection(Injection):
-    """``before``, ``to``: the topic's number of partitions before and after the fault."""
+    """Addition of partitions; ``before``, ``to``: the topic's number of partitions before and after the fault."""
 
     topic: str
     before: int
@@ -68,51 +74,41 @@ class AddPartitionsInjection(Injection):
         return sum(state.leader is not None for state in await self.context.world.partitions([self.topic]))
 
 
-class AddPartitions(Fault):
-    """Give a topic more partitions."""
+class AddPartitions(TopicFault):
+    """Add partitions to a topic."""
 
-    family = "Kafka"
     band = Band("#a55194", "add partitions")
     proof = "Kafka lists the new number of partitions, each with a leader."
     remedy = "Nothing is restored, because Kafka can't remove partitions."
     permanent_effect = "The topic keeps the additional partitions."
-    exposure_target = "topics"
     exclusive_resources = (ExclusiveResource("assignment", "topics"),)
-    for_rule = "refused"
     allowance_ms = 1_000
 
     kind: Literal["add_partitions"] = "add_partitions"
-    topic: str
-    to: Annotated[
-        StrictInt, Field(ge=2, le=10_000, description="number of partitions that the topic has after the fault")
-    ]
+    to: Annotated[StrictInt, Field(ge=2, le=10_000, description="the topic's new number of partitions")]
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         partitions = {topic.name: topic.partitions for topic in plan.topics.values()}.get(self.topic)
         if partitions is not None and self.to <= partitions:
-            yield Problem(
-                ("to",),
-                f"{self.topic} has {partitions} partitions, and Kafka can only add partitions: set `to` higher",
-            )
+            message = f"{self.topic} has {partitions} partitions already: set `to` to {partitions + 1} or more"
+            yield Problem(("to",), message)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         before = len(await context.world.partitions([self.topic]))
         if not 0 < before < self.to:
-            raise FaultError(
-                f"{self.topic} has {before} partitions, so the topic can't grow to {self.to} partitions; check `to`"
-            )
+            raise FaultError(f"{self.topic} has {before} partitions and can't grow to {self.to} (`to`); check `to`")
         targets = Targets(topics=(self.topic,), roles={"before": before, "to": self.to})
         return AddPartitionsInjection(context, targets, self.topic, before, self.to)
 
 
 DELETED_DEADLINE_MS = 10_000
 ERASES = ("lost",)
-"""Integrity rules that don't apply to records deleted by the plan."""
+"""Integrity rules that ``delete_records`` permits to be broken by the records that it deletes."""
 
 
 @dataclass(eq=False)
 class DeleteRecordsInjection(Injection):
-    """``before``: for each partition, the offset below which all records are deleted."""
+    """Deletion of records; ``before``: for each partition, the offset below which all records are deleted."""
 
     topic: str
     before: Mapping[TopicPartition, int]
@@ -122,15 +118,13 @@ class DeleteRecordsInjection(Injection):
 
         async def missing() -> str | None:
             pending = await self._pending()
-            return (
-                f"{len(pending)} of {len(self.before)} partitions still have the records to delete" if pending else None
-            )
+            return f"{len(pending)} of {len(self.before)} partitions still have old records" if pending else None
 
         await run_to_completion(self.context.world.delete_records(self.before))
         await wait_until(missing, self.context.clock, DELETED_DEADLINE_MS)
 
     async def hold(self, _until_us: int | None, report: Report) -> None:
-        """Report the partitions whose log starts at the requested offset or later."""
+        """Report the number of partitions whose log starts at the requested offset or later."""
         pending = await retry_refused(self._pending, self.context.clock, READ_DEADLINE_MS)
         asked = len(self.before)
         what = f"partitions of {self.topic} whose leader reports a log start at or above the requested offset"
@@ -141,21 +135,17 @@ class DeleteRecordsInjection(Injection):
         return [key for key, offset in self.before.items() if ends.get(key, (-1, -1))[0] < offset]
 
 
-class DeleteRecords(Fault):
+class DeleteRecords(TopicFault):
     """Delete the oldest records of a topic."""
 
-    family = "Kafka"
     band = Band("#8c6d31", "delete records")
     proof = "The leader of each partition reports the new log start."
     remedy = "Nothing is restored: deleted records can't be brought back."
     permanent_effect = "The deleted records are missing from the logs."
-    exposure_target = "topics"
     exclusive_resources = (ExclusiveResource("records", "topics"),)
-    for_rule = "refused"
     allowance_ms = 1_000
 
     kind: Literal["delete_records"] = "delete_records"
-    topic: str
     share: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="share of the records of each partition to delete, oldest records first"
     )
@@ -166,7 +156,7 @@ class DeleteRecords(Fault):
     @model_validator(mode="after")
     def _one_at_most(self) -> Self:
         if self.share is not None and self.before is not None:
-            raise ValueError("a delete_records takes a `share` or an offset (`before`), not both; remove one")
+            raise ValueError("`share` and `before` exclude each other in a delete_records fault: remove either")
         return self
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
@@ -178,9 +168,7 @@ class DeleteRecords(Fault):
         }
         raised = {key: offset for key, offset in new_starts.items() if offset > ends[key][0]}
         if not raised:
-            raise FaultError(
-                f"the topic {self.topic} holds no records to delete; produce records to it before the fault"
-            )
+            raise FaultError(f"the topic {self.topic} holds no records to delete; produce records before the fault")
         offsets = {str(partition): offset for (_, partition), offset in sorted(raised.items())}
         targets = Targets(topics=(self.topic,), roles={"before": offsets, "permits": ERASES})
         return DeleteRecordsInjection(context, targets, self.topic, raised)
@@ -188,12 +176,12 @@ class DeleteRecords(Fault):
 
 RECREATED_DEADLINE_MS = 30_000
 RECREATE_ERASES = ("lost", "duplicate", "order")
-"""Integrity rules that don't apply when a topic was replaced by a new topic of the same name."""
+"""Integrity rules that ``recreate_topic`` permits to be broken by records of the topic."""
 
 
 @dataclass(eq=False)
 class RecreateTopicInjection(Injection):
-    """``topic_id``: the topic's id before the fault; ``partitions``: the topic's number of partitions."""
+    """Replacement of a topic; ``topic_id``: its id before the fault; ``partitions``: its number of partitions."""
 
     topic: str
     topic_id: str
@@ -208,11 +196,8 @@ class RecreateTopicInjection(Injection):
         async def not_led() -> str | None:
             states = await world.partitions([self.topic])
             led = sum(state.leader is not None for state in states)
-            return (
-                None
-                if led == self.partitions
-                else f"{led} of {self.partitions} partitions of the new topic have a leader"
-            )
+            missing = f"{led} of {self.partitions} partitions of the new topic {self.topic} have a leader"
+            return None if led == self.partitions else missing
 
         async def replace() -> None:
             await world.delete_topic(self.topic)
@@ -230,34 +215,27 @@ class RecreateTopicInjection(Injection):
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
 
-class RecreateTopic(Fault):
+class RecreateTopic(TopicFault):
     """Delete a topic and create it again with the same partitions, replicas and settings."""
 
-    family = "Kafka"
     band = Band("#ad494a", "recreate topic")
     proof = "Kafka lists the topic with another topic id."
-    remedy = "The new topic stays. If the action is interrupted, the topic is created."
+    remedy = "The new topic stays. If the fault is interrupted after the deletion, the topic is created."
     permanent_effect = "The topic has another topic id and none of the earlier records."
-    exposure_target = "topics"
     exclusive_resources = tuple(ExclusiveResource(name, "topics") for name in ("assignment", "records", "settings"))
-    for_rule = "refused"
     allowance_ms = 2_000  # 0.3 s for six partitions
 
     kind: Literal["recreate_topic"] = "recreate_topic"
-    topic: str
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:
         if self.topic.startswith("__"):
-            sentence = (
-                f"the topic {self.topic} is internal to Kafka, and coordinators would not notice its "
-                f"replacement: use a topic of the plan"
-            )
-            yield Problem(("topic",), sentence)
+            message = f"coordinators would not notice that Kafka's internal topic {self.topic} is replaced"
+            yield Problem(("topic",), f"{message}: use a topic of the plan")
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         topic_id = (await context.world.topic_ids()).get(self.topic)
         if topic_id is None:
-            raise FaultError(f"there is no topic {self.topic}; check the fault's target")
+            raise FaultError(f"the cluster has no topic {self.topic}; correct the fault's `topic`")
         states = await context.world.partitions([self.topic])
         settings = await context.world.config("topic", self.topic)
         config = {key: setting.dynamic for key, setting in settings.items() if setting.dynamic is not None}

@@ -47,7 +47,7 @@ async def test_a_rehearsal_closes_nothing(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
-    [(BY_ID.replace("11", "12"), "has no fetch session 12"), (OF_ARM, "baseline reports none")],
+    [(BY_ID.replace("11", "12"), "has no open fetch session 12"), (OF_ARM, "baseline reports no open fetch session")],
 )
 async def test_nothing_to_close(stage: Stage, fault: str, sentence: str) -> None:
     """An unknown id or a client without sessions fails the step, and no session is closed."""

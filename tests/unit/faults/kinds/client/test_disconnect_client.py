@@ -40,5 +40,5 @@ async def test_a_client_without_connections_fails_the_step(stage: Stage) -> None
     """The step fails before any connection is closed."""
     stage.world.open[CONSUMER] = frozenset()
     await stage.play(CUT_OFF)
-    assert f"the client {CONSUMER} has no TCP connection now" in str(stage.journal.lines[0].why)
+    assert f"the client {CONSUMER} has no TCP connection to close" in str(stage.journal.lines[0].why)
     assert stage.world.called("disconnect_client") == []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 ZOMBIE = "{id: undead, at: 1s, for: 50s, kind: zombie, client: baseline}"
-EXPELLED = "clients whose group's coordinator no longer has them as members"
+EXPELLED = "consumers that their group's coordinator has expelled from the group"
 
 
 async def test_only_the_consumer_is_paused_and_expelled(stage: Stage) -> None:
@@ -69,7 +69,7 @@ async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
     """The plan check can't detect it, so the injection fails before the pause."""
     stage.world.grouped.clear()
     await stage.play(ZOMBIE)
-    assert f"the client {CONSUMER} is in no group now" in str(stage.journal.lines[0].why)
+    assert f"the client {CONSUMER} is a member of no group" in str(stage.journal.lines[0].why)
     assert stage.world.called("pause_client") == []
 
 
@@ -82,20 +82,20 @@ async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
                 "group: readers}", "group: readers}\n    arms: {quick: {settings: {session.timeout.ms: 6000}}}"
             )
             + "  - {at: 1s, for: 5s, kind: zombie, client: quick}\n",
-            "the session of `orders/quick` lasts 6s",
+            "group of `orders/quick` expels a paused consumer after 6s",
         ),
         (
             FRAME.replace("group: readers}", "group: readers}\n    arms: {ours: {client: reference}}")
             + "  - {at: 1s, for: 44s, kind: zombie, client: ours}\n",
-            "the session of `orders/ours` lasts 45s",
+            "group of `orders/ours` expels a paused consumer after 45s",
         ),
         (
             FRAME.replace(", group: readers", "") + "  - {at: 1s, for: 50s, kind: zombie, client: baseline}\n",
-            "`baseline` consumes in no group",
+            "`baseline` has no consumers in a group",
         ),
         (
             FRAME + "  - {at: 1s, for: 50s, kind: zombie, client: baseline, op: produce}\n",
-            "only a consumer has a group session",
+            "only consumers have group sessions",
         ),
     ],
 )

@@ -63,7 +63,7 @@ async def test_a_move_without_free_broker(stage: Stage) -> None:
     """With three replicas on three brokers no move is possible, and the message says so."""
     await stage.play(MOVE)
     assert stage.journal.states("turn") == ["failed"]
-    assert "nothing to move" in str(stage.line("turn", "failed").why)
+    assert "has the requested replicas already" in str(stage.line("turn", "failed").why)
 
 
 async def test_move_replaces_one_broker(stage: Stage) -> None:

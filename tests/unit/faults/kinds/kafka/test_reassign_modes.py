@@ -123,7 +123,7 @@ async def test_a_rehearsal_moves_nothing(stage: Stage, fault: str) -> None:
 async def test_replace_needs_a_free_broker(stage: Stage) -> None:
     """A broker that has a replica of every partition can't replace another broker."""
     await stage.play("{id: turn, at: 1s, kind: reassign, replace: {from: 1, to: 2}}")
-    assert "so it can't replace it" in str(stage.line("turn", "failed").why)
+    assert "can't replace broker 1" in str(stage.line("turn", "failed").why)
 
 
 def test_replace_changes_all_partitions_of_the_broker() -> None:
@@ -148,7 +148,7 @@ def test_fewer_replicas_stay_spread() -> None:
 
 def test_more_replicas_than_brokers() -> None:
     """No broker is left for another replica, so the plan is refused."""
-    with pytest.raises(FaultError, match="lower `replication` to"):
+    with pytest.raises(FaultError, match="lower `replication`"):
         reassign.change_replication(states((1,)), 2, {BrokerId(1): "a"})
 
 
@@ -159,9 +159,9 @@ def test_more_replicas_than_brokers() -> None:
         ("topic: orders, rotate: 1, replication: 2", "needs exactly one of"),
         ("rotate: 1", "needs a `topic`"),
         ("topic: orders, rotate: 1, throttle: 1MB/s", "nothing to throttle"),
-        ("topic: orders, replication: 2, cancel_after: 1s", "an unthrottled move"),
-        ("topic: orders, for: 3s, replication: 2, throttle: 1MB/s, cancel_after: 1s", "has no `for`"),
-        ("topic: orders, replication: 4", "exceeds the 3 brokers"),
+        ("topic: orders, replication: 2, cancel_after: 1s", "without a throttle"),
+        ("topic: orders, for: 3s, replication: 2, throttle: 1MB/s, cancel_after: 1s", "exclude each other"),
+        ("topic: orders, replication: 4", "exceeds the cluster's 3 brokers"),
         ("topic: orders, swap: {from: 1, to: 1}", "name two brokers"),
     ],
 )

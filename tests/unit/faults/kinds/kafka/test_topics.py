@@ -88,9 +88,9 @@ async def test_a_rehearsal_changes_nothing(stage: Stage, fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("{at: 1s, kind: delete_records, topic: orders, share: 0.5, before: 3}", "not both; remove one"),
-        ("{at: 1s, kind: recreate_topic, topic: __consumer_offsets}", "is internal to Kafka"),
-        ("{at: 1s, kind: add_partitions, topic: orders, to: 6}", "Kafka can only add"),
+        ("{at: 1s, kind: delete_records, topic: orders, share: 0.5, before: 3}", "exclude each other"),
+        ("{at: 1s, kind: recreate_topic, topic: __consumer_offsets}", "Kafka's internal topic"),
+        ("{at: 1s, kind: add_partitions, topic: orders, to: 6}", "has 6 partitions already"),
         ("{at: 1s, for: 3s, kind: add_partitions, topic: orders, to: 9}", "because it can't be undone"),
     ],
 )

@@ -121,8 +121,11 @@ async def test_a_limit_that_stays_fails_the_heal(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("{at: 0s, for: 6s, kind: disk_full, broker: 2}", "add `disks: {size: 64MB}` to the cluster"),
-        ("{at: 0s, for: 6s, kind: log_dir_offline, broker: 2, disk: 3}", "set `disk` to at most 1, or add disks"),
+        ("{at: 0s, for: 6s, kind: disk_full, broker: 2}", "set `cluster: {disks: {size: 64MB}}`"),
+        (
+            "{at: 0s, for: 6s, kind: log_dir_offline, broker: 2, disk: 3}",
+            "1 log directories: lower `disk`",
+        ),
     ],
 )
 def test_faults_of_missing_disks_are_refused(fault: str, sentence: str) -> None:
