@@ -1,4 +1,4 @@
-"""Kept clusters for ad-hoc work: launch, status with faults in force, conversion of the faults to a plan, and removal."""
+"""Kept clusters for ad-hoc work: launch, status with faults in force, conversion of faults to a plan, and removal."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
