@@ -167,7 +167,7 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
         selection = replace(slo.of, metric=service)
         (reading,) = readings(evidence, facts, selection, clients[0])
         if reading.n >= selection.needs():
-            suffix = f"; from the actual send {about.shown(reading.value)}"
+            suffix = f"; measured from the actual send: {about.shown(reading.value)}"
     check = replace(check, why=(f"{prefix}: " if prefix else "") + check.why + suffix)
 
     if not unknown or check.status is not Status.PASS:
