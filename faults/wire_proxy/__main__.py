@@ -1,8 +1,7 @@
 """Entry point of the wire proxy as a process: ``python -m aftershock.faults.wire_proxy``.
 
-The only argument of the wire proxy is a JSON object with the routes; it writes one line of JSON with its ports to
-stdout. The wire proxy exits when ``guard`` (Toxiproxy's API) no longer accepts connections, because then the cluster
-has been removed.
+The only argument of the wire proxy is a JSON object with the routes; the wire proxy writes one line of JSON with its
+ports to stdout.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ _MISSED_MAX = 3  # on a starved host a connection may take longer than the timeo
 
 
 async def main() -> None:
-    """Run the wire proxy until ``guard`` (Toxiproxy's API) was unreachable several times in a row."""
+    """Run the wire proxy as long as the cluster exists, which is until ``guard`` (Toxiproxy's API) is unreachable."""
     config = json.loads(sys.argv[1])
     proxy = Proxy([Route(name, rack, broker, Address(*upstream)) for name, rack, broker, upstream in config["ways"]])
     await proxy.open()

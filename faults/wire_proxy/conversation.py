@@ -7,8 +7,9 @@
 
 A broker answers the requests of a connection in their order, and clients rely on that.
 
-After the wire proxy drops a message, no later message of the connection may arrive: TCP loses no message out of the
-middle of a stream. Therefore the connection is closed, either at once, or when the rule is removed (silent until then).
+After the wire proxy drops a message, no later message of the connection may arrive, because TCP loses no message out of
+the middle of a stream. Therefore the wire proxy closes the connection at once, or keeps the connection silent until the
+rule is removed.
 """
 
 from collections import deque
@@ -35,8 +36,8 @@ PENDING_MAX = 100_000  # far above a client's requests in flight; with more unan
 class Pending:
     """A request that a client sent and that has no response yet.
 
-    ``built``: a response that the wire proxy built in place of the broker's; ``is_copy``: True for a duplicate of a
-    request, whose response is discarded.
+    ``built``: the response that the wire proxy built, for a request that the broker does not get; ``is_copy``: True for
+    the duplicate of a request, whose response the wire proxy discards.
     """
 
     head: RequestHead
@@ -46,7 +47,7 @@ class Pending:
 
 
 class Conversation:
-    """Both directions of one client connection; ``end`` closes the connections to client and broker at once."""
+    """Both directions of one client connection; the callback ``end`` closes the client's and the broker's socket."""
 
     def __init__(
         self,
@@ -71,17 +72,17 @@ class Conversation:
         """Names of the rules that keep the connection silent."""
 
     def from_client(self, data: bytes) -> None:
-        """Handle bytes from the client; raise ProtocolError if the connection must be closed."""
+        """Handle bytes from the client; raise ProtocolError for bytes that are not Kafka requests."""
         if not self._to_broker.muted:
             self._requests.feed(data)
 
     def from_broker(self, data: bytes) -> None:
-        """Handle bytes from the broker; raise ProtocolError if the connection must be closed."""
+        """Handle bytes from the broker; raise ProtocolError for bytes that are not Kafka responses."""
         if not self._to_client.muted:
             self._responses.feed(data)
 
     def _judge_request(self, data: Piece, at: int) -> tuple[RequestHead, tuple[ActiveRule, ...]] | None:
-        """Return a request's header and the rules that may apply to it; None if no rule may apply."""
+        """Return a request's header and the rules that may apply to the request; None if there are no such rules."""
         head = read_head(data, at)
         self.client_id = head.client_id
         candidates = self._active_rules.candidates(head)
@@ -134,7 +135,7 @@ class Conversation:
                 raise ProtocolError(f"more than {PENDING_MAX} requests of the connection are unanswered")
 
     def _judge_response(self, data: Piece, at: int) -> Pending | None:
-        """Return the request whose response this is, if the response needs a rule; None to pass the response on."""
+        """Return the request of a response; None if no rule applies to the response, which is then passed on."""
         (correlation_id,) = CORRELATION.unpack_from(data, at)
         if not self._pending or self._pending[0].head.correlation_id != correlation_id:
             return None

@@ -43,10 +43,8 @@ class RequestHead(NamedTuple):
 def read_head(data: Piece, at: int) -> RequestHead:
     """Read the header of the request at offset ``at``; raise IndexError or struct.error if bytes are missing.
 
-    API key, version, correlation id and client id have the same places in versions 1 and 2 of the request header
-    (``RequestHeader.json`` of Kafka 4.3 keeps the client id's length short for that reason). The ``acks`` of a Produce
-    request is read too: with ``acks=0`` the broker sends no response, so the next response on the connection belongs to
-    the next request.
+    The fields up to the client id are equal in versions 1 and 2 of the request header (``RequestHeader.json``). The
+    ``acks`` of a Produce request is read too, because the broker sends no response to a request with ``acks=0``.
     """
     key, version, correlation_id, size = _FIXED.unpack_from(data, at)
     at += _FIXED.size
@@ -73,7 +71,7 @@ def read_head(data: Piece, at: int) -> RequestHead:
 
 
 def decoded_request(frame: Piece, head: RequestHead) -> Any | None:
-    """Decode the body of a request; return None if that fails."""
+    """Decode the body of a request; None if the body can't be decoded."""
     try:
         kind = load_request_schema(head.key, head.version)
         _, at = decode(kind.__header_schema__, frame, PREFIX.size)
@@ -83,10 +81,9 @@ def decoded_request(frame: Piece, head: RequestHead) -> Any | None:
 
 
 def decoded_response(frame: Piece, head: RequestHead) -> Any | None:
-    """Decode the body of a response; None if that fails, or if encoding it again would change its bytes.
+    """Decode the body of a response; None if encoding the decoded body again would not give equal bytes.
 
-    The library kio knows only fields of the Kafka release that it was generated from; encoding again would lose unknown
-    tags or bytes, so a response with such fields must pass unchanged.
+    The library kio knows only the fields of the Kafka release that kio was generated from, and loses unknown fields.
     """
     try:
         kind = load_response_schema(head.key, head.version)
@@ -111,17 +108,14 @@ NUMBER_FIELDS = ("index", "partition_index", "partition")
 
 
 class RuleSubject(NamedTuple):
-    """Topic and partition of the requests to which a rule applies; None stands for all topics or partitions.
-
-    A Kafka message contains a topic's name or its id (KIP-516), depending on the API version.
-    """
+    """Topic and partition of the requests to which a rule applies; None stands for all topics or partitions."""
 
     topic: str | None
     topic_id: UUID | None
     partition: int | None
 
     def matches(self, item: Any) -> bool:
-        """Return False if an item of a Kafka message names another topic or partition than the rule."""
+        """Return False if a topic's or partition's item of a Kafka message is about another topic or partition."""
         topics = {item} if isinstance(item, str) else {getattr(item, name) for name in TOPIC_FIELDS if _has(item, name)}
         if self.topic is not None and topics and topics.isdisjoint({self.topic, self.topic_id} - {None}):
             return False
@@ -133,7 +127,7 @@ ANY = RuleSubject(None, None, None)
 
 
 def topics_in(message: Any) -> Iterator[Any]:
-    """Yield the items of a Kafka message that name a topic; messages of some APIs have only the name."""
+    """Yield a Kafka message's items for topics: structs, or plain names in the messages of some APIs."""
     for value in _lists_of(message):
         for item in value:
             if isinstance(item, str) or any(_has(item, name) for name in TOPIC_FIELDS):
@@ -141,15 +135,15 @@ def topics_in(message: Any) -> Iterator[Any]:
 
 
 def partitions_in(topic: Any) -> Iterator[Any]:
-    """Yield the item of each partition within a topic's item of a Kafka message; some APIs have only the number."""
+    """Yield the items for partitions in a topic's item: structs, or plain numbers in the messages of some APIs."""
     for value in _lists_of(topic):
         yield from (item for item in value if number_of(item) is not None)
 
 
 def is_about(request: Any, subject: RuleSubject) -> bool:
-    """Return True if a request names a rule's topic and partition, or may concern them without naming them.
+    """Return True if a request is, or may be, about a rule's topic and partition.
 
-    A Fetch request within a fetch session names only changed partitions (KIP-227), so it may concern any partition.
+    A Fetch request of a fetch session may be about any partition, because it names only changed partitions (KIP-227).
     """
     if subject.topic is None or (
         request.__api_key__ == API_KEYS["Fetch"] and getattr(request, "session_epoch", -1) > 0
@@ -190,11 +184,10 @@ _ZEROS: dict[str, Any] = {
 
 
 def build_entity(kind: type[Entity], values: dict[str, Any]) -> Any:
-    """Build a Kafka message or a part of it; values without a field in the message are ignored.
+    """Build a Kafka message or a struct of a message; values of fields that the message lacks are ignored.
 
-    Every field without a given value has the schema's default, or else an empty value: null where allowed, an empty
-    list or text, 0, and -1 for 64-bit integers, which means "unknown" for offsets, timestamps and producer ids. (In a
-    Produce response, a base offset of 0 beside an error would mean that the records were appended.)
+    A field without a value in ``values`` gets the schema's default, else null where allowed, else an empty list or text
+    or 0; -1 for 64-bit integers, which means "unknown" for offsets, timestamps and producer ids.
     """
     plain = {}
     for field in plain_fields(kind):

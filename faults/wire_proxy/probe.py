@@ -1,7 +1,6 @@
-"""Harmless requests that show a rule's effect: a probe names a topic that doesn't exist.
+"""Probes: harmless requests, about a topic that doesn't exist, which show the effect of a wire proxy rule.
 
-Only requests of the APIs in ``PROBED`` are used as probes; it was tested on a real broker that it refuses each probe or
-does nothing.
+A test on a real broker shows that the broker refuses the probe of each API in ``PROBED``, or changes nothing.
 """
 
 from collections.abc import Mapping
@@ -16,25 +15,11 @@ from aftershock.errors import UnsupportedError
 from aftershock.faults.wire_proxy.messages import API_KEYS, TOPIC_FIELDS, build_entity, number_field, struct_of
 from aftershock.workloads.kafka.wire.schema import plain_fields
 
-PROBED = frozenset(
-    {
-        "Produce",
-        "Fetch",
-        "ListOffsets",
-        "Metadata",
-        "OffsetCommit",
-        "OffsetFetch",
-        "FindCoordinator",
-        "JoinGroup",
-        "Heartbeat",
-        "SyncGroup",
-        "ApiVersions",
-        "InitProducerId",
-        "OffsetForLeaderEpoch",
-        "TxnOffsetCommit",
-        "ConsumerGroupHeartbeat",
-    }
-)
+_PROBED = """
+    ApiVersions ConsumerGroupHeartbeat Fetch FindCoordinator Heartbeat InitProducerId JoinGroup ListOffsets Metadata
+    OffsetCommit OffsetFetch OffsetForLeaderEpoch Produce SyncGroup TxnOffsetCommit
+"""
+PROBED = frozenset(_PROBED.split())
 _LISTS = frozenset({"topics", "topic_data", "groups"})
 _UNUSED_NAME = "aftershock-probe"
 _UNUSED_ID = UUID(int=0xAF7E_0000_0000_4000_8000_0000_0000_0001)
@@ -51,7 +36,7 @@ _VALUES: dict[str, Any] = {
 
 
 def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPayload:
-    """Build a probe request in the highest version that broker and kio know; raise UnsupportedError without one."""
+    """Build a probe in the highest API version that broker and kio know; raise UnsupportedError if there is none."""
     lowest, highest = offered.get(API_KEYS[api], (0, -1))
     version = min(highest, max(_versions(api)))
     if version < lowest:

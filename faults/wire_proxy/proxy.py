@@ -1,8 +1,8 @@
 """The wire proxy listens for clients, dials the brokers for them, and applies rules to requests and responses.
 
-The wire proxy has one listener for each route (a rack's clients to one broker). The wire proxy reads from a client only
-as fast as the broker accepts the data, and the reverse. If the broker refuses a connection, the wire proxy accepts the
-client's connection, and closes it at once. In all other respects, a cluster behaves as without the wire proxy.
+The wire proxy has one listener for each route (a rack's clients to one broker). It reads from a client only as fast as
+the broker accepts the data, and the reverse. Clients see one difference to a cluster without the wire proxy: if the
+broker refuses a connection, the client's connection is accepted and closed at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _DIAL_S = 10.0
 
 
 class Route(NamedTuple):
-    """Route from the clients of a rack to a broker; ``upstream``: the address of the route's Toxiproxy listener."""
+    """Route from the clients of a rack to a broker; ``upstream``: address of the Toxiproxy listener for this route."""
 
     name: str
     rack: str
@@ -37,7 +37,7 @@ class Proxy:
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
         self.pairs: set[Pair] = set()
-        """Pairs with a connected client."""
+        """Pairs of connections, each to a client and to a broker."""
         self.active_rules = ActiveRules()
         self.addresses: dict[str, Address] = {}
         """Listening address of each route, by its name."""
@@ -65,7 +65,7 @@ class Proxy:
         self._end_affected(rule)
 
     def remove_rule(self, name: str) -> None:
-        """Remove a rule, if it exists, and close the connections that the rule keeps silent."""
+        """Remove a rule, and close the connections that the rule keeps silent; do nothing without such a rule."""
         rule = self.active_rules.remove(name)
         if rule is not None:
             self._end_affected(rule)
@@ -80,7 +80,7 @@ class Proxy:
 
 
 class Pair:
-    """A client's connection to the wire proxy, and the connection to the broker dialled for the client."""
+    """A client's connection to the wire proxy, and the connection to the broker that the proxy opens for the client."""
 
     def __init__(self, proxy: Proxy, route: Route) -> None:
         self._proxy = proxy
@@ -96,7 +96,7 @@ class Pair:
         )
 
     def connected(self, side: "Side") -> None:
-        """Handle a new socket; the client's socket is not read before the broker's socket exists."""
+        """Handle a new socket; reading from the client's socket starts when the broker's socket exists."""
         if self._ended:
             side.abort()
         elif side is self.client:
@@ -116,7 +116,7 @@ class Pair:
             self.end()
 
     def lost(self, side: "Side") -> None:
-        """Handle the end of a socket: the other socket is closed when all pending data has been written to it."""
+        """Handle the end of a socket: close the other socket when all data for it has been written."""
         side.queue.abandon()
         if side.peer.is_open:
             side.peer.queue.finish()
@@ -172,7 +172,7 @@ class Side(asyncio.Protocol):
             self._transport.abort()
 
     def hold_back(self, reason: str, is_held: bool) -> None:  # noqa: FBT001 -- short calls
-        """Add or remove a reason to pause reading from the socket; reading continues when no reason is left."""
+        """Add or remove a reason to pause reading from the socket; reading is paused while there is any reason."""
         was_held = bool(self._held_by)
         (self._held_by.add if is_held else self._held_by.discard)(reason)
         if self._transport and was_held != bool(self._held_by):
@@ -198,14 +198,14 @@ class Side(asyncio.Protocol):
 
 
 class Control:
-    """Receiver of commands for the wire proxy: lines of JSON over a loopback port, with one answer each.
+    """Receiver of commands for the wire proxy: lines of JSON over a loopback port, with one line of answer each.
 
     ::
 
         {"do": "add", "rule": {...}}   {"do": "remove", "name": "..."}   {"do": "rules"}
         {"is": null}                   {"is": null}                      {"is": {name: {counter: number}}}
 
-    A command of the wire proxy that fails is answered with ``{"error": "..."}``.
+    The answer to a command that fails is ``{"error": "..."}``.
     """
 
     def __init__(self, proxy: Proxy) -> None:
@@ -236,7 +236,7 @@ class Control:
             writer.close()
 
     def execute(self, command: dict[str, Any]) -> Mapping[str, Mapping[str, int]] | None:
-        """Execute a command for the wire proxy; ``rules`` returns the counters of each rule, by the rule's name."""
+        """Execute a command; the command ``rules`` returns the counters of each rule, by the rule's name."""
         match command["do"]:
             case "add":
                 self._proxy.add_rule(rule_from(command["rule"]))

@@ -1,7 +1,6 @@
 """Changed responses of a broker (errors, hints, versions), and error responses built by the wire proxy.
 
-The functions that change a decoded response return a changed copy, or the given object if nothing changes. An error
-response built by the wire proxy names each topic and partition of the request, with the error, and nothing else.
+Functions that change a decoded response return a changed copy, or the given object if nothing changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,14 +33,13 @@ _WHOLE_RESPONSE_ERRORS = frozenset({70, 71, 106})
 
 @dataclass(frozen=True)
 class BrokerView:
-    """The broker of a connection, and the addresses at which a client on this connection reaches each broker."""
+    """Broker of a client's connection, and the address of the wire proxy at which the client reaches each broker."""
 
     broker: int
     addresses: Mapping[int, Address]
 
 
 def altered_response(response: Any, rule: Rule, subject: RuleSubject, broker_view: BrokerView) -> Any:
-    """Apply a rule of the wire proxy to a decoded response."""
     if rule.do == "answer_error":
         response_kind: type[Entity] = type(response)
         if rule.error not in _WHOLE_RESPONSE_ERRORS and _has_item_errors(response_kind):
@@ -97,7 +95,7 @@ def _has_item_errors(kind: type[Entity]) -> bool:
 
 
 def _with_leader(item: Any, broker: int | None) -> Any:
-    """Name another leader in the same epoch, or no leader (None); a response without the hint doesn't change."""
+    """Replace the leader in a partition's leader hint, or remove the hint if ``broker`` is None."""
     kind: type[Entity] = type(item)
     no_leader: Any = next(field.default for field in tagged_fields(kind) if field.name == "current_leader")
     if item.current_leader == no_leader:
@@ -107,7 +105,7 @@ def _with_leader(item: Any, broker: int | None) -> Any:
 
 
 def _with_replica(item: Any, broker: int) -> Any:
-    """Name a preferred replica in a Fetch response, without records, as brokers do (``ReplicaManager.readFromLog``)."""
+    """Name a preferred replica for a fetched partition, and remove the records (``ReplicaManager.readFromLog``)."""
     if item.error_code or item.preferred_read_replica == broker:
         return item
     emptied = {"records": b""} if broker >= 0 else {}
@@ -115,7 +113,7 @@ def _with_replica(item: Any, broker: int) -> Any:
 
 
 def _changed(entity: Entity, subject: RuleSubject, attributes: tuple[str, ...], change: Callable[[Any], Any]) -> Any:
-    """Change the outermost items of a response that have one of the attributes and match the rule's partition."""
+    """Change those items of a response that have one of the attributes and are about the rule's partition."""
     changes = {}
     for field in plain_fields(type(entity)):
         if struct_of(field):
@@ -133,28 +131,16 @@ def _changed(entity: Entity, subject: RuleSubject, attributes: tuple[str, ...], 
     return replace(entity, **changes) if changes else entity
 
 
-READ_ONLY = frozenset(
-    API_KEYS[name]
-    for name in (
-        "Fetch",
-        "ListOffsets",
-        "Metadata",
-        "OffsetFetch",
-        "FindCoordinator",
-        "ApiVersions",
-        "OffsetForLeaderEpoch",
-        "DescribeCluster",
-        "DescribeTopicPartitions",
-        "DescribeGroups",
-        "DescribeConfigs",
-        "ConsumerGroupDescribe",
-    )
-)
-"""APIs that change nothing at a broker: the broker's response with an error is more faithful than a built response."""
+_READ_ONLY = """
+    ApiVersions ConsumerGroupDescribe DescribeCluster DescribeConfigs DescribeGroups DescribeTopicPartitions Fetch
+    FindCoordinator ListOffsets Metadata OffsetFetch OffsetForLeaderEpoch
+"""
+READ_ONLY = frozenset(API_KEYS[name] for name in _READ_ONLY.split())
+"""APIs that change nothing at a broker, so that an error can be put into the broker's own response."""
 
 
 def refusal(request: Any, code: int) -> Any:
-    """Build the response to a request with the error for each partition that it names, or for the whole request."""
+    """Build a response with the error for each topic and partition of a request, or for the whole request."""
     request_kind: type[RequestPayload] = type(request)
     kind = response_type(request_kind)
     errors = dict.fromkeys(ERROR_FIELDS, code)

@@ -16,10 +16,9 @@
 =====================  ========================================================================================
 
 ``api``, ``topic``, ``partition`` and ``clients`` restrict the requests of a rule; None or empty selects all requests.
-Of the matching requests, counted from the moment the rule is in force, ``nth`` selects one by its number; ``chances``,
-a string of 0 and 1 that repeats, selects those with a 1. The compiler draws the bits of ``chances``; the wire proxy
-makes no random choices. A request with the client id ``probe_id(name)`` is a probe: the rule applies to it regardless
-of its topic, ``nth`` and ``chances``.
+Matching requests are counted from the moment the rule is in force: ``nth`` selects the request of this number,
+``chances``, a repeated string of digits 0 and 1, selects each request whose digit is 1. A request with the client id
+``probe_id(name)`` is a probe, to which the rule applies whatever ``topic``, ``nth`` and ``chances`` say.
 
 =============  ===========================================================================
 counter        requests
@@ -62,13 +61,13 @@ DELAY_MS_MAX = 600_000
 
 
 def probe_id(rule: str) -> str:
-    """Return the client id of a rule's probes: requests to which only this rule applies."""
+    """Return the client id of the requests (probes) to which only the rule of this name applies."""
     return f"{PROBE}{rule}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule of the wire proxy, as plain JSON values; ``topic_id``: for API versions with topic ids (KIP-516)."""
+    """Rule of the wire proxy as plain values; ``topic_id``: for API versions with topic ids (KIP-516)."""
 
     name: str
     do: RuleAction
@@ -112,7 +111,7 @@ class Rule:
         return RuleSubject(self.topic, topic_id, self.partition)
 
     def names(self, client_id: str | None) -> bool:
-        """Return True for a client id in ``clients``, also with a suffix ``-<text>``."""
+        """Return True if ``clients`` has the client id, or a name of which the client id is ``<name>-<text>``."""
         if not self.clients:
             return True
         return client_id is not None and any(
@@ -120,7 +119,7 @@ class Rule:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields of a rule that differ from their defaults; ``rule_from`` reads them back."""
+        """Return the fields of a rule that differ from their defaults, in the form that ``rule_from`` reads."""
         defaults = {field.name: field.default for field in fields(self)}
         return {name: value for name, value in asdict(self).items() if value != defaults[name] and value != {}}
 
@@ -150,11 +149,10 @@ class Hit(NamedTuple):
 
     @property
     def subject(self) -> RuleSubject:
-        """Topic and partition whose items of a response are changed; for a probe (of no existing topic), all items."""
+        """Topic and partition about which items of the response are changed; a probe's response changes as a whole."""
         return ANY if self.is_probe else self.rule.subject
 
     def count_request(self) -> None:
-        """Count a request that the rule applied to as ``hit``, or a probe as ``probed``."""
         self.counts["probed" if self.is_probe else "hit"] += 1
 
 
@@ -180,7 +178,7 @@ class ActiveRules:
         return {name: dict(counts) for name, (_, counts) in self._rules.items()}
 
     def candidates(self, head: RequestHead) -> tuple[ActiveRule, ...]:
-        """Return the rules of the wire proxy that may apply to a request with this header."""
+        """Return the rules that may apply to a request, judged by the request's header."""
         if not self._rules:
             return ()
         client_id = head.client_id
@@ -193,9 +191,9 @@ class ActiveRules:
         )
 
     def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
-        """Return the rules that apply to a request, and count the request in the rules' counters.
+        """Return the rules that apply to a request, and count the request in the counters of the candidate rules.
 
-        ``request``: the request's body; None if no rule needs the body, or if it can't be decoded.
+        ``request``: the request's body; None if no rule needs the body, or if the body can't be decoded.
         """
         hits = []
         for rule, counts in candidates:

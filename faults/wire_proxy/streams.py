@@ -14,16 +14,15 @@ Piece = bytes | memoryview
 
 
 class FrameSplitter(Generic[T]):
-    """Splits one direction of a connection into frames, and examines each frame once its header is complete.
+    """Splitter of one direction of a connection into frames (Kafka messages with length prefix).
 
-    Most frames (Kafka messages with length prefix) are passed on unstored, in the piece of data in which they arrived.
-    Only an incomplete header, or a frame that a rule needs whole, is stored, in memory that grows with the received
-    bytes, never with the frame's announced length.
+    Most frames are passed on without being stored. An incomplete header, or a frame to which a rule applies, is stored
+    in memory that grows with the received bytes, never with the announced length of the frame.
 
-    The callback ``judge`` gets bytes and the offset of a frame in them; it returns None to pass the frame on unchanged,
-    else a value for ``take``. If the frame's header is incomplete, ``judge`` raises IndexError or struct.error, and is
-    called again with more bytes. ``take`` gets a whole frame with its length prefix, and the value that ``judge``
-    returned for the frame; ``pass_on`` gets the bytes of all other frames.
+    The callback ``judge`` gets bytes and the offset of a frame's header; it returns None to pass the frame on
+    unchanged, or a value for the callback ``take``. If the frame's header is incomplete, ``judge`` raises IndexError or
+    struct.error, and is called again with more bytes. The callback ``take`` gets a whole frame with its length prefix;
+    ``pass_on`` gets the bytes of all other frames.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class FrameSplitter(Generic[T]):
         self._verdict: T | None = None  # result of ``judge`` for the frame at the start of the stored bytes
 
     def feed(self, data: bytes) -> None:
-        """Process data from the socket: pass frames on or examine them; raise ProtocolError to close the connection."""
+        """Process data from the socket; raise ProtocolError for data that can't be Kafka messages."""
         piece: Piece = data
         if self._stored:
             self._stored += data
@@ -61,9 +60,7 @@ class FrameSplitter(Generic[T]):
                     self._verdict = self._judge(piece, at + PREFIX.size)
                 except (IndexError, struct.error):
                     if end <= size:
-                        raise ProtocolError(
-                            f"a message of {end - at} bytes is too short and ends within its header"
-                        ) from None
+                        raise ProtocolError(f"a message of {end - at} bytes ends within its header") from None
                     self._stored_bytes_min = size - at + 1
                     break
             if self._verdict is None:
@@ -86,18 +83,15 @@ class FrameSplitter(Generic[T]):
 
 
 QUEUED_BYTES_MAX = 1 << 20
-"""While more bytes than this wait to be written, no data is read from the sender."""
+"""Limit of the queued bytes for a socket; above the limit, no data is read from the sender."""
 
 
 class DelayQueue:
-    """Delayed writes to one socket: sends pieces of data in their order, and no piece before its time.
+    """Queue of delayed writes to one socket, which sends pieces of data in their order.
 
-    A delayed message holds up everything that follows on the connection, as a slow network or a slow request handler
-    does: Kafka's responses come in the order of its requests, so a single response can't be late alone. The delays of
-    pieces of data overlap, so each is late by its own delay only; with ``serial``, delays add up.
-
-    The callbacks ``write`` and ``close`` send to and close the socket; ``crowded`` is called with True when too many
-    bytes wait in the queue, and with False when few wait again.
+    A delayed piece holds up all later pieces, as a slow network or a slow request handler does, because Kafka's
+    responses have the order of the requests. The callback ``crowded`` gets True when more than ``QUEUED_BYTES_MAX``
+    bytes are queued, and False when no more than these are queued.
     """
 
     def __init__(
@@ -112,12 +106,12 @@ class DelayQueue:
         self._serial_until_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.muted = False
-        """True if all pieces sent from now on are discarded."""
+        """True if the queue discards all later pieces of data."""
 
     def send(self, piece: Piece, delay_ms: int = 0, *, serial: bool = False) -> None:
-        """Send a piece of data after the delay, behind all queued pieces.
+        """Send a piece of data after the delay, and after all queued pieces.
 
-        With ``serial``, the delay starts only when the previous piece of data with ``serial`` has been sent.
+        With ``serial``, the delay counts from the time at which the previous piece with ``serial`` is sent.
         """
         if self.muted:
             return
@@ -150,7 +144,6 @@ class DelayQueue:
             self._timer.cancel()
 
     def _release(self) -> None:
-        """Write all pieces of data that are due, and set the timer for the next piece."""
         self._timer = None
         while self._queue and self._queue[0][0] <= self._loop.time():
             _, piece = self._queue.popleft()
