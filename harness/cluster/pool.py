@@ -79,7 +79,7 @@ class Slot:
         self._file = folder / "lease.json"
 
     def record(self) -> Record | None:
-        """Return the content of ``lease.json``; None if the file is missing. Raises LeaseError if it can't be read."""
+        """Return the content of ``lease.json``, None without the file; raise LeaseError for an unreadable file."""
         return _read_document(self._file, Record)
 
     def write(self, record: Record) -> None:
@@ -297,7 +297,7 @@ class Pool:
         return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
-        """Rank a slot by its cluster: clean, used, half-launched, missing, or (last) of another specification."""
+        """Return how slowly a slot with this record can provide a cluster of ``spec``, from 0 (fastest) to 4."""
         if record is None:
             return 3
         if self._can_serve(record, spec):

@@ -141,7 +141,7 @@ _LINE_BYTES_MAX = 1 << 20
 
 
 class WireProxy:
-    """Client of a wire proxy; ``ports`` maps the name of each route to its port."""
+    """Client of a wire proxy; ``ports``: port on loopback of each of the wire proxy's routes, by the route's name."""
 
     def __init__(self, process: str, control: int, ports: Mapping[str, int]) -> None:
         self._process = process

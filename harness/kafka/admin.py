@@ -181,7 +181,7 @@ class Admin:
         config: Mapping[str, str],
         replicas: Mapping[int, Sequence[int]] | None = None,
     ) -> str:
-        """Create a topic and return its id; with ``replicas`` by partition, the two numbers must be -1."""
+        """Create a topic and return its id; ``partitions`` and ``replication`` must be -1 if ``replicas`` is given."""
         topic = message(
             create.CreatableTopic,
             name=name,

@@ -40,7 +40,7 @@ def groups(admin: Admin, coordinator: BrokerId) -> dict[str, str]:
 def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> str:
     """Delete a group and return "", or return the reason for a failure.
 
-    A group with members is not deleted, but its members are removed, so that the next attempt succeeds.
+    If the group has members, only the members are removed, so that the next call can delete the group.
     """
     response = admin.ask(message(DeleteGroupsRequest, groups_names=(group,)), only=coordinator)
     (result,) = response.results

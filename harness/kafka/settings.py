@@ -114,7 +114,7 @@ def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
     with ThreadPoolExecutor(max_workers=len(voters)) as pool:
         quorums = [quorum for quorum in pool.map(ask, voters.values()) if quorum]
     if not quorums:
-        raise AdminError(f"none of the voters {sorted(voters)} leads the quorum", "LEADER_NOT_AVAILABLE")
+        raise AdminError(f"none of the voters {sorted(voters)} leads the metadata quorum", "LEADER_NOT_AVAILABLE")
     return max(quorums, key=lambda quorum: quorum.epoch)
 
 

@@ -186,7 +186,7 @@ def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) ->
         holders = [name for lock in (timing, *cores) if (name := lock.held_by())]
         if holders and not wait_logged:
             wait_logged = True
-            log(f"waiting for the host's timing lease: held by {', '.join(holders)}")
+            log(f"waiting until other runs no longer use this host: {', '.join(holders)}")
 
     with ExitStack() as held:
         with hold(turnstile, holder, log_holders):

@@ -67,7 +67,7 @@ def test_a_latency_run_is_alone(enter: Enter, newcomer: Kind) -> None:
     assert "inside" == first.line()
     second = enter(newcomer, "other")
     said = second.line()
-    assert said.startswith(f"waiting for the host's timing lease: held by run demo (pid {first.pid}) since ")
+    assert said.startswith(f"waiting until other runs no longer use this host: run demo (pid {first.pid}) since ")
     first.tell()
     assert ["left", "inside"] == [first.line(), second.line()]
 
@@ -111,9 +111,9 @@ def test_a_waiting_latency_run_is_next(enter: Enter) -> None:
     inside = enter("integrity", "inside already")
     assert "inside" == inside.line()
     waiting = enter("latency", "waits")
-    assert "held by inside already" in waiting.line()
+    assert "host: inside already" in waiting.line()
     later = enter("integrity", "comes later")
-    assert "held by inside already" in later.line()
+    assert "host: inside already" in later.line()
     inside.tell()
     assert "inside" == waiting.line()
     assert later.silent()
@@ -162,7 +162,7 @@ def test_another_user_waits_and_gets_the_lease(folder: Path, enter: Enter) -> No
     first = enter("latency", "root's")
     assert "inside" == first.line()
     second = enter("latency", "nobody's", "65534")
-    assert "held by root's" in second.line()
+    assert "host: root's" in second.line()
     first.tell()
     assert "inside" == second.line()
 
@@ -174,7 +174,7 @@ def test_a_stale_or_unreadable_note_is_ignored(folder: Path, enter: Enter) -> No
     first = enter("latency", "alive")
     assert "inside" == first.line()
     (folder / "timing").write_text('{"holder": [')
-    assert "waiting for the host's timing lease: held by an unknown process" == enter("latency", "2").line()
+    assert "waiting until other runs no longer use this host: an unknown process" == enter("latency", "2").line()
 
 
 def test_escape_sequences_in_a_note_are_removed(folder: Path) -> None:
