@@ -120,7 +120,9 @@ class Judge:
         except EvidenceError as error:
             cause = error
         except (PySparkException, *JVM_LOST) as error:
-            cause = EvidenceError(f"{runs[0].home}: Spark could not read it: {reason(error)}; see {self._spark_log}")
+            cause = EvidenceError(
+                f"{runs[0].home}: Spark could not read the evidence: {reason(error)}; see {self._spark_log}"
+            )
             self._spark = None  # the JVM may not have survived the failure
             self._resources.close()
         if len(runs) == 1:

@@ -123,7 +123,7 @@ def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
 def stored(analysis: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], measure: Measure, client: str) -> Blocks:
     """Map each block of the plan to a client's value of a measure in ``analysis.json``; empty if it has no such values.
 
-    A run whose plan has no blocks counts as one block.
+    A run whose plan has no blocks (repetitions of its faults) counts as one block.
     """
     blocked = any(step.get("block") for step in steps)
     if measure.metric == RECOVERY:

@@ -46,7 +46,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Tested:
-    """P-values of the tests for a difference (``p``, ``p_flip``) and for equivalence.
+    """P-values of a comparison of two clients: for a difference (``p``, ``p_flip``) and for equivalence.
 
     ``flips`` is the number of sign assignments from which ``p_flip`` was computed. If ``interval`` is None, no ratio
     could be estimated, and ``p`` is the p-value of a sign test. ``direction`` is -1 if the first client's values are
@@ -209,7 +209,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Question:
-    """A measure, and the values that both compared clients have in each block of the plan.
+    """Measure to test, with the values of both compared clients by block of the plan.
 
     ``alike`` is True if equal block numbers denote the same block for both clients, so blocks can be paired.
     """
@@ -361,7 +361,7 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
 
 
 def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
-    """Advise how many blocks narrow the interval to the margin; ``spread`` is its upper end / lower end."""
+    """Advise how many blocks of the plan narrow a ratio's interval to the margin; ``spread`` is upper / lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
         noisy = f"the metric is too noisy for {BLOCKS_MAX} blocks to detect a ratio of {margin:.3g}"

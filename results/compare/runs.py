@@ -1,10 +1,10 @@
 """Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and the output as text.
 
 **Pairs.** The control arm is the second client of each pair: the arm called ``baseline`` or ``control``, else the first
-arm by name. A block of the plan whose fault was not witnessed or met no traffic is excluded for both clients, with a
-note. If a run's harness checks failed, every result of the comparison is inconclusive. All blocks of one run were
-measured on the same host at the same time; between two runs, a difference between hosts or nights looks like a
-difference between clients, unless both values are divided by a control arm's values.
+arm by name. A block (repetition of the plan's faults) in which a fault was not witnessed or met no traffic is excluded
+for both clients, with a note. If a run's harness checks failed, every result of the comparison is inconclusive. All
+blocks of one run were measured on the same host at the same time; between two runs, a difference between hosts or
+nights looks like a difference between clients, unless both values are divided by a control arm's values.
 
 **Comparable runs.** Two runs can be compared if their plans have the same name, load, topics, timing, cluster and
 faults. Two compared runs may differ in Kafka's version, settings of arms, Aftershock's revision and host, and the
@@ -80,7 +80,7 @@ def notes(base: JudgedRun, changed: JudgedRun) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a comparison. Without metrics the default measures are compared (``blocks.standing``)."""
+    """Options of ``aftershock compare``; without metrics the default measures (``blocks.standing``) are compared."""
 
     metrics: tuple[Measure, ...] = ()
     margin: float = MARGIN

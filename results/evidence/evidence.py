@@ -2,8 +2,7 @@
 
 Evidence is the only thing that the judging half of Aftershock gets from the live half. ``run.json`` and
 ``timeline.json`` must exist; other files may be missing if the run did not finish, but a file that exists must be
-complete. The judging half parses JSON only in this module. A damaged file raises an EvidenceError with the full name of
-the file.
+complete. A damaged file of the evidence raises an EvidenceError with the full name of the file.
 
 ``REQUIRED`` lists the columns that every file of an evidence table has: the public contract of design 5.3. No column of
 an evidence table is ever removed. A column that was added later (``schema.py`` lists all columns) may be missing in an
@@ -31,7 +30,7 @@ from aftershock.results.evidence import files
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
 SCHEMA_VERSION = 1
-"""Newest version of ``run.json``, ``timeline.json`` and ``manifest.json`` that can be read."""
+"""Newest schema version of ``run.json``, ``timeline.json`` and ``manifest.json`` that can be read."""
 
 REQUIRED = {
     "outcomes": (
@@ -75,7 +74,7 @@ class Source(ABC):
         """Return the path of a Parquet file after a check of its columns (``files.check_columns``)."""
 
     def json(self, name: str) -> Any:
-        """Parse a JSON document that must exist."""
+        """Parse a JSON document of the run. Raises EvidenceError if the document does not exist."""
         content = self.content(name)
         if content is None:
             raise files.missing(self.where(name))
@@ -146,7 +145,7 @@ class Client:
 
     @property
     def key(self) -> str:
-        """The client's name in measurements and events: ``workload/arm``."""
+        """Name of the client in measurements and events: ``workload/arm``."""
         return f"{self.workload}/{self.arm}"
 
     @property

@@ -139,7 +139,7 @@ def check_columns(
 
     ``present`` and ``columns`` map column names to Spark types, in the file and as declared. Each of the ``required``
     columns must occur once in the file. A declared column that is not required was added to the format later: the
-    column may be missing, and is then null. Columns that are not declared are ignored.
+    column may be missing, and is then null. Columns of the file that the table does not declare are ignored.
     """
     for name, declared in columns.items():
         types = [kind for column, kind in present if column == name]

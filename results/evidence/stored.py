@@ -2,10 +2,10 @@
 
 Reports, stories and comparisons are drawn from these stored documents alone, without Spark.
 
-``analysis.json`` has the measurements as rows of plain data. The columns of a row are the fields of the measurement's
-dataclass and the parts of its key in ``Facts``. The rows in ``analysis.json`` are sorted, so that the same facts give
-the same bytes. A missing key in ``analysis.json`` means that the version that judged the run did not measure it; an
-empty list means that nothing was observed.
+``analysis.json`` has the measurements as rows of plain data. A row of ``analysis.json`` holds the fields of a
+measurement's dataclass and the parts of the measurement's key in ``Facts``. The rows in ``analysis.json`` are sorted,
+so that the same facts give the same bytes. A missing key in ``analysis.json`` means that the version that judged the
+run did not measure it; an empty list means that nothing was observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,8 +2,8 @@
 
 The percentile spectrum draws the latency at quantile q over ``1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are
 equally spaced. The spectrum's curve is grey at quantiles that fewer than ten records exceed, because no SLO is decided
-by so few records. The curve ends at a red mark if a quantile is censored (a failed record). Each chart has a sentence
-about the run (``reading.py``) and a caption that explains the chart's marks.
+by so few records. A curve of the spectrum ends at a red mark where the quantile is a failed record. Each chart has a
+sentence about the run (``reading.py``) and a caption that explains the chart's marks.
 """
 
 from collections.abc import Mapping, Sequence

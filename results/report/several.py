@@ -123,8 +123,8 @@ def markdown(run_dir: Path) -> str:
 def step_summary(run_dirs: Sequence[Path]) -> str:
     """Return text for ``$GITHUB_STEP_SUMMARY``: a table of runs, then each run that did not pass, up to GitHub's limit.
 
-    The table has the reason for a run that was not judged. The summary is cut at the end of a line, so that every table
-    row is whole.
+    A run that was not judged is in the table of runs with the reason. The summary is cut at the end of a line, so that
+    every table row is whole.
     """
     runs = [run_at(home) for home in run_dirs]
     rows = []

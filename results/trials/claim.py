@@ -113,7 +113,7 @@ def verdict(statements: Sequence[Statement]) -> Verdict:
     (the measure then shows an effect where none exists), a claim is inconclusive, or there are no claims; else not seen
     if a claim is not seen; else confirmed.
 
-    Statements of role ``report`` have no effect on the verdict.
+    Statements of role ``report`` have no effect on the verdict of a trial.
     """
     claims, controls = ([entry for entry in statements if entry.role == role] for role in ("claim", "control"))
     biased = next((control for control in controls if control.word != "confirmed"), None)

@@ -44,7 +44,7 @@ _ONE_RUN = "measured in one run, so the figure includes differences between brok
 
 
 def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.9) -> Estimate:
-    """Return the mean ratio, over rounds, of a figure of commits at linger ``setting`` to that at the fixed linger."""
+    """Return a figure of commits at linger ``setting`` relative to the fixed linger, as the mean over rounds."""
     ours, theirs = (_of_rounds(runs, figure, name) for name in (setting, FIXED))
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Estimate(None, None, None, len(ours), "times", confidence)

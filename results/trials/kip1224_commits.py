@@ -2,7 +2,7 @@
 
 The coordinator of a consumer group is the leader of the ``__consumer_offsets`` partition to which the group's commits
 were written (table ``offsets``). A commit belongs to the slice of time that contains its intended time, and the latency
-of a failed commit is infinite. The linger of each broker is read from the plan.
+of a failed commit is infinite. The append linger of each broker is read from the plan.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Judge
 
 
 class Bout(NamedTuple):
-    """Bout: consecutive commits of one round to one coordinator, while no other coordinator gets commits."""
+    """Throughput and latency of a bout: commits of one round to one coordinator, while no other gets commits."""
 
     per_s: float
     p50_ms: float

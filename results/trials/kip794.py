@@ -112,7 +112,7 @@ def _deviation(share: Estimate) -> Estimate:
 
 
 def turns(records: Placed) -> str:
-    """Describe a producer's turns, in each of which consecutive records go to the same partition."""
+    """Describe how often a partitioner chose the slow broker, and for how many consecutive records."""
     where, lengths = records.turns()
     slow = where == SLOW
     if not slow.any() or slow.all():

@@ -196,7 +196,7 @@ class Part:
 
 
 def ratio_of_blocks(ours: Mapping[int, Block], theirs: Mapping[int, Block], confidence: float, seed: str) -> Estimate:
-    """Return the ratio of two clients from paired blocks of the plan, as `Part.ratio` does for all blocks of a run.
+    """Return the ratio of two clients by a measure, paired by blocks of the plan, with the ratio's interval.
 
     ``seed`` seeds the sign-flip test, which samples random signs if there are too many combinations to try all.
     """

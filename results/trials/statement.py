@@ -55,7 +55,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Statement:
-    """A claim with its measured result. A statement of role ``report`` is shown but has no effect on the verdict.
+    """Claim about a KIP with the measured result; a statement of role ``report`` has no effect on the verdict.
 
     ``published`` is the figure in the KIP's text; ``bound`` is the condition for *confirmed*, in words.
     """

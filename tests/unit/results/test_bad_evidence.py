@@ -133,7 +133,7 @@ def test_bad_evidence_is_never_pass(judge: "Judge", made: Made, tmp_path: Path) 
         refused(by_name[name], f"{homes[name]}/{says}")
     for name in ("twin", "twin-2"):
         refused(by_name[name], str(homes["twin"]), str(homes["twin-2"]), "run 'twin'")
-    refused(judge.many([torn])[torn], str(torn), "Spark could not read it", "spark.log")
+    refused(judge.many([torn])[torn], str(torn), "Spark could not read the evidence", "spark.log")
 
     assert verdict(by_name["good"]).status is Status.PASS
     assert {check.status for check in of_records(by_name["empty"])} == {Status.INCONCLUSIVE}

@@ -129,8 +129,8 @@ def test_a_failed_judgement_does_not_affect_others(made: Made, tmp_path: Path) -
     output_lines = done.stdout.splitlines()
     assert {"good PASS", "last PASS"} <= set(output_lines)
     assert f"broken {runs['broken'] / 'run.json'}: missing" in done.stdout
-    assert f"torn {runs['torn']}: Spark could not read it: org.apache.spark.SparkException: " in done.stdout
-    assert f"killed {runs['killed']}: Spark could not read it: " in done.stdout
+    assert f"torn {runs['torn']}: Spark could not read the evidence: org.apache.spark.SparkException: " in done.stdout
+    assert f"killed {runs['killed']}: Spark could not read the evidence: " in done.stdout
     assert output_lines.count("judging: starting Spark") == 3, (
         "one session, and another after each that Spark failed on"
     )
