@@ -43,6 +43,7 @@ _JAVA_MIN = 17
 _MEMORY_GIB_MIN = 4
 _DISK_GIB_MIN = 5
 _GIB = 1 << 30
+_NO_IMAGES = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
 app = typer.Typer(
     name="aftershock",
     help="Break a real Kafka cluster on purpose, and judge from evidence whether its clients kept their promises.",
@@ -97,10 +98,7 @@ def verdict(
     as_json: JsonOption = False,
     exhaustive: Annotated[
         bool,
-        typer.Option(
-            "--exhaustive",
-            help="Examine every record, also the records that a quick first test finds correct.",
-        ),
+        typer.Option("--exhaustive", help="Examine every record, also those that a quick first test finds correct."),
     ] = False,
     evidence: EvidenceOption = None,
     spark: SparkOption = None,
@@ -124,7 +122,7 @@ def images(
     ensure: Annotated[bool, typer.Option("--ensure", help="Pull or build the missing images.")] = False,
     kafka: KafkaOption = None,
 ) -> int:
-    """List the local images; with --ensure get the missing ones, and the archive that lets Spark start faster."""
+    """List Aftershock's local Docker images; with --ensure, get missing images, and prepare a faster Spark start."""
     from aftershock.harness.cluster import engine
     from aftershock.results.spark.session import ensure_archive
 
@@ -139,13 +137,13 @@ def images(
     for image in local_images:
         print(f"{image.name}  {image.size_bytes / 1e6:.0f} MB  {image.digest}")
     if not local_images:
-        log("no local images yet; `aftershock images --ensure` gets them, and so does a run")
+        log(_NO_IMAGES)
     return 0
 
 
 @app.command()
 def doctor() -> int:
-    """Check the prerequisites on this machine, list what is missing, and say how to install it."""
+    """Check the prerequisites on this machine, and say how to install missing ones."""
     from aftershock.faults.kinds.registry import EXTERNAL
     from aftershock.harness.cluster import engine
 
@@ -156,9 +154,8 @@ def doctor() -> int:
         findings.append(("Docker engine", False, str(error)))
     else:
         local_images = ", ".join(image.name for image in engine.images_here(client))
-        no_images = "no local images yet: a run pulls or builds them, or `aftershock images --ensure` does so now"
         findings.append(("Docker engine", True, str(client.version()["Version"])))
-        findings.append(("images", True, local_images or no_images))
+        findings.append(("images", True, local_images or _NO_IMAGES))
 
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
@@ -192,7 +189,7 @@ def doctor() -> int:
 
 @plans.command("check")
 def plan_check(plan: PlanArgument, changes: SetOption = None) -> int:
-    """Validate a plan and report all problems at once, each with its position and a remedy."""
+    """Validate a plan, and report all its problems at once, each with its position and a remedy."""
     from aftershock.faults.plan.check import load_plan
     from aftershock.faults.plans import find
 
@@ -247,7 +244,7 @@ adhoc.runs.command()(analysis.archive)
 
 
 def main() -> None:
-    """Run the command of ``sys.argv`` and exit with its code."""
+    """Run the command in ``sys.argv``, and exit with the command's exit code."""
     # SIGTERM ends a run as Ctrl-C does, after the clean-up
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:

@@ -1,7 +1,7 @@
 """Commands for ad-hoc work: kept clusters, faults by hand, healing, and listing or pruning runs.
 
-Exit codes of ``inject``: 0 fault witnessed and healed, 2 not witnessed, 3 not injected or not healed, 130 interrupted
-and healed.
+Exit codes of ``inject``: 0 fault witnessed and healed, 2 fault not witnessed, 3 fault not injected or not healed, 130
+interrupted, fault healed.
 """
 
 import json
@@ -89,7 +89,7 @@ def inject(
         str | None, typer.Option("--for", metavar="DURATION", help="Duration of the fault, for example 10s or 500ms.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print targets, undo and witness without an injection.")
+        bool, typer.Option("--dry-run", help="Print the fault's targets, undo and witness, and inject nothing.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     run_id: RunOption = None,
@@ -132,9 +132,8 @@ def heal(
         run_ids = [cluster.run_id for cluster in ownership.list_clusters(client)]
         run_ids += [spool.run_id for spool in client_processes.orphaned_spools()]
         if home.name not in run_ids:
-            raise AftershockError(
-                f"no trace of a run {run_id} on this machine or in {out}; `aftershock runs` lists the runs"
-            )
+            problem = f"no trace of a run {run_id} on this machine or in {out}"
+            raise AftershockError(f"{problem}; `aftershock runs` lists the runs")
     actions = healing.heal(client, run_id, log)
     for cluster in ownership.list_clusters(client):
         if cluster.owned and run_id is None:
@@ -145,7 +144,7 @@ def heal(
 
 def plan_faults(
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print docs/FAULTS.md: the built-in kinds as a page.")
+        bool, typer.Option("--markdown", help="Print the built-in fault kinds as the page docs/FAULTS.md.")
     ] = False,
 ) -> int:
     """List the fault kinds: effect, parameters, witness, and undo."""

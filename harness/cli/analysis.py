@@ -30,7 +30,7 @@ def report(
     run_dirs: Annotated[list[str], typer.Argument(metavar="RUN…", help="Run directories, or run ids under --out.")],
     out: OutOption = Path("runs"),
     style: Annotated[
-        ReportFormat, typer.Option("--format", help="An HTML file beside the evidence, or Markdown on stdout.")
+        ReportFormat, typer.Option("--format", help="Write an HTML file beside the evidence, or print Markdown.")
     ] = "html",
 ) -> int:
     """Report judged runs: write each report.html and, for several runs in one folder, an index; or print Markdown.
@@ -87,9 +87,8 @@ def explain(
     else:
         match = _RECORD.fullmatch(record)
         if match is None:
-            raise AftershockError(
-                f"{record!r} is not a record; write PRODUCER:SEQ, for example 0:1580, as reports and checks do"
-            )
+            advice = "write PRODUCER:SEQ, for example 0:1580, as reports and checks do"
+            raise AftershockError(f"{record!r} is not a record; {advice}")
         history = record_history(path, int(match[1]), int(match[2]))
         document = history.to_json()
         text = output.record_markdown(history) if style == "md" else output.record_text(history)
@@ -113,9 +112,7 @@ def compare(
     ] = None,
     margin: Annotated[
         str,
-        typer.Option(
-            metavar="PERCENT", help="Largest difference at which two values of the metric count as equivalent."
-        ),
+        typer.Option(metavar="PERCENT", help="Largest difference at which values of a metric count as equivalent."),
     ] = "25%",
     control: Annotated[
         str | None,
@@ -124,7 +121,7 @@ def compare(
     style: FormatOption = "text",
     as_json: JsonOption = False,
 ) -> int:
-    """Compare the arms of a judged run, or two runs of one plan, block by block."""
+    """Compare the arms of a judged run, or two runs of one plan, by the blocks (repetitions) of the plan's faults."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.compare import runs as comparison
     from aftershock.results.compare.blocks import parse
@@ -149,20 +146,20 @@ def compare(
 
 
 def trend(
-    ledger: Annotated[Path, typer.Option(metavar="FILE|DIR", help="The ledger, or its folder.")] = Path(),
-    add: Annotated[
-        list[str] | None, typer.Option(metavar="RUN", help="Add this judged run to the ledger first.")
-    ] = None,
+    ledger: Annotated[
+        Path, typer.Option(metavar="FILE|DIR", help="File with the history of nightly figures, or its folder.")
+    ] = Path(),
+    add: Annotated[list[str] | None, typer.Option(metavar="RUN", help="First add this judged run to the file.")] = None,
     out: OutOption = Path("runs"),
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the series of the ledger as a CSV file for Apache Otava.")
+        Path | None, typer.Option(metavar="FILE", help="Write the nightly figures as a CSV file for Apache Otava.")
     ] = None,
     since: Annotated[
         str | None, typer.Option(metavar="DATE", help="Ignore nights before this date, for example 2026-11-21.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Report which nightly series have changed, since when, and by how much."""
+    """Report which nightly figures have changed, since when, and by how much."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.compare import history
     from aftershock.results.compare import trend as trend_text
@@ -193,7 +190,7 @@ def trend(
 def sql(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[RUN]... QUERY", help='Runs, by path or id, and then the query: "select ...".'),
+        typer.Argument(metavar="[RUN]... QUERY", help='Run directories or run ids, and then the query: "select ...".'),
     ],
     out: OutOption = Path("runs"),
     evidence: EvidenceOption = None,
@@ -209,7 +206,7 @@ def sql(
 
     *names, text = words
     if sum(map(bool, (names, evidence, history))) != 1:
-        raise AftershockError("nothing to query: name RUN..., --evidence URI or --history DIR; the query comes last")
+        raise AftershockError("name what to query: RUN..., --evidence URI or --history DIR; the query comes last")
     if as_json and as_csv:
         raise AftershockError("--json and --csv exclude each other; give one of them")
     lines = query.as_json if as_json else query.as_csv if as_csv else query.as_table
@@ -224,7 +221,9 @@ def sql(
 
 
 def archive(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Judged runs, by path or id.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Judged runs: run directories, or run ids under --out.")
+    ],
     to: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the history, created if missing.")],
     out: OutOption = Path("runs"),
 ) -> int:

@@ -16,7 +16,7 @@ PlanArgument = Annotated[
 ]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or a run id under --out.")]
 RunOption = Annotated[
-    str | None, typer.Option("--run", metavar="ID", help="Run id of the cluster, needed if several clusters are kept.")
+    str | None, typer.Option("--run", metavar="ID", help="Run id of the kept cluster, needed if several are kept.")
 ]
 SeedOption = Annotated[int, typer.Option(help="Seed of every random choice in the plan.")]
 SetOption = Annotated[

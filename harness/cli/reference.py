@@ -1,8 +1,4 @@
-"""Markdown reference of all ``aftershock`` commands: ``python -m aftershock.harness.cli.reference``.
-
-The text of the reference comes from the commands' own ``--help``. ``make docs`` writes the reference to
-``docs/CLI.md``, and a test checks that the file is up to date.
-"""
+"""Markdown reference of all ``aftershock`` commands, written to ``docs/CLI.md`` by ``make docs``."""
 
 import sys
 from collections.abc import Iterator
@@ -26,7 +22,6 @@ PLAN is a path, or the name of a shipped plan such as `demo`. RUN is a run direc
 
 
 def page() -> str:
-    """Return the Markdown page with one section for each command, sorted by the commands' full names."""
     sections = sorted(_sections(get_command(app), "aftershock"))
     return "\n".join([_HEAD, *(text for _, text in sections)])
 

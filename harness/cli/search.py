@@ -2,8 +2,7 @@
 
 Exit codes of ``explore``: 0 no failure, 1 a run failed, 2 no run passed or failed. Exit codes of ``minimise``: 0 a
 smaller failing plan was written, 2 the failure is intermittent, or the time budget ended first. Exit codes of ``kip``:
-0 claims confirmed, 1 a claim contradicted, 2 a claimed effect not seen, or inconclusive. Exit code 3 is an error of any
-of these commands, for example a run given to ``minimise`` that did not fail.
+0 claims confirmed, 1 a claim contradicted, 2 a claimed effect not seen, or inconclusive. Exit code 3 means an error.
 """
 
 import json
@@ -23,17 +22,15 @@ from aftershock.harness.cli.options import AllowExecOption, JsonOption, OutOptio
 def explore(
     frame: Annotated[
         str,
-        typer.Argument(
-            metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; the search draws the faults."
-        ),
+        typer.Argument(metavar="PLAN", help="Plan with cluster, topics, clients and SLOs; faults are added at random."),
     ] = "explore",
     budget: Annotated[
         str,
-        typer.Option(
-            metavar="TIME", help="Time budget, for example 20m; a run starts only if it ends within the budget."
-        ),
+        typer.Option(metavar="TIME", help="Time budget, for example 20m; no run starts that would exceed the budget."),
     ] = "20m",
-    seed: Annotated[int, typer.Option(help="Seed of the draws; a later search with this seed continues it.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the random plans; a later search with the same seed draws new plans.")
+    ] = 0,
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="The folder that holds the runs, the coverage and the corpus.")
     ] = Path("runs"),
@@ -87,7 +84,7 @@ def minimise(
     check: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ID", help="Id of a failed check that the smaller plan must fail too (default: all failed checks)."
+            metavar="ID", help="Failed check that the smaller plan must fail too (default: all failed checks)."
         ),
     ] = None,
     allow_exec: AllowExecOption = False,
@@ -134,7 +131,7 @@ def kip(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Time budget, for example 30m; a smaller budget gives wider intervals. Default for `all`: 60m.",
+            help="Time budget, for example 30m; less time gives wider confidence intervals. Default for `all`: 60m.",
         ),
     ] = None,
     seed: Annotated[
@@ -158,9 +155,8 @@ def kip(
     trials = select_trials(selection)
     limit = budget or ("60m" if len(trials) > 1 else None)
     allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit))
-    progress.log(
-        f"the trials take about {allotment.takes_s / 60:.0f} min, less the time of the runs that exist already"
-    )
+    minutes = f"{allotment.takes_s / 60:.0f} min"
+    progress.log(f"the trials take about {minutes}, less the time of the runs that exist already")
     results = []
     for trial in trials:
         home = runner.home_of(trial, out)

@@ -1,8 +1,7 @@
-"""Corpus of failing plans, each a file that ``aftershock run`` accepts; every night these plans run before other plans.
+"""Corpus of failing plans, each a file that ``aftershock run`` accepts; ``aftershock explore`` runs these plans first.
 
 The first line of a plan in the corpus is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1,
-"seed": 7, "night": "2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``. A file of the corpus that can't be
-read, has an unknown schema version or holds no valid plan is reported and skipped.
+"seed": 7, "night": "2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``.
 """
 
 import json
@@ -38,14 +37,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Readable plans of the corpus, newest first; ``skipped`` has a sentence for each unreadable file."""
+    """Valid plans of the corpus, newest first; ``skipped``: a message for each file that is not a valid plan."""
 
     entries: tuple[Entry, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
 def keep(folder: Path, text: str, origin: Origin) -> Path:
-    """Add a failing plan to the corpus in place of earlier copies; raise EvidenceError if the plan can't be written."""
+    """Add a failing plan to the corpus in place of earlier copies; raise EvidenceError if writing fails."""
     path = folder / f"{origin.night}-{_digest(text)}.yaml"
     duplicates = [copy for copy in folder.glob(f"*-{_digest(text)}.yaml") if copy != path]
     head = json.dumps({"schema_version": SCHEMA_VERSION, **asdict(origin)})
@@ -74,7 +73,7 @@ def read(folder: Path) -> Corpus:
 
 
 def _digest(text: str) -> str:
-    """Hash the text of a plan without the plan's name and description."""
+    """Return a hash of a plan's text without the keys ``name`` and ``why``."""
     lines = [line for line in text.splitlines() if not line.startswith(("name:", "why:"))]
     return sha256("\n".join(lines).encode()).hexdigest()[:10]
 

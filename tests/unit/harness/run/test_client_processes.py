@@ -67,7 +67,7 @@ async def test_a_kill_takes_the_worker_and_its_program(bench: Bench) -> None:
             process.pid for session in client_processes.workers(bench._common["run_id"]).values() for process in session
         }
         assert states(crew) == {"mine": "exited", "other": "running"}
-        with pytest.raises(FaultError, match="the client mine does not run"):
+        with pytest.raises(FaultError, match="the client mine is not running"):
             crew.kill("mine")
         crew.release("mine")
         crew.release("mine")
