@@ -1,18 +1,16 @@
 """Base classes of the protocol faults: a rule of the wire proxy, its matching requests, and its witnesses.
 
-In a plan with a protocol fault, every client connects through the wire proxy (``faults/wire_proxy``).
-
-Witnesses. The wire proxy counts the requests that it altered; every altered request counts as exposed to the fault. If
-an API can be probed, the harness also sends requests (probes) that the rule selects by their client id: before the
-fault, at the beginning of the fault and right before its end. If the probe before the fault looks like the fault
-already, or is not answered, no later probes are sent.
+In a plan with a protocol fault, every client connects through the wire proxy (``faults/wire_proxy``), which counts the
+requests that it alters. The harness also sends probes, that is requests that the rule selects by their client id:
+before the fault, at the beginning of the fault and right before its end. If the probe before the fault looks like the
+fault already, or is not answered, no later probes are sent.
 """
 
 import random
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, Field, StrictInt, WithJsonSchema, model_validator
 
@@ -43,29 +41,16 @@ ROOM_MS = 2_000  # further time allowed on a busy host
 HEALED_DEADLINE_MS = 10_000
 
 
-class ProbeResult(NamedTuple):
-    """Result of a probe: ``observed`` and expected (``asked``) value in ``unit``; ``ok`` if it shows the fault."""
-
-    what: str
-    asked: float
-    observed: float
-    unit: str
-    ok: bool
-
-
 @dataclass(eq=False)
 class TamperInjection(Injection):
-    """One rule of the wire proxy in force.
-
-    ``before``: response to the probe without the rule; None if no probe can show the fault.
-    """
+    """One rule of the wire proxy; ``before``: response to a probe before the fault, None without usable probes."""
 
     fault: "TamperFault"
     rule: Mapping[str, Any]
     before: Answer | None = None
 
     async def measure_before(self) -> None:
-        """Send a probe without the rule in force; keep the response unless it already looks like the fault."""
+        """Send a probe before the fault, and set ``before`` unless the response looks like the fault already."""
         answer = await self._probe()
         if answer is not None and answer.outcome == "answered" and not self.fault.interpret_probe(answer, answer, 0).ok:
             self.before = answer
@@ -74,7 +59,7 @@ class TamperInjection(Injection):
         await run_to_completion(self.context.world.add_rule(self.rule))
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Probe at the beginning and right before the end of the fault; read the rule's counters in between."""
+        """Probe at the beginning and right before the end of the fault; read the rule's counters each second."""
         clock = self.context.clock
         until_us = until_us or clock.now_us()
         last_us = until_us - (self.fault.probes * self.fault.probing_ms if self.before else 0) * 1000
@@ -89,15 +74,15 @@ class TamperInjection(Injection):
         report(await self._rule_witness())
 
     async def confirm_healed(self) -> None:
-        """Wait until a probe no longer shows the effect of the rule."""
+        """Wait until a probe no longer shows the fault."""
         before = self.before
         if before is None:
             return
 
         async def remaining() -> str | None:
             answer = await self._probe()
-            result = self.fault.interpret_probe(before, answer, 0) if answer else None
-            return f"a probe still shows the fault: {result.what}" if result and result.ok else None
+            witness = self.fault.interpret_probe(before, answer, 0) if answer else None
+            return f"a probe still shows the fault: {witness.what}" if witness and witness.ok else None
 
         await wait_until(remaining, self.context.clock, HEALED_DEADLINE_MS)
 
@@ -109,17 +94,14 @@ class TamperInjection(Injection):
         if answer is None:
             return  # no broker answers behind the proxy, because of another fault; the counters remain as witness
         probed = (await self._counters() or {}).get("probed", 0) - probed
-        result = self.fault.interpret_probe(self.before, answer, probed)
-        report(Witness(result.what, result.asked, round(result.observed, 3), result.unit, 1, result.ok))
+        report(self.fault.interpret_probe(self.before, answer, probed))
 
     async def _rule_witness(self) -> Witness:
-        """Read the rule back from the wire proxy, with the number of requests that the rule was applied to."""
+        """Return a witness that the wire proxy has the rule, with the number of requests that the rule altered."""
         counters = await self._counters()
         if counters is None:
-            return Witness(
-                "rules of the fault in force in the wire proxy, read back from the proxy", 1, 0, "rules", 1, ok=False
-            )
-        what = f"requests altered, of {counters['matched']} that match the rule, as the proxy counts them"
+            return Witness("rules of the fault that are in force in the wire proxy", 1, 0, "rules", 1, ok=False)
+        what = f"requests that the wire proxy has altered, of {counters['matched']} that match the fault's rule"
         if counters["untouched"]:
             what += f"; {counters['untouched']} requests could not be decoded and passed unchanged"
         return Witness(what, 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
@@ -146,7 +128,7 @@ GRAMMAR = "Kafka's name of an API, like Produce, Fetch or OffsetCommit"
 
 
 def known_to_kafka(noun: str, names: Collection[str]) -> AfterValidator:
-    """Return a validator that accepts only Kafka's names; its error message has the nearest valid name."""
+    """Return a validator that accepts only these names; its error message suggests the nearest valid name."""
 
     def check(name: str) -> str:
         if name not in names:
@@ -160,22 +142,20 @@ Api = Annotated[str, known_to_kafka("API", API_KEYS), WithJsonSchema({"type": "s
 
 
 class TamperFault(Fault):
-    """A rule of the wire proxy; the rule applies to requests that match all the given fields."""
+    """Base of faults that consist of a rule of the wire proxy, for requests that match all given parameters."""
 
     family = "protocol"
     band: ClassVar[Band]
     exposure_target = "requests"
     for_rule = "needed"
     probes: ClassVar[int] = 1
-    """Number of probes each time; the fastest counts, as a busy host only adds time."""
+    """Number of probes per measurement; the fastest probe counts, because a busy host only adds time."""
     allowance_ms = 1_500  # a rule is added and removed in some ms; a probe takes as long as its rule makes it
     topic: str | None = Field(
         default=None, description="topic of the affected requests: only requests that name this topic are affected"
     )
     partition: Annotated[StrictInt, Field(ge=0)] | None = Field(
-        default=None,
-        description="partition of the affected requests: only requests that name this partition of "
-        "`topic` are affected",
+        default=None, description="partition of `topic`: only requests that name this partition are affected"
     )
     client: ClientText | None = None
     op: Op | None = None
@@ -194,7 +174,7 @@ class TamperFault(Fault):
         if self.partition is not None and self.topic is None:
             raise ValueError("`partition` needs a `topic`: add the topic")
         if self.op is not None and self.client is None:
-            raise ValueError("`op` needs a `client`: add the client")
+            raise ValueError("`op` needs a `client`: add the client, or remove `op`")
         for first, second in (("nth", "probability"), ("client", "client_id")):
             if getattr(self, first) is not None and getattr(self, second) is not None:
                 raise ValueError(f"the parameters `{first}` and `{second}` exclude each other: remove either")
@@ -202,37 +182,40 @@ class TamperFault(Fault):
 
     @property
     def named_api(self) -> str | None:
-        """The API whose requests the rule of the wire proxy applies to; None for every API."""
+        """Kafka API whose requests the fault affects; None if it affects the requests of every API."""
         return getattr(self, "api", None)
 
     @property
     def probe_api(self) -> str | None:
-        """The API that a probe of the fault requests; None if no probe can show the fault."""
+        """Kafka API that the harness requests in a probe; None if no probe can show the fault."""
         return self.named_api if self.named_api in PROBED else None
 
     @property
     def probing_ms(self) -> int:
-        """Usual duration of one probe of the fault, in ms."""
+        """Usual duration in ms of one probe while the fault is in force."""
         return SLACK_MS
 
     @property
     def limit_ms(self) -> int:
-        """Time in ms that one probe waits for its response."""
+        """Time in ms that one probe waits for a response at most."""
         return self.probing_ms + ROOM_MS
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most kinds draw nothing of their own
-        """Return the rule's action: ``do`` and the fields that ``wire_proxy/rules.py`` defines for it."""
+        """Return the field ``do`` of the wire proxy's rule and the fields that ``do`` needs (``rules.py``)."""
         return {"do": self.kind}
 
     @abstractmethod
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:
-        """Judge whether a probe shows the fault; ``probed``: number of probes that the wire proxy has altered."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:
+        """Return a witness from the responses to probes before and during the fault.
+
+        ``probed``: number of probes that the wire proxy has altered according to its own counter.
+        """
 
     def clients(self) -> dict[FieldPath, str]:
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``chances`` if there is a probability: a 0 or 1 for each request in turn, with at least one 1."""
+        """Draw also ``chances`` for ``probability``: a digit per request, 1 if the rule applies to the request."""
         draws = super().draw(source)
         if self.probability is not None:
             hits = [source.random() < self.probability for _ in range(CHANCES)]
@@ -245,8 +228,8 @@ class TamperFault(Fault):
             yield Problem(("topic",), f"requests of the API {self.named_api} name no topic: remove `topic`")
         for topic in plan.topics.values():
             if topic.name == self.topic and self.partition is not None and self.partition >= topic.partitions:
-                sentence = f"{self.topic} has no partition {self.partition}: its partitions are 0 to "
-                yield Problem(("partition",), f"{sentence}{topic.partitions - 1}")
+                message = f"the topic {self.topic} has no partition {self.partition}: use 0 to {topic.partitions - 1}"
+                yield Problem(("partition",), message)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         world = context.world
@@ -255,7 +238,7 @@ class TamperFault(Fault):
         if self.topic is not None:
             ids = await world.topic_ids()
             if self.topic not in ids:
-                raise FaultError(f"there is no topic {self.topic}; check the fault's target")
+                raise FaultError(f"the cluster has no topic {self.topic}; correct the fault's `topic`")
             rule |= {"topic": self.topic, "topic_id": ids[self.topic]}
         clients = [self.client_id] if self.client_id else []
         if self.client is not None:
@@ -271,5 +254,5 @@ class TamperFault(Fault):
         return injection
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- most name no broker
-        """Return those fields of the wire proxy's rule that are looked up in the cluster at injection."""
+        """Return the fields of the wire proxy's rule that depend on the cluster's state at the injection."""
         return {}

@@ -1,28 +1,19 @@
 """Protocol faults that delay, lose, duplicate or truncate messages of an API.
 
-``delay_request``: requests reach the broker late, as over a slow network. On one connection, later requests wait behind
-a delayed request; their delays overlap rather than add up.
-
-``delay_response``: responses reach the client late, long after the broker has served the request. With ``serial``, the
-responses on a connection leave one at a time, each a ``delay`` after the previous response, which resembles a slow
+``delay_request``: on one connection, later requests wait behind a delayed request; their delays overlap rather than add
+up. ``delay_response``: the broker has served a request long before its response reaches the client. With ``serial``,
+the responses on a connection leave one at a time, each a ``delay`` after the previous response, which resembles a slow
 request handler, while a slow network delays everything in flight together.
 
-``drop_request``: requests never reach the broker; the client notices only when the connection ends.
+After ``drop_request`` or ``drop_response`` loses a message, the connection is closed, as by a peer that died, or silent
+until the heal closes it, because TCP loses no message out of the middle of a stream. The client can't know whether the
+broker served a request whose response is lost; a retry repeats the effect of the request, unless it is idempotent.
 
-``drop_response``: the broker serves a request and its response is lost, so the client can't know whether the request
-was served. A retry repeats the effect of such a request, unless the request is idempotent. As the connection ends, the
-outcome of all its other requests in flight is unknown too.
+``duplicate_request``: the client gets one response to a request that reaches the broker twice. TCP never duplicates a
+request, but a proxy, a replay or a client that retries too early does.
 
-TCP loses no message out of the middle of a stream, and clients rely on that. After a message that a fault drops, the
-connection is therefore closed, as by a peer that died, or silent until the heal closes it.
-
-``duplicate_request``: requests reach the broker twice, and the client gets one response. TCP never duplicates a
-request, but a proxy, a replay or a client that retries too early does. The effect of a duplicated request occurs twice,
-unless the request is idempotent.
-
-``close_mid_frame``: only half of a request or response arrives, then the connection is closed. If only half of a
-response arrives, the broker has served the request, but the client can't decode the response. If only half of a request
-arrives, the broker discards the request.
+``close_mid_frame``: if only half of a response arrives, the broker has served the request, but the client can't decode
+the response. If only half of a request arrives, the broker discards the request.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -30,17 +21,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from aftershock.faults.kinds.fault import Band, Draws
-from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, ProbeResult, TamperFault
+from aftershock.faults.kinds.protocol.base import ROOM_MS, SILENCE_MS, SLACK_MS, Api, TamperFault
 from aftershock.faults.plan.units import Duration
+from aftershock.faults.runtime.record import Witness
 from aftershock.faults.targets.values import Answer
 
 SHARE = 0.8  # of the requested delay that a probe must show
 
 
 class DelayingFault(TamperFault):
-    """Base of the faults that delay requests or responses of an API by ``delay``."""
+    """Base of faults that delay the requests or the responses of a Kafka API by ``delay``."""
 
-    proof = "A matching probe is slower by the requested delay. The proxy counts altered requests (read each second)."
+    proof = "A probe is slower by the requested delay. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is as fast as before."
 
     probes: ClassVar[int] = 3
@@ -55,26 +47,22 @@ class DelayingFault(TamperFault):
     def probing_ms(self) -> int:
         return self.delay + SLACK_MS
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect a slower response to the probe than before; without a response, the time waited is compared."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
+        """Compare the round trip of a probe with the round trip before the fault; an unanswered probe counts too."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
-        return ProbeResult("rise of the round trip of a matching probe", self.delay, rise_ms, "ms", ok)
+        return Witness("rise of the round trip of a matching probe", self.delay, round(rise_ms, 3), "ms", 1, ok)
 
 
 class LosingFault(TamperFault):
-    """Base of the faults that lose requests or responses of an API."""
+    """Base of faults that lose requests or responses of a Kafka API."""
 
-    proof = (
-        "A matching probe gets no answer, and its connection is closed or silent as requested. "
-        "The proxy counts altered requests (read each second)."
-    )
+    proof = "A matching probe gets no answer. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, silent connections are closed, and a probe is answered."
 
     api: Api
     connection: Annotated[
-        Literal["closed", "silent"],
-        Field(description="state of the connection after the request or response is lost"),
+        Literal["closed", "silent"], Field(description="state of the connection after the request or response is lost")
     ] = "closed"
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
@@ -82,23 +70,18 @@ class LosingFault(TamperFault):
 
     @property
     def probing_ms(self) -> int:
-        """Time in ms until a probe counts as unanswered, or until its connection closes."""
         return SILENCE_MS if self.connection == "silent" else SLACK_MS
 
     @property
     def limit_ms(self) -> int:
-        """Time in ms that a probe waits for its response.
-
-        A probe that should meet silence gets no extra time, because a late response disproves silence.
-        """
+        # a probe that should meet silence gets no further time, because a late response disproves silence
         return self.probing_ms + (ROOM_MS if self.connection == "closed" else 0)
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect no response to a probe, and its connection closed or silent as the plan requires."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
+        """Return a witness that a probe got no response on a connection that is closed, or silent, as requested."""
         lost = now.outcome == self.connection
-        return ProbeResult(
-            f"matching probes without an answer whose connection was {self.connection}", 1, float(lost), "probes", lost
-        )
+        what = f"matching probes without a response whose connection was {self.connection}"
+        return Witness(what, 1, float(lost), "probes", 1, lost)
 
 
 class DelayRequest(DelayingFault):
@@ -144,22 +127,22 @@ class DuplicateRequest(TamperFault):
     """Send requests of an API to the broker twice."""
 
     band = Band("#74c476", "duplicate request")
-    proof = "The proxy counts a probe as duplicated. The proxy counts altered requests (read each second)."
+    proof = "The wire proxy counts a probe and altered requests as duplicated (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["duplicate_request"] = "duplicate_request"
     api: Api
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no answer shows it
-        """Judge by the wire proxy's counter of duplicated requests, as the client of a probe can't see a duplicate."""
-        return ProbeResult("probes that the proxy has counted as duplicated", 1, probed, "probes", probed > 0)
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- no answer shows it
+        """Return a witness from the wire proxy's counter, because the sender of a probe can't see its duplicate."""
+        return Witness("probes that the wire proxy has counted as duplicated", 1, probed, "probes", 1, probed > 0)
 
 
 class CloseMidFrame(TamperFault):
     """Close a connection in the middle of a request or response of an API."""
 
     band = Band("#bcbddc", "mid frame")
-    proof = "The connection of a probe that matches the rule is closed. The proxy counts altered requests."
+    proof = "The connection of a probe is closed. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is answered."
 
     kind: Literal["close_mid_frame"] = "close_mid_frame"
@@ -171,7 +154,7 @@ class CloseMidFrame(TamperFault):
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": self.kind, "message": self.message}
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect that the probe's connection ends without a whole response."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
+        """Return a witness that the connection of a probe was closed before a whole response."""
         closed = now.outcome == "closed"
-        return ProbeResult("probes matching the rule whose connection was closed", 1, float(closed), "probes", closed)
+        return Witness("matching probes whose connection was closed", 1, float(closed), "probes", 1, closed)

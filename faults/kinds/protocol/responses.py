@@ -1,21 +1,15 @@
 """Protocol faults that change responses: errors, offered versions, and hints.
 
-``answer_error``: requests of an API are answered with an error of Kafka's. A request that would change state at the
-broker never reaches the broker: the wire proxy answers with the error for everything that the request names. A
-read-only request is served, and the proxy puts the error into the broker's response, for the fault's topic and
-partition. An error code about fetch sessions is set for a Fetch response as a whole, any other error code for its
-partitions.
+``answer_error``: a request that would change state at the broker never reaches the broker: the wire proxy answers with
+the error for everything that the request names. A read-only request is served, and the wire proxy puts the error into
+the broker's response, for the fault's topic and partition.
 
-``cap_versions``: brokers offer no API versions above the given versions, like old brokers. Clients negotiate API
-versions once for each connection, so inject and heal close the connections of the affected clients. Brokers don't offer
-an API whose lowest version is above its cap, or whose cap is ``none``.
+``cap_versions``: clients negotiate API versions once for each connection, so injection and heal close the connections
+of the affected clients. Brokers don't offer an API whose lowest version is above its cap, or whose cap is ``none``.
 
-``falsify_hints``: responses name the wrong leader, address, session or replica. The plan gives the wrong broker: it is
-named as leader in the current epoch, or its address replaces that of the named leader, or a fetch response without
-records names it as preferred replica. A false fetch session has a drawn id that no broker gave out.
-
-``strip_hints``: responses lack the hints about leader, address, session or replica. A client without such hints must
-request metadata, or fetch without a session.
+``falsify_hints`` names a wrong broker, given by the plan, as leader, as address of the leader or as preferred replica,
+or a fetch session that no broker gave out. After ``strip_hints`` a client must request metadata, or fetch without a
+session.
 
 =====================  ==========================================================  =================
 hint                   content                                                     source
@@ -37,8 +31,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, StrictInt, WithJsonSchema
 
 from aftershock.faults.kinds.fault import Band, Draws, InjectionContext, PlanContext
-from aftershock.faults.kinds.protocol.base import Api, ProbeResult, TamperFault, known_to_kafka
+from aftershock.faults.kinds.protocol.base import Api, TamperFault, known_to_kafka
 from aftershock.faults.plan.document import Problem
+from aftershock.faults.runtime.record import Witness
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import Answer
 from aftershock.faults.wire_proxy.messages import ERROR_CODES
@@ -46,33 +41,27 @@ from aftershock.faults.wire_proxy.rules import Hint
 
 
 class HintFault(TamperFault):
-    """Base of the faults that change hints in brokers' responses."""
+    """Base of faults that change or remove hints (leader, address, session, replica) in brokers' responses."""
 
     api: Api | None = None
     hints: Annotated[tuple[Hint, ...], Field(min_length=1)]
 
     @property
     def probe_api(self) -> str | None:
-        """None: the fault can't be probed, because the response to a probe contains no hint."""
-        return None
+        return None  # the response to a probe contains no hint
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- no probe is sent
-        return ProbeResult(
-            "hints about leaders and sessions that the response to a probe holds", 0, 0, "hints", ok=False
-        )
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- no probe is sent
+        return Witness("hints in the response to a probe", 0, 0, "hints", 1, ok=False)
 
 
 _ERROR = {"type": "string", "description": "Kafka's name of an error, like NOT_LEADER_OR_FOLLOWER"}
 
 
 class AnswerError(TamperFault):
-    """Answer requests of an API with an error."""
+    """Answer requests of a Kafka API with an error."""
 
     band = Band("#e6550d", "error")
-    proof = (
-        "A probe that matches the rule is answered with the error. The proxy counts altered "
-        "requests (read each second)."
-    )
+    proof = "A probe is answered with the error. The wire proxy counts altered requests (read each second)."
     remedy = "The rule is removed, and a probe is answered without the error."
 
     kind: Literal["answer_error"] = "answer_error"
@@ -82,10 +71,10 @@ class AnswerError(TamperFault):
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": "answer_error", "error": ERROR_CODES[self.error]}
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect the error code anywhere in the response to a probe."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
+        """Return a witness that the response to a probe contains the error code."""
         answered = ERROR_CODES[self.error] in now.errors
-        return ProbeResult(f"matching probes answered with {self.error}", 1, float(answered), "probes", answered)
+        return Witness(f"matching probes answered with {self.error}", 1, float(answered), "probes", 1, answered)
 
 
 _NONE = "none"
@@ -101,7 +90,7 @@ class CapVersions(TamperFault):
     """Let brokers offer no API version above the given versions, like an older broker."""
 
     band = Band("#c49c94", "old broker")
-    proof = "A probe is offered no API version above the cap. The proxy counts altered responses (read each second)."
+    proof = "A probe is offered no API version above the cap. The wire proxy counts altered responses (each second)."
     remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
     kind: Literal["cap_versions"] = "cap_versions"
@@ -115,22 +104,21 @@ class CapVersions(TamperFault):
 
     @property
     def named_api(self) -> str:
-        """The fault changes only responses to ApiVersions, in which brokers offer API versions."""
-        return "ApiVersions"
+        return "ApiVersions"  # the API in which brokers offer their API versions
 
     def parameters(self) -> dict[str, Any]:
-        """Return the fault's parameters, with ``none`` as plans write it for an API that is not offered."""
+        """Return the fault's parameters as plans write them: ``none`` for an API that is not offered."""
         return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
         return {"do": "cap_versions", "versions": self.versions}
 
-    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> ProbeResult:  # noqa: ARG002 -- the client sees it
-        """Expect that the probe's response offers no API version above its cap."""
+    def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
+        """Return a witness that the response to a probe offers no API version above the cap of the API."""
         caps = {api: _NOT_OFFERED if cap is None else cap for api, cap in self.versions.items()}
         within = [api for api, cap in caps.items() if now.versions.get(api, _NOT_OFFERED) <= cap]
         ok = now.outcome == "answered" and len(within) == len(caps)
-        return ProbeResult("APIs offered to a probe with no version above the cap", len(caps), len(within), "APIs", ok)
+        return Witness("APIs offered to a probe with no version above the cap", len(caps), len(within), "APIs", 1, ok)
 
 
 _SESSIONS = (1 << 30, (1 << 31) - 1)
@@ -140,14 +128,14 @@ class FalsifyHints(HintFault):
     """Change hints in brokers' responses to a wrong broker or an unknown fetch session."""
 
     band = Band("#636363", "false hints")
-    proof = "The proxy counts responses with changed hints (read each second)."
+    proof = "The wire proxy counts responses with changed hints (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["falsify_hints"] = "falsify_hints"
     broker: RoleText | None = None
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw ``session_id``, the id of a fetch session that no broker is likely to have given out."""
+        """Draw also ``session_id``, the id of a fetch session that no broker is likely to have given out."""
         draws = super().draw(source)
         return draws | {"session_id": source.randint(*_SESSIONS)} if "session_id" in self.hints else draws
 
@@ -155,23 +143,23 @@ class FalsifyHints(HintFault):
         return {"do": "falsify_hints", "hints": self.hints, "session_id": draws.get("session_id", 0)}
 
     async def resolved(self, context: InjectionContext, draws: Draws) -> dict[str, Any]:
-        """Return the broker that holds the role named by the fault at this moment."""
+        """Return the node id of the broker that has the role ``broker`` at the injection."""
         return {"broker": await resolve(self.broker, context.world, draws, "broker")} if self.broker else {}
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         yield from super().problems(plan)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:
-            yield Problem((), f"the false hint {others[0]} names a broker: add the broker, like `broker: 2`")
+            yield Problem((), f"the hint {others[0]} needs a broker to name falsely: add it, like `broker: 2`")
         if not others and self.broker is not None:
-            yield Problem(("broker",), "the false hint session_id names no broker: remove `broker`")
+            yield Problem(("broker",), "the hint session_id names no broker: remove `broker`")
 
 
 class StripHints(HintFault):
     """Remove hints from brokers' responses."""
 
     band = Band("#969696", "no hints")
-    proof = "The proxy counts responses with removed hints (read each second)."
+    proof = "The wire proxy counts responses with removed hints (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["strip_hints"] = "strip_hints"
