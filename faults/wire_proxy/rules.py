@@ -101,7 +101,9 @@ class Rule:
         if not 0 <= self.delay_ms <= DELAY_MS_MAX:
             problems.append(f"the rule's delay_ms is {self.delay_ms}; use 0 to {DELAY_MS_MAX}")
         if self.chances.strip("01"):
-            problems.append(f"the rule's chances are {self.chances!r}; use only the digits 0 and 1")
+            problems.append(
+                f"the rule's `chances` are {self.chances!r}; use only the digits 1 (apply the rule) and 0 (skip it)"
+            )
         if problems:
             raise ValueError(f"rule {self.name!r}: {'; '.join(problems)}")
 

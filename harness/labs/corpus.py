@@ -85,7 +85,7 @@ def _read_entry(path: Path) -> Entry:
     header = json.loads(head.removeprefix(_MARK))
     if (schema_version := header["schema_version"]) != SCHEMA_VERSION:
         is_newer = isinstance(schema_version, int) and schema_version > SCHEMA_VERSION
-        repeat = "run the plan with `aftershock run`, and add the plan again if it fails"
+        repeat = "run the plan with `aftershock run`, and if the run fails, add the plan to the corpus again"
         raise ValueError(
             f"the file has schema version {schema_version}, but this Aftershock reads {SCHEMA_VERSION}: "
             f"{'upgrade Aftershock' if is_newer else repeat}"

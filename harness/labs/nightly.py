@@ -331,14 +331,14 @@ def write_summary(text: str, out: Path, environment: Mapping[str, str]) -> None:
 def main() -> int:
     today = datetime.now(UTC).date()
     parser = argparse.ArgumentParser(prog="ci/nightly", description="Run tonight's steps.")
-    parser.add_argument("--budget", metavar="TIME", help="time budget, for example 30m; default: the longest night")
+    parser.add_argument("--budget", metavar="TIME", help="time budget, for example 30m; default: the time of all steps")
     seed_help = "seed of the night's random choices (default: the date, for example 20261122)"
     parser.add_argument("--seed", type=int, default=int(today.strftime("%Y%m%d")), help=seed_help)
     parser.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the runs")
     arguments = parser.parse_args()
     try:
         allotted = allot(STEPS, parse_duration_ms(arguments.budget) / 1000 if arguments.budget else None)
-        _log(f"the night takes about {format_duration(allotted.takes_s)} in total, less the time of finished steps")
+        _log(f"all steps take about {format_duration(allotted.takes_s)}; finished steps are skipped")
         return run_night(Night(arguments.out, today, arguments.seed), allotted, run_command, _log)
     except (AftershockError, ValueError) as error:
         _log(str(error))

@@ -198,7 +198,7 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
 
 
 def suspects(rows: DataFrame, blocks: DataFrame) -> DataFrame:
-    """Return those ``rows`` (with ``run producer_id seq``) whose block of 2,048 records is not clean."""
+    """Return those ``rows`` (``run producer_id seq``) whose block of 2,048 records fails the fingerprint comparison."""
     return _in_blocks(rows, blocks.where(~F.col("clean")), "left_semi")
 
 

@@ -74,7 +74,7 @@ class Measure:
 
     @property
     def threshold_us(self) -> int | None:
-        """Limit of an SLO in microseconds; None if the limit is a multiple or not a time."""
+        """Limit of an SLO in microseconds; None if the limit is a multiple of the steady value, or not a time."""
         return int(self.limit) if isinstance(self.limit, Decimal) and self.of.about.unit == "time" else None
 
     @property

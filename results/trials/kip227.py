@@ -240,7 +240,7 @@ _FOLLOWERS = (FOLLOWERS_SESSION, FOLLOWERS_FULL)
 _FOLLOWED = "followers with fetch sessions relative to followers without, 3 of 300 partitions active"
 TEXTS = {
     "full-slope": "Without a fetch session, each partition adds its bytes to every fetch",
-    "incremental-slope": "With a fetch session and 1 % of the partitions active, a fetch grows by no idle partition",
+    "incremental-slope": "With a fetch session and 1 % of the partitions active, idle partitions add no bytes",
     "share": "Bytes of a fetch of 1000 partitions, without the records: incremental relative to full",
     "closed-by-stranger": "After another client closed a fetch session, the next fetch is full and gets a response",
     "restarted": "After a broker restart, one full fetch opens the next fetch session",

@@ -132,7 +132,9 @@ def ordered(part: Part, fault: str) -> Judged:
     )
     judged = below(adaptive, 0, no_effect=max(0.0, uniform.value or 0.0))
     lengths = turns(of(part, "adaptive").within(whole(settled(part, fault))))
-    return add_reason(judged, f"{lengths}; the difference with uniform is {uniform.value or 0:+.1f} points")
+    return add_reason(
+        judged, f"{lengths}; in arm `uniform` the difference of shares is {uniform.value or 0:+.1f} points"
+    )
 
 
 def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:

@@ -114,7 +114,10 @@ REJECTED = "p99.9 215 ms with the KIP, 1781, 1934 and 5352 ms with immediate ret
 
 FOREIGN = {"librdkafka": "librdkafka", "java": "Kafka's Java producer"}
 """Producers of other projects, by the part of the trial in which each producer runs."""
-ABLATIONS = {"stripped": "with the hints stripped from its responses", "capped": "at brokers without hints"}
+ABLATIONS = {
+    "stripped": "with KIP-951's leader hints removed from all responses",
+    "capped": "at brokers without KIP-951",
+}
 RESTARTS = {
     "restart": (12, {"all": "p99 374 ms with, 391 ms without", "one": "p99 2.95 ms with, 3.25 ms without"}),
     "restart-many": (120, {"all": "p99 152 ms with, 156 ms without", "one": "p99 83.3 ms with, 84.7 ms without"}),

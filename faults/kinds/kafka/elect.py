@@ -35,7 +35,9 @@ class Elect(TopicFault):
     """Elect the preferred leaders of a topic, or any live replica as leader of a partition without a leader."""
 
     band = Band("#17becf", "elect")
-    proof = "Preferred replicas lead at a higher epoch (preferred), or partitions without a leader have one (unclean)."
+    proof = (
+        "Preferred replicas lead at a higher epoch (preferred), or partitions that had no leader have one (unclean)."
+    )
     permanent_effect = "The elected leaders stay. An unclean election loses records that only dead replicas had."
     remedy = "Nothing is restored: the elected leaders stay."
     closes_connections = True  # the former leader answers with an error

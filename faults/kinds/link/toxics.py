@@ -373,7 +373,9 @@ class Slice(ToxicFault):
     """Split the data that is sent over some links into small pieces, with a pause after each piece."""
 
     band = Band("#e7ba52", "slice")
-    proof = "Large requests are slower by the pauses between pieces. Toxiproxy lists the toxics (read each second)."
+    proof = (
+        "Large requests take longer by the pauses between the pieces. Toxiproxy lists the toxics (read each second)."
+    )
     remedy = "The toxics are removed. Connections stay open."
     toxic = "slicer"
     injection = SliceInjection

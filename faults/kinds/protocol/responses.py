@@ -128,7 +128,7 @@ class FalsifyHints(HintFault):
     """Change hints in brokers' responses to a wrong broker or an unknown fetch session."""
 
     band = Band("#636363", "false hints")
-    proof = "The wire proxy counts responses with changed hints (read each second)."
+    proof = "The wire proxy counts the responses whose hints it changed (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["falsify_hints"] = "falsify_hints"

@@ -46,7 +46,7 @@ _GO_MIN = (1, 21)  # the first version that downloads a newer toolchain when a m
 
 
 class StepError(Exception):
-    """Failure of a step of an image build; `Build.step` raises an `ImageError` instead."""
+    """Failure of a step of an image build; `Build.step` turns it into an `ImageError`."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def load_s(timeline: Timeline) -> float:
 class Budget:
     """Time budget of a search, which starts with the object, and includes ``CLOSING_S`` to remove the cluster.
 
-    ``durations_s``: the durations of all runs; ``overheads_s``: the durations of judged runs without load.
+    ``durations_s``: durations of all runs; ``overheads_s``: for each judged run, its duration minus the load phase.
     """
 
     total_s: float

@@ -174,7 +174,7 @@ class Sender:
             if code in codes.RETRIABLE:
                 raise ConnectionError(f"the broker did not return a producer id yet: {codes.name(code)}")
             if code:
-                advice = "fix the cause of the refusal, or switch enable.idempotence off"
+                advice = "correct what the broker refuses, or set enable.idempotence to false"
                 raise BrokerError(f"the broker refuses a producer id: {codes.name(code)}; {advice}", code)
             return ProducerId(reply.response.producer_id, reply.response.producer_epoch)
 

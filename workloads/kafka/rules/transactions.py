@@ -91,7 +91,7 @@ class Transaction:
 
     @property
     def has_request(self) -> bool:
-        """True if a request of the transaction must be sent, after ``wait_ms`` milliseconds."""
+        """True if a request of the transaction must be sent once ``wait_ms`` milliseconds have passed."""
         return self.stage not in (Stage.NO_ID, Stage.READY)
 
     def begin(self) -> None:
