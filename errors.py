@@ -13,7 +13,7 @@
     ├── WorkloadError            a client process died or can't be started
     │   └── ClientError          a reference client can't complete a request
     │       ├── ProtocolError    the peer sent bytes that are not a valid Kafka message, or exceed its limits
-    │       ├── UnsupportedError a version, an API or a codec that only one side supports
+    │       ├── UnsupportedError only one side supports a version, an API or a codec
     │       ├── SettingError     an unknown setting, or an invalid value
     │       ├── AuthenticationError  authentication of the client or of the broker failed
     │       └── BrokerError      Kafka answered with an error that is not retriable
@@ -33,7 +33,7 @@ class AftershockError(Exception):
 
 
 class PlanError(AftershockError):
-    """A plan can't run; ``problems`` lists its problems, each as ``file:line:column: problem, and remedy``."""
+    """A plan can't run; ``problems`` lists its problems, each with file, line, column and remedy."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

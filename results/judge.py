@@ -1,4 +1,4 @@
-"""Judgement of run directories: reads a run's evidence, measures it with Spark, judges it and writes the results.
+"""Judge of run directories, which reads a run's evidence, measures it with Spark, judges it and writes the results.
 
 A judged run directory contains, besides the evidence:
 
@@ -52,7 +52,7 @@ class Judge:
     """Judge of runs that shares a Spark session: ``with Judge(spark_log, None, log) as judge: judge(run_dir)``.
 
     The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
-    gets a new Spark session. ``master`` is Spark's URL (None: local). If ``exhaustive`` is True, every record is
+    gets a new Spark session. ``master`` is Spark's URL (None means local). If ``exhaustive`` is True, every record is
     examined individually.
     """
 

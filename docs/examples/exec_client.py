@@ -1,6 +1,6 @@
-"""A client for Aftershock to test, over confluent-kafka. ``docs/EXEC.md`` says what goes over the pipes.
+"""Client program that Aftershock can test, built on confluent-kafka; ``docs/EXEC.md`` specifies its protocol.
 
-In a plan, ``arms: {mine: {client: exec, command: [python3, docs/examples/exec_client.py]}}``.
+The arm of a plan that uses this program is ``{client: exec, command: [python3, docs/examples/exec_client.py]}``.
 """
 # ruff: noqa: ANN001, ANN003, ANN201, ANN202 -- an example is for reading
 

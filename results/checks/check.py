@@ -62,7 +62,7 @@ class Check:
 
 
 def trust_check(kind: str, name: str, why: str, advice: str | None, *, passed: bool, **values: Any) -> Check:
-    """Return the check ``<kind>/<name>``: PASS if ``passed``, else INCONCLUSIVE with ``advice``."""
+    """Return the check ``<kind>/<name>``, PASS if ``passed``, else INCONCLUSIVE with ``advice``."""
     status = Status.PASS if passed else Status.INCONCLUSIVE
     defaults: dict[str, Any] = {"subject": "run", "minimum": 1, "next": None if passed else advice}
     return Check(id=f"{kind}/{name}", kind=kind, status=status, why=why, **defaults | values)
@@ -101,7 +101,7 @@ class Verdict:
 
     @property
     def gating(self) -> tuple[Check, ...]:
-        """The checks that determine the run's status: all except those of SLOs with ``gate: report`` in the plan."""
+        """The checks that determine the run's status; an SLO whose ``gate`` is ``report`` has no effect."""
         return tuple(check for check in self.checks if check.gate)
 
     @property
@@ -128,7 +128,7 @@ class Verdict:
 
 
 def worst(statuses: Sequence[Status]) -> Status:
-    """Return the worst status; no status at all is INCONCLUSIVE."""
+    """Return the worst status; INCONCLUSIVE if there is no status."""
     return max(statuses, key=lambda status: status.severity, default=Status.INCONCLUSIVE)
 
 
@@ -143,7 +143,7 @@ def from_json(document: dict[str, Any]) -> Verdict:
 
 @dataclass(frozen=True)
 class Doubts:
-    """Reasons to distrust a run: why a fault is unproven, by fault id; why the harness is too slow (None: trusted)."""
+    """Reasons to distrust a run, by fault id for unproven faults; ``harness`` is None if the harness is fast enough."""
 
     unproven: Mapping[str, str] = field(default_factory=dict)
     harness: str | None = None

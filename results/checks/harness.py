@@ -1,7 +1,7 @@
-"""Checks of the test harness itself: load generator, host, clock, warm-up, and whether the run was completed.
+"""Checks of the test harness itself (load generator, host, clock, warm-up), and of the run's completion.
 
-Limits, after warm-up: the 99th percentile of the load generator's lateness, without the delay that a fault causes, is
-at most 50 ms; at most 5 % of the host's 100 ms ticks are more than 50 ms late; the hypervisor steals at most 10 % of
+After warm-up, the 99th percentile of the load generator's lateness, without the delay that a fault causes, must be at
+most 50 ms; at most 5 % of the host's 100 ms ticks may be more than 50 ms late; the hypervisor may steal at most 10 % of
 the CPU on average. A run whose harness was slower proves nothing about Kafka, so harness checks are PASS or
 INCONCLUSIVE, never FAIL.
 """

@@ -1,12 +1,12 @@
 """Integrity checks: a lost or wrong record fails if the configuration forbids it, and is only reported if permitted.
 
 The table of integrity rules is ``rules.py``; ``permits.py`` decides what the configuration permits. A fault may exempt
-its topics from rules (``roles.permits`` in the journal): if the plan itself deletes records, truncates a log or
+its topics from rules (``roles.permits`` in the journal), because if the plan itself deletes records, truncates a log or
 recreates a topic, then missing, duplicate or reordered records are only reported.
 
 A record in doubt may be in the log or not, so neither its presence nor its absence fails a check. If a run did not
 finish, a loss is INCONCLUSIVE, because missing records may not have been read yet. A rule that can't apply to a client
-has no check: for example, a client that doesn't report high watermarks can't be judged by high watermarks. The
+has no check; for example, a client that doesn't report high watermarks can't be judged by high watermarks. The
 integrity checks of a client without any observation are INCONCLUSIVE.
 """
 
@@ -30,7 +30,7 @@ class _Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
     ``permitted`` is the reason why the configuration permits the breach, None if the breach is forbidden. ``partial``
-    is True if some replicas could not be read: the check can then fail, but not pass.
+    is True if some replicas could not be read; the check can then fail, but it can't pass.
     """
 
     rule: str
@@ -45,14 +45,14 @@ class _Result:
 def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]:
     """Return the checks ``integrity/<rule>`` of each client that the rule applies to, of the log and of the replicas.
 
-    Doubts are ignored: an integrity failure stands even if a fault is unproven or the harness is slow.
+    An integrity failure stands even if a fault is unproven or the harness is slow.
     """
     checks = [_check(evidence, result) for result in _results(evidence, facts)]
     return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
 def findings_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
-    """Return each finding of an integrity rule about ``arms`` (empty: about all arms, the log and the replicas)."""
+    """Return each finding of an integrity rule about ``arms``; if empty, about all arms, the log and the replicas."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
     return [result.finding for result in results if not arms or result.arm in arms]
 

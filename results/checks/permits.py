@@ -1,18 +1,18 @@
-"""Reasons why breaches of an integrity rule are permitted: by a client's or topic's settings, or by a fault.
+"""Reasons (a client's or topic's settings, or a fault) why breaches of an integrity rule are permitted.
 
 =========================================  ===========================================================================
 configuration                              permits
 =========================================  ===========================================================================
 acks=1, acks=0                             lost (from the log), backward (by acknowledgements of a deposed leader)
-min.insync.replicas below 2,               lost: an acknowledged record may have been on one disk only
+min.insync.replicas below 2,               lost (an acknowledged record may have been on one disk only)
 with a replication of 2 or more
-unclean.leader.election.enable             lost, duplicate, order, collision, skipped, backward: the log may be
-                                           truncated below its high watermark, and written again
+unclean.leader.election.enable             lost, duplicate, order, collision, skipped, backward (the log may be
+                                           truncated below its high watermark, and written again)
 no idempotence                             duplicate; backward; and order, if more than one request may be in flight,
                                            or records in doubt arrived late
-a fault that killed the producer           order, backward: requests in flight may arrive after later requests
-a fault with ``roles.permits``             the listed rules, for the fault's topics: the fault deletes records, or
-                                           truncates the log
+a fault that killed the producer           order, backward (requests in flight may arrive after later requests)
+a fault with ``roles.permits``             the listed rules, for the fault's topics (the fault deletes records, or
+                                           truncates the log)
 =========================================  ===========================================================================
 
 Source: Kafka's producer and topic configuration; KIP-98 (idempotence), KIP-101 (truncation), KIP-966 (min ISR).

@@ -1,4 +1,4 @@
-"""Table of integrity rules: what each rule forbids, what permits a breach, and where breaches are counted.
+"""Table of integrity rules (what each rule forbids, what permits a breach, and where breaches are counted).
 
 To add an integrity rule, add a row to ``RULES``, and either a function over the client's events (``immediate_retries``
 is a short example) or a finding of Spark in ``results/checks/findings/``. Each rule gives a check ``integrity/<rule>``
@@ -68,11 +68,11 @@ def decreases(events: Sequence[Event]) -> EventCount:
 class Rule:
     """An integrity rule, a row of ``RULES``.
 
-    ``findings``: names of the findings computed by Spark, by subject of the check (``produce``, …). ``events``:
-    function that counts breaches in a client's events. ``unclean``: True if an unclean leader election permits a
-    breach. ``covered_by``: a fault that lists this word in ``roles.permits`` permits a breach (None: the rule's name).
-    ``optional``: subjects that get no check if the client doesn't report the values that the rule reads.
-    ``if_examined``: True if the rule has no check when the run has no record to examine.
+    ``findings`` maps subjects of the check (``produce``, …) to names of findings computed by Spark. ``events`` is the
+    function that counts breaches in a client's events. ``unclean`` is True if an unclean leader election permits a
+    breach. A fault that lists the word ``covered_by``, by default the rule's name, in ``roles.permits`` permits a
+    breach. ``optional`` lists subjects that get no check if the client doesn't report the values that the rule reads.
+    ``if_examined`` is True if the rule has no check when the run has no record to examine.
     """
 
     forbids: str

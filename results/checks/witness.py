@@ -1,11 +1,11 @@
 """Checks that each fault took hold (``witness/<fault>``) and that workload traffic met it (``exposure/<fault>``).
 
-Witness: the executor measures each fault while it is in force. The witness check of a fault passes if at least one
+The executor measures each fault while the fault is in force. The witness check of a fault passes if at least one
 witness (a measured proof) observed the fault and no witness failed. In a rehearsal nothing is injected, so every
 witness must report that the fault is absent; a witness that reports a fault in a rehearsal proves nothing.
 
-Exposure: a fault that met no traffic proves nothing. Which traffic proves exposure depends on the fault's target
-(``met_by`` in the timeline):
+A run in which a fault met no traffic proves nothing about that fault. Which traffic proves exposure depends on the
+fault's target (``met_by`` in the timeline).
 
 ===================  ============================================================================================
 target               counted as exposure
@@ -13,7 +13,7 @@ target               counted as exposure
 brokers              bytes that clients sent to them between inject and heal
 client links         bytes that clients sent over them between inject and heal
 replication links    records produced, in the fault's window, to partitions whose followers fetch over them
-controller links     nothing: their traffic can't be counted from outside, so exposure is never proven
+controller links     nothing, because their traffic can't be counted from outside, so exposure is never proven
 clients              records and commits of these clients intended in the fault's window
 topics               records produced to these topics in the fault's window; commits, if a topic is
                      ``__consumer_offsets`` or ``__share_group_state``

@@ -1,15 +1,15 @@
-"""Measures for comparisons: one number per block of the plan, from Spark's measurements or ``analysis.json``.
+"""Measures for comparisons, which give one number per block of the plan, from Spark or ``analysis.json``.
 
 ::
 
-    produce.latency p95 [in WINDOW]     also consume, commit; .service; pNN(.N) or max; without a window: in fault
-    produce.gap                         also consume, commit: the longest time without a success in the whole block
+    produce.latency p95 [in WINDOW]     also consume, commit; .service; pNN(.N) or max; the default window is fault
+    produce.gap                         also consume, commit; the longest time without a success in the whole block
     recovery [after FAULT]              from the injection to the first calm period; the slowest of several faults
 
 Values of a measure are in microseconds; None (no value) counts as slower than any value. A quantile q needs 10/(1-q)
-records in *every* block, the same minimum as in all checks. A recovery within Kafka's first back-off
-(``retry.backoff.ms``, 100 ms) counts as 100 ms: the client did not notice the fault, and ratios of shorter times are
-noise.
+records in *every* block, which is the minimum of all checks. A recovery within Kafka's first back-off
+(``retry.backoff.ms``, 100 ms) counts as 100 ms, because the client did not notice the fault and ratios of shorter times
+are noise.
 """
 
 import math
@@ -35,7 +35,7 @@ _RECOVERY = re.compile(r"recovery(?:\s+after\s+(\S+))?")
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure by which clients are compared: latency quantile, gap or recovery.
+    """Latency quantile, gap or recovery by which clients are compared.
 
     ``q`` is the quantile of a latency, None for a gap or a recovery; ``after`` restricts recoveries to one fault.
     """
@@ -93,7 +93,7 @@ def parse(text: str) -> Measure:
 
 
 def standing(sides: Iterable[str]) -> tuple[Measure, ...]:
-    """Return the default measures of a comparison: recovery, and the p95 latency of each operation under faults."""
+    """Return the default measures of a comparison, recovery and the p95 latency of each operation under faults."""
     names = tuple(sides)
     recovery = (Measure(RECOVERY),) if "produce" in names else ()
     return (*recovery, *(Measure(f"{side}.latency", 0.95, "fault") for side in names))

@@ -1,16 +1,18 @@
-"""Statistics of comparisons of two clients by blocks of the plan: improved, regressed, equivalent or inconclusive.
+"""Statistics that compare two clients by blocks of the plan as improved, regressed, equivalent or inconclusive.
 
 The input of a test is one number per block of the plan (a quantile, a gap, a time to recover); lower is better. Tests
-count blocks, never records: the records of one stall are one event, and tests that count records raise false alarms in
-a third of all comparisons of a client with itself. Tests use the logarithm of the ratio of the two clients' numbers.
+count blocks, never records, because the records of one stall are one event, and tests that count records raise false
+alarms in a third of all comparisons of a client with itself. Tests use the logarithm of the ratio of the two clients'
+numbers.
 
 Blocks are paired if both clients suffered the same fault at the same time; pairs are tested with Student's t-test, and
 with the exact sign-flip test, which assumes only symmetry. Unpaired groups of blocks are tested with Welch's t-test. A
 block without a value (no success, no calm period) counts as slower than any value; no ratio is estimated then, and only
 the signs of the differences are tested. A pair of blocks with equal values counts as evidence against both directions.
-The verdict *equivalent* is decided by two one-sided tests (TOST) within a margin, even if a small difference is
-certain. Fewer than six pairs are inconclusive, because the smallest p-value of a sign test with five pairs is 1 in 16.
-Holm's correction of p-values counts all metrics of a pair of arms, including metrics that could not be tested.
+The verdict *equivalent* is decided by two one-sided tests (TOST) within a margin; then a small difference does not
+matter, even if it is significant. Fewer than six pairs are inconclusive, because the smallest p-value of a sign test
+with five pairs is 1 in 16. Holm's correction of p-values counts all metrics of a pair of arms, including metrics that
+could not be tested.
 
 Only ``scipy.special`` is imported, because the import of ``scipy.stats`` takes a second.
 """
@@ -46,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Tested:
-    """P-values of a comparison of two clients: for a difference (``p``, ``p_flip``) and for equivalence.
+    """P-values of a comparison of two clients, for a difference (``p``, ``p_flip``) and for equivalence.
 
     ``flips`` is the number of sign assignments from which ``p_flip`` was computed. If ``interval`` is None, no ratio
     could be estimated, and ``p`` is the p-value of a sign test. ``direction`` is -1 if the first client's values are
@@ -62,7 +64,7 @@ class Tested:
 
 
 def paired(ours: Values, theirs: Values, margin: float, *, confidence: float = 0.95, seed: int = 0) -> Tested:
-    """Test two or more pairs of blocks of the plan: values at the same index in both sequences are from one block.
+    """Test two or more pairs of values, each pair from one block of the plan and at one index of both sequences.
 
     Ratios from ``1/margin`` to ``margin`` (``margin`` > 1) count as equivalent to 1.
     """
@@ -157,7 +159,7 @@ def _t_test(
 
 
 def _tail(distance: float, error: float, freedom: float) -> float:
-    """Return the upper tail probability of Student's t for ``distance / error``: 0, 0.5 or 1 if ``error`` is 0."""
+    """Return the upper tail probability of Student's t for ``distance / error``, or 0, 0.5 or 1 if ``error`` is 0."""
     if error == 0:
         return 0.5 if distance == 0 else float(distance < 0)
     return float(stdtr(freedom, -distance / error))
@@ -258,7 +260,7 @@ def rows(questions: Sequence[Question], margin: float = MARGIN, seed: int = 0) -
 
 
 def worst(answers: Sequence[Row]) -> Word:
-    """Return the worst verdict of a comparison's rows: regressed, then inconclusive; inconclusive without rows."""
+    """Return the worst verdict of a comparison's rows, regressed before inconclusive; inconclusive without rows."""
     order: tuple[Word, ...] = ("regressed", "inconclusive", "equivalent", "improved")
     verdicts = {row.verdict for row in answers} or {"inconclusive"}
     return next(word for word in order if word in verdicts)

@@ -104,7 +104,7 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
 
 
 def lines_of(run: JudgedRun) -> Iterator[Line]:
-    """Yield the lines of a run for the nightly ledger: p50 and p99 by window, longest gap under faults, recoveries."""
+    """Yield the lines of a run for the nightly ledger (p50 and p99 by window, longest gap under faults, recoveries)."""
     night = date.fromisoformat(str(run.run["started_at"])[:10])
     host, versions = (run.run.get(part) or {} for part in ("host", "versions"))
     about = host.get("hostname"), versions.get("kafka"), run.run.get("git")

@@ -1,10 +1,11 @@
-"""Comparisons of judged runs: all arms of one run in pairs, or the same arms in two runs; and the output as text.
+"""Comparisons of judged runs (all arms of one run in pairs, or the same arms in two runs), and their output as text.
 
-**Pairs.** The control arm is the second client of each pair: the arm called ``baseline`` or ``control``, else the first
-arm by name. A block (repetition of the plan's faults) in which a fault was not witnessed or met no traffic is excluded
-for both clients, with a note. If a run's harness checks failed, every result of the comparison is inconclusive. All
-blocks of one run were measured on the same host at the same time; between two runs, a difference between hosts or
-nights looks like a difference between clients, unless both values are divided by a control arm's values.
+**Pairs.** The control arm is the second client of each pair; it is the arm called ``baseline`` or ``control``, else the
+first arm by name. A block (repetition of the plan's faults) in which a fault was not witnessed or met no traffic is
+excluded for both clients, with a note. If a run's harness checks failed, every result of the comparison is
+inconclusive. All blocks of one run were measured on the same host at the same time; between two runs, a difference
+between hosts or nights looks like a difference between clients, unless both values are divided by a control arm's
+values.
 
 **Comparable runs.** Two runs can be compared if their plans have the same name, load, topics, timing, cluster and
 faults. Two compared runs may differ in Kafka's version, settings of arms, Aftershock's revision and host, and the
@@ -151,7 +152,7 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
 
 
 def _by_control(run: JudgedRun, measure: Measure, client: str, control: str | None) -> Blocks:
-    """Map blocks of the plan to a client's value divided by that of arm ``control``, without blocks that it lacks."""
+    """Map each block of the plan to a client's value divided by the value of arm ``control``, if that is known."""
     ours = proven_blocks(run, measure, client)
     if control is None:
         return ours

@@ -3,8 +3,8 @@
 The method is PELT with an rbf kernel (``ruptures``) on logarithms of an arm's ratio to the control arm, so that effects
 on both arms cancel; without a control, on logarithms of the value itself. In simulations without a shift, PELT with
 penalty 6 and segments of at least 3 nights raised no alarm. A change of a series by less than 10 % is ignored. A series
-of fewer than 24 nights is inconclusive: it is too short for PELT with penalty 6 to find a change. The last 120 nights
-are examined, and only changes in the last 45 nights count (a change by a factor of 1.2 may take 27 nights to be
+of fewer than 24 nights is inconclusive, because it is too short for PELT with penalty 6 to find a change. The last 120
+nights are examined, and only changes in the last 45 nights count (a change by a factor of 1.2 may take 27 nights to be
 detected). A night with a failed quantile (a censored value) has no value, and a series with such a night among its last
 three is inconclusive.
 """
@@ -39,7 +39,7 @@ Word: TypeAlias = Literal["regressed", "known", "improved", "steady", "inconclus
 
 @dataclass(frozen=True)
 class Point:
-    """Night of a series: its value or ratio (None if records failed) and its last line of the nightly ledger."""
+    """Night of a series, with a value or ratio (None if records failed) and its last line of the nightly ledger."""
 
     value: float | None
     line: Line
@@ -47,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting shift of a nightly series: first night, medians before and after, and what else changed that night."""
+    """A lasting shift of a nightly series, with first night, medians before and after, and other changes that night."""
 
     night: date
     before: float
@@ -176,7 +176,7 @@ def exit_code(series_trends: Sequence[Trend], broken: Sequence[str]) -> int:
 
 
 def text(series_trends: Sequence[Trend], broken: Sequence[str]) -> str:
-    """Format trends for a terminal, without a final newline: a summary, then every series that is not steady.
+    """Format trends for a terminal (a summary, then every series that is not steady), without a final newline.
 
     Inconclusive series with the same reason share one line of the text, with the number of these series.
     """

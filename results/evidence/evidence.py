@@ -1,11 +1,11 @@
-"""The evidence of one run: its documents and Parquet files, read once and checked.
+"""The evidence of one run, its documents and Parquet files, which are read once and checked.
 
 Evidence is the only thing that the judging half of Aftershock gets from the live half. ``run.json`` and
 ``timeline.json`` must exist; other files may be missing if the run did not finish, but a file that exists must be
 complete. A damaged file of the evidence raises an EvidenceError with the full name of the file.
 
-``REQUIRED`` lists the columns that every file of an evidence table has: the public contract of design 5.3. No column of
-an evidence table is ever removed. A column that was added later (``schema.py`` lists all columns) may be missing in an
+``REQUIRED`` lists the columns that every file of an evidence table has, which are a public contract. No column of an
+evidence table is ever removed. A column that was added later (``schema.py`` lists all columns) may be missing in an
 older file and is null then.
 
 A ``Source`` gives access to the files of one run by their names in the run directory (``run.json``,
@@ -125,7 +125,7 @@ ACKS_ALL = ("all", "-1")
 
 @dataclass(frozen=True, order=True)
 class Client:
-    """A client: one arm of one workload and the guarantees of its configuration.
+    """Client of a run, which is one arm of one workload, with the guarantees of its configuration.
 
     The topic and rack of production or consumption are None if the workload does not produce or consume. ``commits_to``
     is the topic whose offsets the client commits.
@@ -145,7 +145,7 @@ class Client:
 
     @property
     def key(self) -> str:
-        """Name of the client in measurements and events: ``workload/arm``."""
+        """Name of the client in measurements and events, of the form ``workload/arm``."""
         return f"{self.workload}/{self.arm}"
 
     @property
@@ -161,7 +161,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Phase:
-    """Window of a run: start inclusive, end exclusive, in microseconds from the run's start, as in the journal.
+    """Window of a run, start inclusive and end exclusive, in microseconds from the run's start, as in the journal.
 
     ``block`` is the number (from 1) of the block (repetition of the plan's faults) that contains the window, 0 outside
     all blocks. ``entry`` is the id of the window's fault in the plan, without the suffixes of rounds and blocks.
@@ -177,7 +177,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Objective:
-    """The text of one SLO and its place: ``demo.yaml:21:5`` in the plan, ``tests/test_x.py:12`` in a test.
+    """The text of one SLO and its place (``demo.yaml:21:5`` in the plan or ``tests/test_x.py:12`` in a test).
 
     ``gate`` is False for an SLO that is only reported and has no effect on the run's status.
     """
@@ -213,7 +213,7 @@ class Evidence:
 
     @property
     def complete(self) -> bool:
-        """True if the run finished: it has a manifest and the status ``complete``."""
+        """True if the run finished, so that it has a manifest and the status ``complete``."""
         return self.manifested and self.run.get("status") == "complete"
 
     @property
@@ -226,7 +226,7 @@ class Evidence:
         return _racks(self.run)
 
     def faults_of(self, name: str) -> tuple[str, ...]:
-        """Return the ids of the faults that an SLO names: one fault, or all repetitions of a fault of the plan."""
+        """Return the ids of the faults that an SLO names (one fault, or all repetitions of a fault of the plan)."""
         return tuple(step["id"] for step in self.steps if name in (step["id"], step.get("entry")))
 
     def window_of(self, fault: str) -> Phase | None:

@@ -1,4 +1,4 @@
-"""Reading and writing of files: JSON documents, JSONL, Parquet footers, and ledgers of JSON lines.
+"""Reading and writing of files (JSON documents, JSONL, Parquet footers, and ledgers of JSON lines).
 
 An incomplete JSON file raises EvidenceError when it is read. A JSONL file may lack the end of its last line, because
 its writer was killed; any other damaged line is an error, and so is an incomplete last line if the reader needs every
@@ -138,7 +138,7 @@ def check_columns(
     """Raise EvidenceError if the columns of a Parquet file differ from the table's declaration.
 
     ``present`` and ``columns`` map column names to Spark types, in the file and as declared. Each of the ``required``
-    columns must occur once in the file. A declared column that is not required was added to the format later: the
+    columns must occur once in the file. A declared column that is not required was added to the format later; the
     column may be missing, and is then null. Columns of the file that the table does not declare are ignored.
     """
     for name, declared in columns.items():

@@ -1,4 +1,4 @@
-"""Windows of a run: ``warmup``, ``steady``, ``fault``, ``recovery``, ``fault/<id>``, and ``run`` (all after warm-up).
+"""Windows of a run (``warmup``, ``steady``, ``fault``, ``recovery``, ``fault/<id>``, and ``run``, all after warm-up).
 
 Windows come from ``phases.json``, which holds times of the journal; the start of a window is inclusive, its end
 exclusive. A record belongs to the windows of its *intended* time.

@@ -1,4 +1,4 @@
-"""Declared schemas of the evidence tables (design 5.3) and of the result tables, in one place.
+"""Declared schemas of the evidence tables and of the result tables, in one place.
 
 A column of a table may be added or widened, but is never renamed. Spark always reads tables with the declared schemas,
 so an older file gives null for a newer column, and no type is inferred.

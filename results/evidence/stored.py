@@ -1,11 +1,11 @@
-"""Documents of a judged run: its verdict, its measurements, and the reasons not to trust parts of the run.
+"""Documents of a judged run (verdict, measurements), and the reasons not to trust parts of the run.
 
 Reports, stories and comparisons are drawn from these stored documents alone, without Spark.
 
 ``analysis.json`` has the measurements as rows of plain data. A row of ``analysis.json`` holds the fields of a
 measurement's dataclass and the parts of the measurement's key in ``Facts``. The rows in ``analysis.json`` are sorted,
 so that the same facts give the same bytes. A missing key in ``analysis.json`` means that the version that judged the
-run did not measure it; an empty list means that nothing was observed.
+run did not take that measurement; an empty list means that nothing was observed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,7 +141,7 @@ class JudgedRun:
         return str(self.run["run_id"])
 
     def arms(self, workload: Mapping[str, Any]) -> list[str]:
-        """Return the arms of a workload: the control (``baseline``, ``control``) first, then the others by name."""
+        """Return the arms of a workload, the control (``baseline``, ``control``) first, then the others by name."""
         return sorted(workload["arms"], key=lambda arm: (arm not in CONTROLS, arm))
 
     def sides(self, workload: Mapping[str, Any]) -> list[str]:

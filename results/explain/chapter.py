@@ -1,4 +1,4 @@
-"""Chapter of one fault in a run's story: injection, witness, what each client observed, recovery, heal, obligations.
+"""Chapter of one fault in a run's story (injection, witness, observations of each client, recovery, heal, obligations).
 
 For each producer, consumer and committer the chapter has the client's first error, how the client discovered the new
 leader, and how long none of the client's operations succeeded.
@@ -121,7 +121,7 @@ def chapter(
 
 
 def _journalled(force: Force) -> list[Moment]:
-    """Return a fault's moments in the journal: injection, witness reports (equal reports once), heal and failure."""
+    """Return a fault's moments in the journal (injection, witness reports, heal and failure); equal reports once."""
     moments = []
     if force.injected_us is not None:
         took_s = (force.injected_us - force.lines[0]["t_us"]) / 1e6

@@ -1,7 +1,7 @@
 """Journal and client events in plain words, and the times during which each fault was in force.
 
-A missing field of an event is left out of the event's sentence; an event of an unknown type is shown by name and
-fields. Faults of the plan and faults injected by hand during the run are described alike.
+A missing field of an event is left out of the event's sentence; an event of an unknown type is described by its name
+and fields. Faults of the plan and faults injected by hand during the run are described alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ Event = Mapping[str, Any]
 
 
 def target(targets: Mapping[str, Any]) -> str:
-    """Describe a fault's targets: ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions)``."""
+    """Describe a fault's targets, as in ``broker 2 in rack b (planned as leader of orders/0; it led 4 partitions)``."""
     texts, roles = [], targets.get("roles") or {}
     if brokers := targets.get("brokers"):
         rack = f" in rack {roles['rack']}" if roles.get("rack") and len(brokers) == 1 else ""
@@ -50,7 +50,7 @@ def target(targets: Mapping[str, Any]) -> str:
 
 
 def link_name(proxy: str) -> str:
-    """Return the name of a link for readers: ``client(a) -> k2`` for ``client_a-k2``."""
+    """Return a link's name for readers, such as ``client(a) -> k2`` for proxy ``client_a-k2``."""
     plane, _, rest = proxy.partition("_")
     rack, dash, node = rest.rpartition("-")
     return f"{plane}({rack}) -> {node}" if dash else proxy
@@ -63,14 +63,14 @@ def listed(names: Sequence[object]) -> str:
 
 
 def parameters_text(step: Mapping[str, Any]) -> str:
-    """Format the parameters of a fault except the fault's target: ``delay 50ms``."""
+    """Format the parameters of a fault except the fault's target, such as ``delay 50ms``."""
     targets = {"link", "broker", "rack", "topic", "client", "from", "to"}
     parameters = (step.get("parameters") or {}).items()
     return ", ".join(f"{name} {value}" for name, value in parameters if name not in targets)
 
 
 def witness_text(report: Mapping[str, Any]) -> str:
-    """Describe the witness of a fault: ``probe: expected 50 ms, observed 51.2 ms``."""
+    """Describe a fault's witness by its name, the expected value and the observed value."""
     unit = f" {report['unit']}" if report.get("unit") else ""
     values = [report.get("asked"), report.get("observed")]
     expected, observed = (f"{value:g}{unit}" if isinstance(value, float) else f"{value}{unit}" for value in values)
@@ -78,7 +78,7 @@ def witness_text(report: Mapping[str, Any]) -> str:
 
 
 def event(line: Event) -> str:
-    """Describe an event of a client: ``accepted the hint that node 2 leads orders/0``."""
+    """Describe an event of a client, as in ``accepted the hint that node 2 leads orders/0``."""
     if describe := _CLAUSES.get(str(line.get("event"))):
         return describe(line)
     about = {"t_us", "event", "arm", "workload", "worker", "op"}
@@ -87,7 +87,7 @@ def event(line: Event) -> str:
 
 
 def place(line: Event) -> str:
-    """Return the partition that an event is about, ``orders/3``; empty without a partition."""
+    """Return the partition that an event is about, such as ``orders/3``; empty without a partition."""
     return "" if line.get("partition") is None else f"{line.get('topic')}/{line['partition']}"
 
 

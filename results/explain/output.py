@@ -1,7 +1,7 @@
 """Story of a run and history of a record, as JSON data, plain text and Markdown.
 
 The story has an introduction, a chapter for each fault in order of time, obligations, and the slowest records. The
-plain text of a story has at most 80 columns and no colours, so that it can be piped:
+plain text of a story has at most 80 columns and no colours, so that it can be piped. An example of a chapter is
 
 ::
 
@@ -29,7 +29,7 @@ from aftershock.results.text import cell, milliseconds, printable, sentence, tab
 
 @dataclass(frozen=True)
 class Story:
-    """Story of a run; ``promises`` are obligation checks; ``missing`` says why the slowest records are unknown."""
+    """Story of a run; ``promises`` are its obligation checks, ``missing`` is why the slowest records are unknown."""
 
     run_id: str
     sentence: str
@@ -94,12 +94,12 @@ def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any
 
 
 def parts(budget: Sequence[Part]) -> str:
-    """Format the parts of a record's latency: ``schedule lag 0.2 ms, in the client or broker 41 ms``."""
+    """Format the parts of a record's latency, as in ``schedule lag 0.2 ms, in the client or broker 41 ms``."""
     return ", ".join(f"{part.name} {milliseconds(part.us)} ms" for part in budget)
 
 
 def headline(tale: Tale, story: Story) -> str:
-    """Format the headline of a slow record: ``1:1580 of arm=metadata, produce, orders/8: 2234 ms, due at 45.281 s``."""
+    """Format the headline of a slow record, as in ``1:1580 of arm=a, produce, orders/8: 2234 ms, due at 45.281 s``."""
     record = tale.record
     client = story.labels.get(record.client, record.client)
     where = f", {record.topic}/{record.partition}" if record.partition is not None else ""

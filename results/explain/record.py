@@ -1,4 +1,4 @@
-"""History of one record: scheduled, sent, refused, sent again, acknowledged, logged, delivered.
+"""History of one record (scheduled, sent, refused, sent again, acknowledged, logged, delivered).
 
 The Parquet files are read by pyarrow with filters on producer and sequence number, so that only rows of one record are
 read completely. If the run has no such record, the history lists the producers of the run and their last sequence

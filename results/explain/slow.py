@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempted(SlowRecord):
-    """Attempted operation of a client: a record that was produced or consumed, or a commit."""
+    """Attempted operation of a client (a record that was produced or consumed, or a commit)."""
 
     op: str
     client: str
@@ -109,7 +109,7 @@ def delivery(record: Attempted, sent: Attempted | None) -> tuple[Part, ...]:
 
 
 def own(record: Attempted, events: Sequence[Event]) -> list[Event]:
-    """Return the events that affected a record: retries, refusals of the record's partition, and metadata refreshes."""
+    """Return the events that affected a record (retries, refusals of its partition, and metadata refreshes)."""
     if record.sent_us is None:
         return []
     meanwhile = _while_sent(record, events)

@@ -1,4 +1,4 @@
-"""Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery. No Spark here.
+"""Conversion of the rows that Spark jobs return to a run's ``Facts``, and the search for recovery.
 
 **Recovery.** A client is calm while all its records succeed, and a latency quantile is at most ``factor`` times that in
 ``steady``. One Spark job counts each client's records in slots of time. A second Spark job examines the records of the
@@ -55,7 +55,7 @@ def by_run(rows: Iterable[Any]) -> Answers:
 def banded(
     distribution: Distribution, histogram: Histogram, qs: Iterable[float], confidences: Iterable[float]
 ) -> Distribution:
-    """Add confidence bands to quantiles: the sample values at the ranks between which the true quantiles lie.
+    """Add confidence bands to quantiles; the ends of a band are the sample values at two ranks.
 
     Of n samples the number below a quantile has a binomial distribution (order statistics; see Hahn and Meeker,
     Statistical Intervals, 5.2). A confidence band covers only the error of random sampling.
@@ -72,7 +72,7 @@ def banded(
 def binomial_quantiles(p: Shares, n: int, q: Shares) -> Longs:
     """Return quantile ``p`` of the binomial distribution of ``n`` trials with success probability ``q``.
 
-    Equal to ``scipy.stats.binom.ppf``, but without importing SciPy, which takes a second.
+    The result equals that of ``scipy.stats.binom.ppf``, but is computed without importing SciPy, which takes a second.
     """
     from scipy.special import bdtr, bdtrik  # noqa: PLC0415 - a quarter of a second, while Spark starts
 
@@ -207,7 +207,7 @@ def criteria_of(scene: Scene, request: MeasurementRequest) -> list[RecoveryCrite
 
 @dataclass(frozen=True)
 class Pace:
-    """Condition of calm: for ``for_us`` no record fails, and at most ``allowed`` take longer than ``limit_us``."""
+    """Condition of calm, that for ``for_us`` no record fails and at most ``allowed`` take longer than ``limit_us``."""
 
     run: int
     client: str
@@ -221,14 +221,14 @@ class Pace:
         return self.client, self.end_us, self.limit_us, *self.q.as_integer_ratio()
 
     def allowed(self, n: Longs) -> Longs:
-        """Return how many of n records may be slow, if quantile q (the value of rank ceil(q n)) is within the limit."""
+        """Return how many of n records may be slow, if quantile q (the value of rank ceil(q*n)) is within the limit."""
         slow: Longs = n * (self.q.denominator - self.q.numerator) // self.q.denominator
         return slow
 
 
 @dataclass(frozen=True)
 class RecoverySearch:
-    """Search for a client's recovery from a fault by one criterion, after the injection at ``at_us``."""
+    """Search for a client's recovery from a fault, injected at ``at_us``, by one recovery criterion."""
 
     criterion: RecoveryCriterion
     pace: Pace
@@ -256,7 +256,7 @@ def recovery_searches(
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """Counts of records, failed and slow records (``pace_slots``) by time slot and segment (-1: in no segment)."""
+    """Counts of records, failed and slow records (``pace_slots``) by time slot and segment (-1 means no segment)."""
 
     segment: Longs
     slot: Longs
@@ -266,7 +266,7 @@ class Slots:
 
 
 def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]:
-    """Return the intervals in which a calm period may begin, up to the first slot in which one certainly begins.
+    """Return the intervals in which a calm period may begin, up to the first slot in which it certainly begins.
 
     ::
 
@@ -302,7 +302,7 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
 
 
 def slot_us_of(for_us: int) -> int:
-    """Return the length of the time slots: a tenth of a second, or a quarter of the calm period if that is shorter."""
+    """Return the length of the time slots, a tenth of a second, or a quarter of the calm period if that is shorter."""
     return max(1, min(100_000, for_us // 4))
 
 

@@ -1,4 +1,4 @@
-"""Measurements for SLOs that divide a window by subject (``for each partition``), into time slots, or both: *cuts*.
+"""Measurements for SLOs that divide a window by subject (``for each partition``), into time slots, or both.
 
 Figures about parts of a window are exact. A record whose subject (such as its partition) is unknown is counted for the
 subject ``unknown``. A record belongs to the part of the window that contains its intended time; a success that ends a
@@ -28,7 +28,7 @@ SLICE = ("run", "cut", "client", "subject", "part")
 
 @dataclass(frozen=True)
 class Part:
-    """Part of a window: the whole window, a block (a repetition of the plan's faults), or a slot from ``start_us``."""
+    """Part of a window (the whole window, a block of the plan, or a slot from ``start_us``)."""
 
     spans: tuple[Interval, ...]
     start_us: int | None = None
@@ -63,7 +63,7 @@ def tables_of(cuts: Iterable[tuple[int, int, Cut]], dims: Dims) -> tuple[DataFra
 
 
 def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run cut client subject part latency_us n``: a histogram per subject and part of a divided window."""
+    """Return a histogram ``run cut client subject part latency_us n`` per subject and part of a divided window."""
     of_cuts = samples.where("due").join(F.broadcast(cut_table), ["run", "op"])
     placed = _placed(with_segment(of_cuts, "intended_us", dims), "intended_us", parts, "inner")
     since_us = F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
@@ -124,7 +124,7 @@ def sliced(
 ) -> dict[tuple[Cut, str], tuple[Slice, ...]]:
     """Return the measurements of a run by request (``Cut``) and client; ``rows`` maps job names to the jobs' rows.
 
-    ``queried`` are the quantiles in the rows (columns ``q0``, ``q1``, …), ``qs`` the quantiles to return.
+    ``queried`` lists the quantiles in the rows' columns ``q0``, ``q1``, …; ``qs`` holds the quantiles to return.
     """
     slices: dict[tuple[Cut, str], tuple[Slice, ...]] = {}
     for number, cut in enumerate(cuts):

@@ -14,8 +14,8 @@ Each = Literal["rack", "partition", "broker", "producer", "epoch", "block"]
 class Cut:
     """Request for a metric in a window, divided by subject, by time, or both.
 
-    ``every_us``: length of the time slots, which begin at the start of each interval of the window; an incomplete last
-    slot is omitted. A division by rack uses the broker's rack.
+    ``every_us`` is the length of the time slots, which begin at the start of each interval of the window; an incomplete
+    last slot is omitted. A division by rack uses the broker's rack.
     """
 
     metric: str
@@ -26,7 +26,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class RecoveryCriterion:
-    """Definition of recovery from a fault: for ``for_us`` all records succeed and quantile ``q`` <= factor x steady."""
+    """Definition of recovery, that for ``for_us`` all records succeed and quantile ``q`` is <= ``factor`` x steady."""
 
     fault: str
     q: float = 0.95
@@ -54,7 +54,7 @@ Band = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Distribution:
-    """Latencies of one metric, client and window; ``at`` maps quantiles (1.0: max) to latencies, None if censored.
+    """Latencies of one metric, client and window; ``at`` maps quantiles (1.0 for max) to latencies, None if censored.
 
     ``mean_us`` does not include censored values. ``bands`` maps (quantile, confidence) to the two sample values between
     which the quantile lies with that confidence; an unknown end of a band is None.
@@ -70,7 +70,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Slice:
-    """Measurement of one subject: ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5``, ``unknown``, or "" for all.
+    """Measurement of one subject, such as ``rack=a``, ``orders/3``, ``broker=2``, ``orders/3@5`` or ``unknown``.
 
     ``start_us`` is the start of the time slot, None if the measurement covers the whole window. ``values`` holds
     latencies, or the longest gap.
@@ -91,7 +91,7 @@ class LongestGap:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Time from injection to the first calm period; None if there is none in the ``observed_us`` after injection."""
+    """Time from injection to the first calm period; None if none began in the ``observed_us`` after the injection."""
 
     n: int
     recovered_us: int | None
@@ -120,7 +120,7 @@ class ProxyTraffic:
 
 @dataclass(frozen=True)
 class Host:
-    """Punctuality and load of the host: counts of 100 ms ticks, and mean shares of CPU time (None: not sampled)."""
+    """Punctuality and load of the host, as counts of 100 ms ticks and mean shares of CPU time (None if unknown)."""
 
     ticks: int = 0
     late_ticks: int = 0
@@ -130,7 +130,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """Point of a latency plot: latencies of the records intended in a span of time; an unknown rack is None."""
+    """Latencies of the records intended in a span of time, a point of a latency plot; an unknown rack is None."""
 
     metric: str
     client: str
@@ -145,7 +145,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Stall:
-    """Time in which records waited and no record succeeded; ``partition`` None: for the client as a whole."""
+    """Time in which records waited and no record succeeded; ``partition`` is None for the client as a whole."""
 
     side: str
     client: str
@@ -165,7 +165,7 @@ class FailureSpan:
 
 @dataclass(frozen=True)
 class Outage:
-    """Time that a partition (None: the client as a whole) spent in stalls of a second or more, in one window."""
+    """Time that a partition (None means the whole client) spent in stalls of a second or more, in one window."""
 
     partition: int | None
     total_us: int
@@ -175,7 +175,10 @@ class Outage:
 
 @dataclass(frozen=True)
 class Lag:
-    """Lag at the end of a second: number of records acknowledged and not yet delivered, and the age of the oldest."""
+    """Lag at the end of a second: number of acknowledged, undelivered records, and the age of the oldest of them.
+
+    A second in which the end of the topic or the reader's position is unknown has no lag, which differs from lag 0.
+    """
 
     at_us: int
     records: int

@@ -1,20 +1,20 @@
-"""Shortcuts for large runs: comparison of fingerprints, a table of the remaining records, coarse filters by time.
+"""Shortcuts for large runs (comparison of fingerprints, table of the remaining records, coarse filters by time).
 
 **Gate.** A block is 2,048 consecutive records of one producer. Each source of rows (the producer, the log, each
-reader's deliveries) gives a fingerprint of the block: a count and the xor of a 64-bit hash of every record and its
-offset; the producer's fingerprint includes only acknowledged records. A block is **clean** if its sequence numbers have
-no gap and all sources that should have the block give the same fingerprint. In a clean block each acknowledged record
-is in the log exactly once, at the offset that the producer reported, and was delivered once to each reader, from that
-offset; failed records and records in doubt were not written. Rows without ids, rows of unknown producers and deliveries
-to unexpected readers are never clean.
+reader's deliveries) gives a fingerprint of the block, which is a count and the xor of a 64-bit hash of every record and
+its offset; the producer's fingerprint includes only acknowledged records. A block is **clean** if its sequence numbers
+have no gap and all sources that should have the block give the same fingerprint. In a clean block each acknowledged
+record is in the log exactly once, at the offset that the producer reported, and was delivered once to each reader, from
+that offset; failed records and records in doubt were not written. Rows without ids, rows of unknown producers and
+deliveries to unexpected readers are never clean.
 
 Joining the rows of 10 million records takes 12.6 s, comparing fingerprints of blocks 2.0 s. Blocks are small because a
-fault leaves a few records in doubt (perhaps written) at a time: with blocks of 65,536 records, 200 of 130,000 records
+fault leaves a few records in doubt (perhaps written) at a time; with blocks of 65,536 records, 200 of 130,000 records
 left no block of a run clean, and counting latencies took 2.7 times as long.
 
-**Ledger:** a table with one row per record of the blocks that are not clean. A record is identified by (run,
+**Ledger.** This is a table with one row per record of the blocks that are not clean. A record is identified by (run,
 producer_id, seq); rows of foreign producers have null ids and share one ledger row per run. To compute the ledger,
-Spark shuffles only rows of blocks that are not clean, twice.
+Spark shuffles only the rows of blocks that are not clean, and these twice.
 
 **Time filters** are short filters on the times of records, for which Parquet's statistics suffice, because rows are
 stored roughly in order of time. A time filter may let other rows pass, so a query repeats its exact condition.
@@ -58,7 +58,7 @@ def open_gate(read: Tables, dims: Dims, persist: Callable[[DataFrame], DataFrame
 
 
 def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
-    """Return one row per block of records: ``run producer_id block clean n acked_offsets failed in_doubt ...``.
+    """Return a row ``run producer_id block clean n acked_offsets failed in_doubt ...`` per block of records.
 
     ``n`` counts acknowledged records, ``acked_offsets`` the records whose offset the producer knows. The column
     ``client`` names the block's producer. ``readers`` (array) are the expected readers that got any record of the
@@ -124,7 +124,7 @@ def blocks(read: Tables, dims: Dims, *, exhaustive: bool = False) -> DataFrame:
 
 
 def block_of() -> dict[str, Column]:
-    """Return the columns ``producer_id`` and ``block`` of a record's row: the key of the block of 2,048 records."""
+    """Return the columns ``producer_id`` and ``block``, the key of the block of 2,048 records of a record's row."""
     named = F.col("producer_id").isNotNull() & F.col("seq").isNotNull()
     return {
         "producer_id": F.when(named, F.col("producer_id")).otherwise(F.lit(NO_ID)),
@@ -153,7 +153,7 @@ _DELIVERED = ("client_rack", "broker_rack", "broker_id", "leader_epoch", "partit
 
 
 def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
-    """Return the ledger: one row per record of those ``blocks`` of 2,048 records that are not clean.
+    """Return the ledger, with one row per record of those ``blocks`` of 2,048 records that are not clean.
 
     Columns of the ledger are ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a
     phantom) and ``_SENT``; ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition
@@ -242,7 +242,7 @@ def _in_any(spans: Iterable[Span], within: Callable[[int, int], Column]) -> Colu
 
 
 def hulls(spans: Iterable[Span]) -> list[Interval]:
-    """Return at most ``HULLS_MAX`` intervals that cover all ``spans`` (None: open end), by joining the nearest ones."""
+    """Return at most ``HULLS_MAX`` intervals that cover all ``spans`` (an end may be None), by joining the nearest."""
     ended = [(_NEVER_US if since is None else since, _EVER_US if until is None else until) for since, until in spans]
     joined = [*merged(ended)]
     while len(joined) > HULLS_MAX:

@@ -81,7 +81,7 @@ class Histogram:
         return Distribution(self.n, self.censored, self.slowest_us, {q: self.at(q) for q in qs}, self.mean_us)
 
     def points(self) -> tuple[tuple[float, int | None], ...]:
-        """Return points ``(share, latency_us)`` of a plot: ``share`` of the samples took at most ``latency_us``.
+        """Return points ``(share, latency_us)`` of a plot, where ``share`` of the samples took at most ``latency_us``.
 
         Points are chosen so that the share of slower samples halves with every fourth point. The last points of the
         plot are the slowest latency and, if there are censored samples, (1.0, None).
@@ -99,7 +99,7 @@ class Histogram:
 
 
 def rank_of(q: float, n: Many) -> Many:
-    """Return the rank of a quantile, ceil(q n), computed in integers: in floats 0.07 * 100 is more than 7."""
+    """Return the rank of a quantile, ceil(q*n), computed in integers because in floats 0.07 * 100 is more than 7."""
     numerator, denominator = _ratio(q)
     return -(-n * numerator // denominator)
 
@@ -176,7 +176,7 @@ class Silver:
         return tuple(sorted(flows, key=lambda f: (f.op, f.client, f.window, f.client_rack or "", f.broker_rack or "")))
 
     def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each metric and client with rows in ``spans``, and a mask of these rows."""
+        """Yield each metric and client that has rows in ``spans``, with a mask of these rows."""
         within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)  # segment -1, the last, lies in no span
         within[scene.segments.of(spans)] = True
         for group in self.groups:
@@ -247,7 +247,7 @@ def bins(rows: pa.Table, bin_us: int) -> tuple[Bin, ...]:
 
 
 def of_silver(rows: pa.Table) -> pa.Table:
-    """Return the rows that ``by_bin`` would count, from the rows of ``silver`` that have a bin (time interval)."""
+    """Return the rows of ``silver`` with a bin (time interval of a plot), with latencies rounded as by ``by_bin``."""
     binned = rows.filter(pc.is_valid(rows["bin"]))
     took_us = binned["latency_us"].combine_chunks()
     exact = longs(binned["latency_us"], 1)
@@ -317,7 +317,7 @@ def excused(hist: DataFrame, dims: Dims, *by: str) -> DataFrame:
 
 
 def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> DataFrame:
-    """Return ``n censored slowest_us mean_us q0 q1 ...`` per group: the nearest-rank quantiles, null if censored."""
+    """Return ``n censored slowest_us mean_us q0 q1 ...`` per group, with nearest-rank quantiles, null if censored."""
 
     def at_rank(q: float) -> Column:
         numerator, denominator = _ratio(q)
@@ -339,7 +339,7 @@ def quantiles(hist: DataFrame, dims: Sequence[str], qs: Sequence[float]) -> Data
 
 
 def by_bin(samples: DataFrame, dims: Dims, bins: DataFrame) -> DataFrame:
-    """Return a latency histogram by bin, a time interval of a plot: bin 3 of a run starts at ``3 * bin_us``.
+    """Return a latency histogram by bin of a plot; bin n is the time interval of ``bin_us`` from ``n * bin_us``.
 
     Latencies are rounded as in ``of_silver``, so that the result is small; a null latency is censored.
     """

@@ -1,4 +1,4 @@
-"""Silver and gold: Parquet files in the run directory for later queries.
+"""Silver and gold tables, which are Parquet files in the run directory for later queries.
 
 Silver is the exact histogram of latencies, gold is the table of the verdict's checks. The Spark driver process writes
 both tables, because Spark's executors may have no access to the run directory.

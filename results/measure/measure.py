@@ -116,7 +116,7 @@ def findings(
 
 @dataclass(frozen=True)
 class _Study:
-    """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (None: all)."""
+    """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (or None)."""
 
     read: Tables
     dims: Dims
@@ -280,7 +280,7 @@ def _rows(build: Callable[[], DataFrame | None]) -> Answers:
 
 
 def bin_us(evidence: Evidence) -> int:
-    """Return the width of a latency plot's bins: a second, or longer if the run is long or has many clients."""
+    """Return the width of a latency plot's bins, which is a second, or more if the run is long or has many clients."""
     end_us = max((phase.end_us for phase in evidence.phases), default=0)
     commits = any(client.commits_to for client in evidence.clients)
     most = BINS_OF_ALL_WITH_COMMITS_MAX if commits else BINS_OF_ALL_MAX

@@ -1,4 +1,4 @@
-"""64-bit hashes of the names of clients and racks: grouping rows by a hash takes half the time of grouping by names.
+"""64-bit hashes of the names of clients and racks, because grouping rows by names takes twice as long.
 
 The names for the hashes come from plans and ``run.json``; if a hash is unknown, for example of a client that the plan
 lacks, a query reads the names from records.
@@ -25,7 +25,7 @@ def hash_of(*names: Column | str) -> Column:
 
 
 def with_names(rows: pa.Table, samples: DataFrame, dims: Dims) -> pa.Table:
-    """Replace hashes by names: ``client_hash kind`` by ``metric client``, ``racks`` by ``client_rack broker_rack``."""
+    """Replace hashes by names in rows, which get the columns ``metric client`` and ``client_rack broker_rack``."""
     client, hashes = numbered(rows["client_hash"])
     clients = _names_of(hashes, CLIENT_COLUMNS, _planned_clients(dims), samples, dims)
     metrics = [f"{op}.{kind}" for op, *_ in clients for kind in KINDS]

@@ -6,9 +6,9 @@
         |  x  x x  x  xx |. . . . . . . . .|
         |----recovery--->|
 
-Rules: a gap between successes is clipped to its window, whose ends are taken as successes. A calm period starts at a
+A gap between successes is clipped to its window, whose ends are taken as successes. A calm period starts at a
 record's intended time and ends before the load does. Gaps are measured between successes or, in large runs, between the
-first and the last success of slots of a millisecond, because sorting 40 million records is too slow: a gap of a
+first and the last success of slots of a millisecond, because sorting 40 million records is too slow; a gap of a
 millisecond or more is exact, a shorter gap is reported as a millisecond (``answers.longest``).
 """
 
@@ -42,14 +42,14 @@ def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
 
 
 def success_stretches(slots: DataFrame) -> DataFrame:
-    """Return ``first_us last_us n gap_us``: first and last success, number and longest gap, by client and segment."""
+    """Return ``first_us last_us n gap_us`` (first and last success, number, longest gap) by client and segment."""
     # sorting by one hash is faster than by three columns
     joined = longest(slots.withColumn("lane", F.xxhash64(*_LANE)), ("lane", *_LANE)).drop("lane")
     return joined.withColumn("kind", F.lit(KINDS.index("gap")))
 
 
 def longest(stretches: DataFrame, by: tuple[str, ...]) -> DataFrame:
-    """Merge rows ``first_us last_us n`` about successes into one row per group ``by``, and add the longest gap."""
+    """Merge rows ``first_us last_us n`` into one row per group ``by``, and add the longest gap between successes."""
     inner = F.col("gap_us") if "gap_us" in stretches.columns else F.lit(0).cast("bigint")
     between = F.col("first_us") - F.lag("last_us").over(Window.partitionBy(*by).orderBy("first_us"))
     return (
@@ -75,10 +75,10 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 
 
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
-    """Return ``run calm client recovered_us``: time from ``at_us`` to the first calm period of ``for_us``.
+    """Return the time from ``at_us`` to the first calm period of ``for_us``, as ``run calm client recovered_us``.
 
-    Every record intended from ``look_us`` until ``until_us`` of an interval in ``looks`` may start a calm period. A
-    period is calm if no record in it fails, at most ``n * (den - num) div den`` of its n records are slow, and it ends
+    A calm period may start at each record intended in an interval (``look_us`` to ``until_us``) of ``looks``. A period
+    is calm if no record in it fails, at most ``n * (den - num) div den`` of its n records are slow, and the period ends
     before the load.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
@@ -95,9 +95,10 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 
 
 def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
-    """Return each moment at which a calm period may begin, and the counts of records in the ``for_us`` that follow.
+    """Return each moment at which a calm period may begin, and the counts of records in the next ``for_us``.
 
-    The count of a period is the difference of two running sums, because Spark would sum a sliding window anew each row.
+    The count of a period is the difference of two running sums, because Spark would sum a sliding window again for each
+    row.
     """
     before, own, after = (
         F.struct((F.col("intended_us") + later_us).alias("sum_us"), F.lit(turn).alias("turn"))

@@ -1,13 +1,13 @@
 """Samples (one row per record produced, per delivery due, and per commit), and sums over other rows.
 
 **Samples** of producing and committing are the rows as recorded. Of a record's deliveries to a reader only the first is
-a sample: records of clean blocks (``gate.py``) have no repeated deliveries; for other records the ledger (a table with
-a row per record) holds the first delivery. An acknowledged record that a reader should get and never got is a row
+a sample; records of clean blocks (``gate.py``) have no repeated deliveries, and for other records the ledger (a table
+with a row per record) holds the first delivery. An acknowledged record that a reader should get and never got is a row
 without ``done_us``.
 
-**Sums** are bytes through the proxies of a fault, records produced per partition, and the punctuality of the host. The
-bytes between two readings of a proxy's counter belong to a span only if both readings lie in the span; a negative
-difference, from a counter that was reset, is taken as 0.
+**Sums** are computed of the bytes through the proxies of a fault, the records produced per partition, and the
+punctuality of the host. The bytes between two readings of a proxy's counter belong to a span only if both readings lie
+in the span; a negative difference, from a counter that was reset, is taken as 0.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _COLUMNS = (
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
     """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if all blocks are clean.
 
-    The column ``due`` is false for a delivery that the reader need not get: its latency is not measured.
+    The column ``due`` is false for a delivery that the reader need not get, whose latency is not measured.
     """
     if ledger is None:
         return read.outcomes.select(*_COLUMNS, F.lit(True).alias("due"))
@@ -109,7 +109,7 @@ class Passage:
 
 
 def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
-    """Return ``run fault bytes n``: bytes that clients sent into the proxies of a fault (``PASSAGES``)."""
+    """Return bytes that clients sent into the proxies of a fault (``PASSAGES``), as ``run fault bytes n``."""
     series = Window.partitionBy("run", "name").orderBy("t_us")
     counters = metrics.where(F.col("name").startswith(SENT)).select(
         "run",
@@ -125,7 +125,7 @@ def proxy_bytes(metrics: DataFrame, passages: DataFrame) -> DataFrame:
 
 
 def produced(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return ``run window topic partition n``: number of records intended in each fault's window, by partition."""
+    """Return the number of records intended in each fault's window by partition (``run window topic partition n``)."""
     rows = with_segment(samples.where("op = 'produce' and partition is not null"), "intended_us", dims)
     counted = rows.groupBy("run", "segment", "topic", "partition").agg(F.count("*").alias("n"))
     of_faults = dims.segment_windows.where(F.col("window").startswith("fault/"))

@@ -86,7 +86,7 @@ class Segments:
         return sorted({*chain.from_iterable(inside)})
 
     def slots(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield ``slot segment start_us end_us``: each second with each segment that overlaps the second."""
+        """Yield each second with each segment that overlaps it, as ``slot segment start_us end_us``."""
         for number, (start, end) in enumerate(self.spans):
             for slot in range(start // SLOT_US, (end - 1) // SLOT_US + 1):
                 yield slot, number, start, end
@@ -151,7 +151,7 @@ class Scene:
         return [client for client in self.evidence.clients if client.consumes_from]
 
     def due_from_us(self, reader: Client) -> int:
-        """Return the time from which a reader must get intended records: the end of warm-up for ``latest``, else 0."""
+        """Return the time from which a reader must get intended records (end of warm-up for ``latest``, else 0)."""
         return self.judged_from_us if reader.from_latest else 0
 
 
@@ -160,11 +160,11 @@ class Dims:
     """Small tables about all runs, for joins with records.
 
     ===================  ===================================================================================
-    slots                ``run slot segment start_us end_us``: the segments that overlap a slot of one second
-    segment_windows      ``run segment window start_us end_us``: the interval of the window around the segment
-    readers              ``run client workload arm topic from_us rack``: must get records intended since from_us
+    slots                ``run slot segment start_us end_us``, the segments that overlap a slot of one second
+    segment_windows      ``run segment window start_us end_us``, the interval of the window around the segment
+    readers              ``run client workload arm topic from_us rack``, must get records intended since from_us
     producers            ``run producer_id client topic lossy``
-    excused              ``run op workload arm kind segment``: samples that do not measure the client
+    excused              ``run op workload arm kind segment``, samples that do not measure the client
     ends                 ``run judged_from_us end_us``, of runs with phases
     ===================  ===================================================================================
     """

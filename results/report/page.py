@@ -1,4 +1,4 @@
-"""``report.html``: one self-contained page that works offline and states the verdict first.
+"""Report ``report.html``, a self-contained page that works offline and states the verdict first.
 
 The report is rendered from ``verdict.json``, ``analysis.json`` and the run's other documents, so no Spark is needed.
 The only script of the page adds buttons that copy text; the content security policy allows no other script.

@@ -1,4 +1,4 @@
-"""Charts of the report: latency over time and by percentile, lag and freshness, and comparisons of arms.
+"""Charts of the report (latency over time and by percentile, lag and freshness, and comparisons of arms).
 
 The percentile spectrum draws the latency at quantile q over ``1/(1-q)`` on a log axis, so that p90, p99 and p99.9 are
 equally spaced. The spectrum's curve is grey at quantiles that fewer than ten records exceed, because no SLO is decided
@@ -50,7 +50,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Plot:
-    """Chart: an ``<svg>``, a sentence about the run (``reading``), and the meaning of the marks (``caption``)."""
+    """Chart with an ``<svg>``, a sentence about the run (``reading``), and the meaning of the marks (``caption``)."""
 
     svg: Markup
     reading: str
@@ -82,7 +82,7 @@ def metrics(
 
 
 def panels(bins: Sequence[Mapping[str, Any]], labels: Mapping[str, str], role: str) -> Mapping[str, Bins]:
-    """Group a chart's bins of time by panel, which is named after client and rack: ``arm=a, producer in rack b``."""
+    """Group a chart's bins of time by panel, which is named like ``arm=a, producer in rack b``."""
     by_panel: dict[str, list[Mapping[str, Any]]] = {}
     for key, label in labels.items():
         for row in (row for row in bins if row["client"] == key):
@@ -222,7 +222,7 @@ def _draw_spectrum(axis: Axes, panel: Spectrum, styles: Mapping[str, Any]) -> No
 
 
 def nines(q: float) -> float:
-    """Return the position of a quantile on the spectrum's axis: 10 for p90, 100 for p99."""
+    """Return the position of a quantile on the spectrum's axis, such as 10 for p90 and 100 for p99."""
     return 1 / (1 - q) if q < 1 else 1e12
 
 

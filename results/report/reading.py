@@ -1,7 +1,8 @@
 """Sentences below the charts (the most notable observation of each chart), and confidence bands of SLO checks.
 
-A confidence band covers sampling error only: its ends are the order statistics between which a quantile lies. Only SLOs
-on a latency quantile have a confidence band: a count has none, and a gap or a recovery is a single event, not a sample.
+A confidence band covers sampling error only; its ends are the order statistics between which a quantile lies. Only SLOs
+on a latency quantile have a confidence band, because a count has no sampling error, and a gap or a recovery is a single
+event.
 """
 
 import math
@@ -32,7 +33,7 @@ def confidences(analysis: Mapping[str, Any], labels: Labels) -> Mapping[Key, lis
 
 
 def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
-    """Format the confidence band of an SLO check: ``38 to 45.1 ms``, ``from 38 ms`` without an upper end, or empty."""
+    """Format the confidence band of an SLO check, as ``38 to 45.1 ms``, or ``from 38 ms`` without an upper end."""
     slo = SLO_QUANTILE.fullmatch(check.id)
     if not slo:
         return ""
@@ -49,7 +50,7 @@ def band_of(check: Check, bands: Mapping[Key, list[Mapping[str, Any]]]) -> str:
 
 
 def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: Sequence[str]) -> str:
-    """Describe latency over time: ``p99 of arm=a is 3.1 x its value in steady during kill-1, and it recovers ..``."""
+    """Describe latency over time, as in ``p99 of arm=a is 3.1 x its value in steady during kill-1, and it ..``."""
     failed = [
         f"{row['censored']} of {row['n']} records of {labels.get(row['client'], row['client'])}"
         for row in analysis["distributions"]
@@ -90,7 +91,7 @@ def _p99_ratios(
 
 
 def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
-    """Describe the spectrum: ``During faults 1 in 100 records of arm=a takes 3585 ms or longer, 12 x as long ..``."""
+    """Describe the spectrum, as in ``During faults 1 in 100 records of arm=a takes 3585 ms or longer, 12 x ..``."""
     ratios = _p99_ratios(analysis, metric, labels, {"fault": ""})
     if not ratios:
         return ""
@@ -102,7 +103,7 @@ def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
 
 
 def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
-    """Describe the lag: ``arm=a has the largest lag at 52 s: 210 records, the oldest 3.2 s old; its lag is ..``."""
+    """Describe the lag, as in ``arm=a has the largest lag at 52 s (210 records, the oldest 3.2 s old); its ..``."""
     samples = [(second[1], label, second) for label, seconds in rows.items() for second in seconds]
     if not samples or not max(samples)[0]:
         return "No consumer had any lag at the end of a second."
@@ -114,7 +115,7 @@ def lag(rows: Mapping[str, Sequence[Sequence[int]]]) -> str:
 
 
 def racks(flows: Rows, labels: Labels) -> str:
-    """Describe traffic between racks: ``64 % of the bytes crossed from one rack to another; the slowest pair ..``."""
+    """Describe traffic between racks, as in ``64 % of the bytes crossed from one rack to another; the ..``."""
     known = [row for row in flows if row["client_rack"] and row["broker_rack"]]
     total = sum(row["bytes"] for row in known)
     if not total:
@@ -130,7 +131,7 @@ def racks(flows: Rows, labels: Labels) -> str:
 
 
 def perf(rows: Rows) -> str:
-    """Compare latency definitions: ``kafka-producer-perf-test would report p99 39 ms for arm=a; from the ..``."""
+    """Compare latency definitions, as in ``kafka-producer-perf-test would report p99 39 ms for arm=a; from the ..``."""
     hidden = [row for row in rows if row["intended"].get("0.99", 0) is None and row["perf"]["0.99"]]
     if hidden:
         figure = f"p99 {milliseconds(hidden[0]['perf']['0.99'])} ms for {hidden[0]['client']}"
@@ -152,6 +153,6 @@ def perf(rows: Rows) -> str:
 
 
 def forest(verdicts: Sequence[str]) -> str:
-    """Describe the forest plot: ``Comparisons: 1 improved, 2 inconclusive``."""
+    """Describe the forest plot by the number of comparisons with each verdict."""
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
     return f"Comparisons: {counts}. A confidence interval that contains 1 proves neither a difference nor equality."

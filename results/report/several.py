@@ -1,9 +1,10 @@
-"""Pages about several runs: ``comparison.html``, ``index.html``, and Markdown for a pull request or a CI job's summary.
+"""Pages about several runs (``comparison.html``, ``index.html``), and Markdown for a pull request or a CI summary.
 
-``comparison.html`` shows runs side by side, with a row per check and a column per run, and judges nothing: ``aftershock
-compare`` decides whether a difference in figures is significant. Two runs have the same check if its id and its subject
-are equal; a run without the check has an empty cell. Rows of checks whose status differs between runs come first, then
-rows with an empty cell. ``index.html`` lists the verdict of each run, its problems, and a link to its report.
+``comparison.html`` shows runs side by side, with a row per check and a column per run, but does not judge differences;
+``aftershock compare`` decides whether a difference in figures is significant. Two runs have the same check if its id
+and its subject are equal; a run without the check has an empty cell. Rows of checks whose status differs between runs
+come first, then rows with an empty cell. ``index.html`` lists the verdict of each run, its problems, and a link to its
+report.
 """
 
 import os
@@ -23,7 +24,7 @@ from aftershock.results.text import cell, observed, problems, run_s, seconds, se
 
 @dataclass(frozen=True)
 class Run:
-    """Run in a list of runs: the verdict, or ``why`` there is none; the duration ``took_s`` is None if unknown."""
+    """Run in a list of runs, with the verdict, or ``why`` there is none; the duration ``took_s`` is None if unknown."""
 
     home: Path
     id: str
@@ -121,7 +122,7 @@ def markdown(run_dir: Path) -> str:
 
 
 def step_summary(run_dirs: Sequence[Path]) -> str:
-    """Return text for ``$GITHUB_STEP_SUMMARY``: a table of runs, then each run that did not pass, up to GitHub's limit.
+    """Return text for ``$GITHUB_STEP_SUMMARY`` (a table of runs, then each run that did not pass) up to GitHub's limit.
 
     A run that was not judged is in the table of runs with the reason. The summary is cut at the end of a line, so that
     every table row is whole.

@@ -1,4 +1,4 @@
-"""Drawing of charts as ``<svg>`` elements: style, fault bands, and latency over time.
+"""Drawing of charts as ``<svg>`` elements (style, fault bands, and latency over time).
 
 The same figure always gives the same bytes of ``<svg>``, with a title and description for accessibility. Greys and
 lines of charts are readable on light and dark backgrounds. A page can contain several charts.
@@ -136,14 +136,14 @@ def _compact_path(path: re.Match[str]) -> str:
 
 
 def _coordinate(tenths: int, *, after: bool = False) -> str:
-    """Format a coordinate for SVG, such as ``12.5`` or ``-.5``; ``after`` another number, a space separates the two."""
+    """Format a coordinate for SVG, such as ``12.5`` or ``-.5``; a space separates it from the number ``after``."""
     below_one = -TENTHS < tenths < TENTHS and tenths
     text = f"{tenths / TENTHS:g}".replace("0.", ".", 1) if below_one else f"{tenths / TENTHS:.10g}"
     return f" {text}" if after and not text.startswith("-") else text
 
 
 def plain(axis: Axes, title: str, pad: float = 4) -> None:
-    """Style the axes of a chart: two axis lines, a faint grid, and the title without markup."""
+    """Style the axes of a chart with two axis lines, a faint grid, and the title without markup."""
     axis.grid(visible=True, axis="y", color=GREY, alpha=0.2, linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
     axis.set_title(title, loc="left", fontsize=9, pad=pad, parse_math=False)
@@ -243,5 +243,5 @@ def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
 
 
 def ms(value_us: int | None) -> float:
-    """Return a latency in ms: NaN if censored, which leaves a hole in the line; at least 1 us for the log axis."""
+    """Return a latency in ms, at least 1 us for the log axis; NaN if censored, which leaves a hole in the line."""
     return float("nan") if value_us is None else max(value_us, 1) / 1e3

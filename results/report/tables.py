@@ -1,4 +1,4 @@
-"""Tables of the report: the run, faults, client counters, comparisons, latency by phase, traffic between racks."""
+"""Tables of the report (run, faults, client counters, comparisons, latency by phase, traffic between racks)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CounterTable: TypeAlias = tuple[list[str], list[tuple[str, list[int | None]]]]
 
 
 def about(evidence: Evidence, verdict: Verdict) -> list[str]:
-    """Return the facts about a run below the verdict's sentence: run id, start, duration and arms."""
+    """Return the facts (run id, start, duration and arms) below the verdict's sentence."""
     run_s = text.run_s(evidence.run)
     facts = [
         "rehearsal: nothing was injected" if evidence.run.get("rehearse") else None,
@@ -31,7 +31,7 @@ def about(evidence: Evidence, verdict: Verdict) -> list[str]:
 
 
 def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the fault table: window, targets, parameters, witness and exposure of a fault."""
+    """Return a row of the fault table, with window, targets, parameters, witness and exposure of a fault."""
 
     def listed(facts: Mapping[str, Any]) -> str:
         return "; ".join(f"{name}: {_flat(value)}" for name, value in facts.items() if value not in (None, [], {}))
@@ -51,7 +51,7 @@ def fault(evidence: Evidence, verdict: Verdict, step: Mapping[str, Any]) -> dict
 
 
 def environment(evidence: Evidence) -> list[tuple[str, list[str]]]:
-    """Return facts about the run's environment, each with lines of text: one per entry of an object, else one."""
+    """Return facts about the run's environment, each with one line of text, or one per entry of an object."""
     run = evidence.run
     facts = {"run": run["run_id"], "started": run.get("started_at"), "seed": run.get("seed"), "git": run.get("git")}
     facts |= {name: run.get(name) for name in ("attached", "versions", "images", "host", "profile", "warmup")}
@@ -70,7 +70,7 @@ def _flat(value: Any) -> str:
 
 
 def counters(events: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> dict[str, CounterTable]:
-    """Map an operation to its clients and its counters: one value per client, None if a client lacks the counter."""
+    """Map an operation to its clients and counters; a counter has one value per client, None if the client lacks it."""
     by_op: dict[str, dict[str, Mapping[str, int]]] = {}
     for line in events:
         if line.get("event") == "counters":
@@ -84,7 +84,7 @@ def counters(events: Iterable[Mapping[str, Any]], labels: Mapping[str, str]) -> 
 
 
 def ratios(checks: Sequence[Check], comparisons: Sequence[Comparison]) -> list[Compared]:
-    """Return the rows of the forest plot: ratios of arms by block of the plan, then ratios that SLOs limit."""
+    """Return the rows of the forest plot (ratios of arms by block of the plan, then ratios that SLOs limit)."""
     words = {Status.PASS: "within the SLO", Status.FAIL: "violates the SLO"}
     rows = [
         Compared(f"{arms.ours} / {arms.theirs}: {row.metric}", row.ratio, row.low, row.high, row.verdict)
@@ -137,7 +137,7 @@ def spreads(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str
 
 @dataclass(frozen=True)
 class RackCell:
-    """Traffic of a client with a rack; ``share`` is of the client's bytes, ``heat`` is p99 / highest p99."""
+    """Traffic of a client with a rack; ``share`` is a part of the client's bytes, ``heat`` is p99 / highest p99."""
 
     bytes: int
     p50_us: int | None
@@ -148,7 +148,7 @@ class RackCell:
 
 @dataclass(frozen=True)
 class RackTable:
-    """Traffic between racks: a row per client and rack of the client, a column per rack of brokers."""
+    """Traffic between racks, with a row per client and rack of the client, and a column per rack of brokers."""
 
     racks: tuple[str, ...]
     rows: tuple[tuple[str, str, tuple[RackCell | None, ...]], ...]

@@ -1,16 +1,16 @@
-"""The verdict in three text formats: terminal summary, JUnit XML, and GitHub workflow commands.
+"""The verdict in three text formats (terminal summary, JUnit XML, and GitHub workflow commands).
 
-Terminal summary: the verdict's sentence first, then the problems, then a short table. The terminal summary has at most
-80 columns and no colours, so that the text can be piped.
+The terminal summary has the verdict's sentence first, then the problems, then a short table. The summary has at most 80
+columns and no colours, so that the text can be piped.
 
-JUnit XML (``junit.xml``): each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
-ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate: report`` is never a
+In JUnit XML (``junit.xml``) each check of a run is a test case. In JUnit XML, FAIL is a ``failure``; INCONCLUSIVE and
+ERROR are an ``error`` of that type, because an unproven check has not passed. A check with ``gate=report`` is never a
 failure in JUnit XML; the check's result is in ``<system-out>``. Characters that XML 1.0 can't hold are replaced. Test
 cases have no duration, because checks are judged together; the suite's duration is that of the run.
 
-GitHub workflow commands: an annotation for each check that did not pass, at the check's line of the plan. FAIL and
-ERROR become GitHub errors, INCONCLUSIVE a warning, a check with ``gate: report`` a notice. The worst results come
-first, because GitHub shows ten annotations of each level per step. Values in workflow commands are escaped as in
+GitHub workflow commands write an annotation for each check that did not pass, at the check's line of the plan. FAIL and
+ERROR become GitHub errors, INCONCLUSIVE a warning, a check with ``gate=report`` a notice. The worst results come first,
+because GitHub shows ten annotations of each level per step. Values in workflow commands are escaped as in
 `actions/toolkit`, so that a name in a plan can't end a command and begin another.
 """
 

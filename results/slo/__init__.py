@@ -1,15 +1,15 @@
-"""SLO language: converts a line of text such as ``lost == 0`` to a value and back. Reference: ``docs/SLO.md``.
+"""SLO language, in which a line of text such as ``lost == 0`` is converted to a value and back (``docs/SLO.md``).
 
 ::
 
     produce.latency p95 < 250ms [in PLACE] [for ARM] [for each SUBJECT] [with 95% confidence]
     produce.latency p99 in PLACE [for ARM] <= 2 * p99 [of METRIC] [in WINDOW] [for ARM] [for each SUBJECT] [with ...]
-    p95(ARM) <= 0.7 * p95(ARM) of produce.latency [in PLACE]        the same as: produce.latency p95 for ARM <= ...
+    p95(ARM) <= 0.7 * p95(ARM) of produce.latency [in PLACE]        the same as produce.latency p95 for ARM <= ...
     recovery [(p99 <= 3 * steady for 5s)] < 5s after FAULT [for ARM]
     lost == 0 [for ARM]
 
     PLACE    WINDOW | every 1s of WINDOW
-    WINDOW   warmup | steady | fault | recovery | fault/<id> | run;  without a window: run, everything after warm-up
+    WINDOW   warmup | steady | fault | recovery | fault/<id> | run (the default, everything after warm-up)
     SUBJECT  rack | partition | broker | producer | epoch
 
 Spaces in an SLO are optional; a time or a share needs its unit. In ``lost == 0``, ``lost`` is the name of an integrity

@@ -1,4 +1,4 @@
-"""Table of SLO metrics: for each metric its name in an SLO, how it is measured, and the sentence that reports it.
+"""Table of SLO metrics, with each metric's name in an SLO, its measurement, and the sentence that reports it.
 
 To add an SLO metric, add a row to ``METRICS`` and, if necessary, functions for its value and its sentence. Times are in
 microseconds, shares are fractions of 1.

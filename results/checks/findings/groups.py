@@ -7,7 +7,7 @@ member that is frozen or unreachable.
 
 **Committed offsets** are read from the consumers' ``committed`` events, which contain each acknowledged OffsetCommit. A
 commit is *ahead* of what its group was delivered only if the log has a record in between (transaction markers are never
-delivered), and if a record of the partition was delivered before: a new group may commit unread offsets. The first
+delivered), and if a record of the partition was delivered before; a new group may commit unread offsets. The first
 delivery after an assignment is *behind* if its offset is below the last acknowledged commit.
 
 **Coordinator logs** show whether the commits of a ``commit`` workload, whose groups read nothing, were stored. An
@@ -19,8 +19,8 @@ coordinator writes nothing to the offsets topic.
 
 **Replicas** are read by the harness after the last heal. A replica is summarised by its record count and the xor of
 64-bit hashes of its records; a replica *differs* if most replicas of the partition have another summary. A replica that
-could not be read to its end proves nothing. In findings about replicas the column ``client`` is the partition,
-``orders/3``, and ``side`` is ``replica``.
+could not be read to its end is not evidence for or against Kafka. In findings about replicas the column ``client`` is
+the partition, ``orders/3``, and ``side`` is ``replica``.
 """
 
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def committed(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
 
 
 def returns(evidence: Evidence) -> Iterator[tuple[str, str, int, int, int]]:
-    """Yield (client, topic, partition, lane, offset): the committed offset from which an assigned reader resumes."""
+    """Yield the committed offset at which each assigned reader resumes (client, topic, partition, lane, offset)."""
     last: dict[tuple[str, str, int], int] = {}
     moments = [(at_us, 1, (client, topic, number), at) for client, topic, number, at_us, at in committed(evidence)]
     lanes: dict[tuple[str, str, int], int] = {}
@@ -202,7 +202,7 @@ _REPLICA_PARTITION = ("run", "topic", "partition")
 
 
 def replicas(table: DataFrame) -> DataFrame:
-    """Return findings by partition: replicas that differ from most replicas, and replicas that could not be read."""
+    """Return findings about replicas that differ from most replicas of their partition or that were unreadable."""
     stretch = F.xxhash64("start_offset", "end_offset", "records", "fingerprint")
     by_replica = table.groupBy(*_REPLICA_PARTITION, "broker_id").agg(
         F.max(F.col("error").isNotNull()).alias("unread"),

@@ -2,18 +2,19 @@
 
 A finding is the number of records that an integrity rule examined, and the number of records that broke the rule.
 
-**Records** may be lost, duplicated, misplaced, or never sent. Records in clean blocks (``gate.py``: blocks of 2,048
-records with equal fingerprints) are only counted; all others are rows of the ledger and examined individually. A record
-lost by a ``lossy`` producer (such as acks=0) is not expected at a reader. A record whose producer got no offset can't
-be misplaced. A failed record was certainly not written (otherwise the record is in doubt), so a failed record in the
-log is a phantom.
+**Records** may be lost, duplicated, misplaced, or never sent. Records in clean blocks (blocks of 2,048 records with
+equal fingerprints, see ``gate.py``) are only counted; all other records are rows of the ledger and are examined
+individually. A record lost by a ``lossy`` producer (such as acks=0) is not expected at a reader. A record whose
+producer got no offset can't be misplaced. A failed record was certainly not written (otherwise the record is in doubt),
+so a failed record in the log is a phantom.
 
 **Offsets:** two records at one offset are a ``collision``; a record whose offset a reader passed over is ``skipped``. A
-partition's offsets are divided into buckets of 32,768, of which only those that differ are examined. If the log and the
-deliveries of a reader have the same count and the same xor of 64-bit hashes of each record with its offset, the reader
-got exactly the log's records; if the log has as many distinct offsets (counted as bits) as rows, no two records share
-an offset. If all blocks are clean, only the log can have two records at one offset. A record that a reader should get
-and never got is ``lost``, not ``skipped``. A record without producer id and seq is a phantom, not a collision.
+partition's offsets are divided into buckets of 32,768; only buckets in which the log and a reader's deliveries differ
+are examined. If the log and the deliveries of a reader have the same count and the same xor of 64-bit hashes of each
+record with its offset, the reader got exactly the log's records; if the log has as many distinct offsets (counted as
+bits) as rows, no two records share an offset. If all blocks are clean, each reader got every record at one offset, so
+only the log is examined for records that share an offset. A record that a reader should get and never got is ``lost``,
+not ``skipped``. A record without producer id and seq is a phantom, not a collision.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,7 +47,7 @@ def no_record() -> Column:
 class Fact(NamedTuple):
     """Numbers of records that an integrity rule examined, and found ``broken``, in one row of a Spark table.
 
-    ``examined`` is None if another fact counts the record as examined.
+    ``examined`` is None if another ``Fact`` already counts the record as examined.
     """
 
     rule: str
@@ -73,7 +74,7 @@ class Fact(NamedTuple):
 
 
 def explode_facts(rows: DataFrame, facts: Iterable[Fact]) -> DataFrame:
-    """Apply ``facts`` to each row: return ``run record rule side client examined broken`` where anything was examined.
+    """Return a row ``run record rule side client examined broken`` for each row and ``Fact`` that examined a record.
 
     One SQL expression computes all facts, because each column built in Python calls the JVM a dozen times.
     """
@@ -107,7 +108,7 @@ def summed(findings: DataFrame) -> DataFrame:
 
 
 def of_blocks(blocks: DataFrame, dims: Dims) -> DataFrame:
-    """Return findings about blocks of 2,048 records that are clean by fingerprint: all examined, none broken."""
+    """Return findings that count the records of clean blocks (see ``gate.py``) as examined, and none as broken."""
     clean = (
         blocks.where("clean")
         .groupBy("run", "producer_id")
@@ -173,7 +174,7 @@ def _deliverable() -> Column:
 
 
 def _foreign(reader: str | Column, count: Column) -> Fact:
-    """Return the fact about records that no producer of the run sent: rows without ids, or without a produce row."""
+    """Return the fact for the rule ``phantom``, which counts records that no producer of the run sent."""
     foreign = F.col("record").isNull() | F.col("client").isNull()
     return Fact("phantom", "consume", reader, count, F.when(foreign, count))
 
@@ -206,7 +207,7 @@ def places(read: Tables, delivered: DataFrame, ledger: DataFrame, dims: Dims) ->
 
 
 def shared(log: DataFrame) -> DataFrame:
-    """Return findings about log records that share an offset, if all readers read exactly the log's records."""
+    """Return findings on log records that share an offset, in a run whose readers all got exactly the log's records."""
     logged = _logged(log)
     crowded = _fingerprints(logged).where("n > offsets").select(*_BUCKET)
     at_place = logged.join(F.broadcast(crowded), [*_BUCKET]).groupBy(*_PARTITION, "offset")

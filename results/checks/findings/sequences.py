@@ -1,25 +1,25 @@
-"""Integrity findings that compare consecutive rows: order, repeated deliveries, decreasing epochs and high watermarks.
+"""Integrity findings that compare consecutive rows (order, repeated deliveries, decreasing epochs and high watermarks).
 
 **Lanes** divide a reader's deliveries from a partition; within a lane offsets must rise without gaps or repetitions.
 After an assignment (at-least-once permits that records are then delivered again) and after a position reset, a reader's
 deliveries belong to a new lane.
 
-**Sequences** of rows are of three kinds: a producer's log records by offset, in which sequence numbers must rise; a
+**Sequences** of rows are of three kinds (a producer's log records by offset, in which sequence numbers must rise; a
 reader's lanes by time, in which offsets must rise; a producer's acknowledgements by offset, in which leader epochs must
-not fall.
+not fall).
 
 Rules. A row of a sequence is late if a row with a higher value (offset or seq) precedes the row. In a sequence with a
 late row, only the first row of a value can break the rule ``order``; further deliveries of an offset break
 ``repeated``. Leader epochs are compared only between rows with rising offsets. A high watermark may decrease when the
 leader changes, because a new leader learns the high watermark late, so high watermarks are compared only between two
 responses of the same broker in the newest epoch of the partition. A broker notes the high watermark before it reads the
-records (``Partition.readRecords``): a record is ``beyond`` only if its offset is above every high watermark that the
+records (``Partition.readRecords``), so a record is ``beyond`` only if its offset is above every high watermark that the
 reader received since the assignment, and the reader kept the partition for another second. Only acknowledgements of
 first attempts are examined, because a later attempt may be acknowledged for a record that an earlier attempt wrote.
 
 The function ``suspect_sequences`` first reads far less data to select sequences that may contain a broken row; only the
-selected sequences are examined row by row. Acknowledgements need no sorting: in a partition, all acknowledged offsets
-of a leader epoch must lie above all acknowledged offsets of the previous epoch.
+selected sequences are examined row by row. Acknowledgements need no sorting, because all acknowledged offsets of a
+leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -86,7 +86,7 @@ PRINTS = "print bigint"
 
 
 def suspect_sequences(rows: DataFrame, corrupt: Column) -> DataFrame:
-    """Return hashes (``PRINTS``) of the sequences to examine row by row, among them all with ``corrupt`` rows."""
+    """Return hashes (``PRINTS``) of the sequences that may have a broken row, including all with ``corrupt`` rows."""
     acks = F.col("side") == "acks"
     # lanes in which a value, epoch or high watermark falls, or a value lies beyond all high watermarks
     own, value, mark = F.col("own"), F.col("value"), F.col("high_watermark")
@@ -180,7 +180,7 @@ def _corrupt() -> Column:
 
 
 def _examined(rows: DataFrame) -> DataFrame:
-    """Count rows by client; count rows of sequences with a late row by value, and broken rows by rule and value.
+    """Count rows by client, broken rows by client and rule, and rows of sequences with a late row also by value.
 
     If rows have the same value, only the first of these rows decides whether the value is ``late``.
     """

@@ -1,4 +1,4 @@
-"""Obligation checks require progress without any SLO: ``obligation/produce``, ``/consume`` and ``/commit``.
+"""Checks ``obligation/produce``, ``/consume`` and ``/commit``, which require progress even without any SLO.
 
 A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). An obligation check FAILS if
 a stall in a time of required progress lasts longer than the patience (longest permitted stall), or is INCONCLUSIVE if

@@ -1,6 +1,6 @@
-"""Decision whether clients could make progress at a given moment: cluster, effects of faults, reachable nodes.
+"""Decision whether clients could make progress at a given moment, given faults and reachable nodes.
 
-**Cluster:** nodes, racks, voters, settings, and the replicas of each partition are read from ``run.json`` and
+**Cluster.** Nodes, racks, voters, settings, and the replicas of each partition are read from ``run.json`` and
 ``timeline.json``. A run that doesn't record its voters has no obligation checks.
 
 **Effects of faults** (``Harm``) are read from the timeline and the journal::
@@ -19,10 +19,10 @@ until the end of the run.
                                k2 ───controller_b-k3──▶ k3
 
 If one direction of a link is broken, no request succeeds over that link. The evidence doesn't record which broker leads
-a partition, so progress is possible only if it is possible under each leader that Kafka may choose: any available
-replica. A replica is unavailable if its node is down, or is cut off in both directions from the majority of the voters:
-the controller fences the node, and another replica leads. After a fault that cut one direction it is unknown which
-controller is active, so no progress is required.
+a partition, so progress counts as possible only if every available replica could lead it. A replica is unavailable if
+its node is down, or is cut off in both directions from the majority of the voters, because the controller fences the
+node and another replica leads. After a fault that cut one direction it is unknown which controller is active, so no
+progress is required.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class Terrain:
 class Seat:
     """Partitions with the same replicas, so that either all of these partitions are available or none.
 
-    ``replicas`` is None if unrecorded: any ``replication`` brokers may then hold the replicas.
+    ``replicas`` is None if unrecorded; any ``replication`` brokers may then hold the replicas.
     """
 
     topic: str
@@ -70,7 +70,7 @@ def terrain_of(evidence: Evidence) -> Terrain | None:
 
 
 def settings_of(evidence: Evidence) -> dict[str, str]:
-    """Return broker settings by name: those of the cluster profile, overridden by the plan."""
+    """Return broker settings by name; settings of the plan override those of the cluster profile."""
     profile, cluster = evidence.run.get("profile") or {}, evidence.timeline.get("cluster") or {}
     return {str(key): str(value) for key, value in {**profile, **(cluster.get("config") or {})}.items()}
 
@@ -95,7 +95,7 @@ def seats_of(evidence: Evidence, terrain: Terrain, topic: str) -> dict[Seat, tup
 
 
 def coordination(terrain: Terrain) -> Seat:
-    """Return the replicas of Kafka's internal topics (groups, transactions): any three brokers, two of them in sync."""
+    """Return the replicas of Kafka's internal topics (groups, transactions), any three brokers with two in sync."""
     count = len(terrain.brokers)
     return Seat(COORDINATION, None, min(3, count), min(_TRANSACTIONS_IN_SYNC, count))
 

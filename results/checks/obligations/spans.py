@@ -1,23 +1,23 @@
 """Spans of time in which a client must make progress, and the grace (permitted pause) after each cluster change.
 
-The grace is the time for which progress may stop after a change of the cluster: the sum of the time-outs and back-offs
-of Kafka and of the client.
+The grace is the time for which progress may stop after a change of the cluster, which is the sum of the time-outs and
+back-offs of Kafka and of the client.
 
 =======================  ===========================================================================================
 change                   grace
 =======================  ===========================================================================================
 nodes stop               an election of the quorum (if the controller may be among them), the broker's session
-links between nodes      the same, and 1.5 x ``replica.lag.time.max.ms``: a leader checks its followers' lag every half
-fail or return           of it (ReplicaManager)
-nodes return             none: the heal waits until the nodes are in every ISR; an isolated controller, whose heal
+links between nodes      the same, and 1.5 x ``replica.lag.time.max.ms``, as a leader checks its followers' lag every
+fail or return           half of it (ReplicaManager)
+nodes return             none, as the heal waits until the nodes are in every ISR; an isolated controller, whose heal
                          only starts the process, takes 10 s to boot, an election and the brokers' sessions
 client links, leaders    none
 an unknown fault ends    all of the above
 =======================  ===========================================================================================
 
-The grace also contains the client's own waits: its longest back-offs and a metadata request; after an unannounced fault
-(connections stay open and silent) two requests that time out and a connection attempt; for a member of a group a
-heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
+The grace also contains the client's own waits, which are its longest back-offs and a metadata request; after an
+unannounced fault (connections stay open and silent) two requests that time out and a connection attempt; for a member
+of a group a heartbeat and a rebalance. Default settings are those of Kafka 4.x and librdkafka 2.x.
 
 The time after warm-up is divided into spans at each moment when a fault's state changes or a grace ends. Progress is
 required in a span if progress is possible under any leader, and the grace after each change has ended. If nodes stop
@@ -63,7 +63,7 @@ Grace = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Habits:
-    """Times that a client may wait after any cluster change, after a fault that leaves connections open, in a group."""
+    """Longest waits of a client after a change of the cluster, after a fault that left connections open, in a group."""
 
     announced: Grace
     unannounced: Grace
@@ -90,7 +90,7 @@ def habits(client: str, own: Mapping[str, object], settings: Mapping[str, str], 
 
 
 def at_end(harm: Harm, client: Habits, terrain: Terrain, settings: Mapping[str, str], *, silent: bool = False) -> Grace:
-    """Return the time for which progress may stop after a heal; ``silent``: connections may hang unclosed."""
+    """Return the time for which progress may stop after a heal; if ``silent``, connections may hang unclosed."""
     unannounced = client.unannounced if silent or harm.impact == "unknown" else ()
     members = client.session if harm.clients or harm.everywhere else ()
     cluster = settling(harm, settings)
@@ -114,7 +114,7 @@ def total_us(grace: Grace) -> int:
 
 
 def _quorum(settings: Mapping[str, str]) -> Grace:
-    """Return the time of a controller election: voters notice the failure, then hold up to two elections."""
+    """Return the time of a controller election, in which voters notice the failure, then hold up to two elections."""
     fetch = _number(settings.get("controller.quorum.fetch.timeout.ms"), 2_000)
     vote = _number(settings.get("controller.quorum.election.timeout.ms"), 1_000)
     pause = _number(settings.get("controller.quorum.election.backoff.max.ms"), 1_000)
@@ -188,7 +188,7 @@ class Scene:
 
 
 def spans(post: Post, seats: Sequence[Seat], scene: Scene, from_us: int, to_us: int) -> tuple[Span, ...]:
-    """Return a client's time spans; progress is required in a span if all partitions of ``seats`` allow progress."""
+    """Return a client's time spans; progress is required in a span if all its partitions (``seats``) allow progress."""
     relevant = [harm for harm in scene.harms if touches(harm, post, seats, scene.terrain)]
     changes: list[_Change] = []
     moments = {from_us, to_us}
@@ -249,7 +249,7 @@ def _start_grace(harm: Harm, relevant: Sequence[Harm], post: Post, scene: Scene,
 
 
 def _silent(relevant: Sequence[Harm], at_us: int) -> bool:
-    """Return True if a fault that leaves connections open is in force: metadata requests may go to a silent node."""
+    """Return True if a fault in force leaves connections open, so that metadata requests may get no response."""
     return any(not harm.announced and harm.stage(at_us) not in ("before", "over") for harm in relevant)
 
 
@@ -296,7 +296,7 @@ def _excuse(
 
 
 def _states(live: Sequence[Harm], terrain: Terrain) -> Iterator[State]:
-    """Yield each possible state of the cluster: a node that stops and returns at unrecorded times may be up or down."""
+    """Yield each possible state of the cluster; a node that stops and returns at unrecorded times may be up or down."""
     away = frozenset(
         broker for harm in live if harm.impact == "nodes" and not harm.unrecorded for broker in harm.brokers
     )

@@ -1,4 +1,4 @@
-"""Lanes and stalls: the times in which a client had to make progress, and the times in which the client made none.
+"""Lanes (operations of clients, with times of required progress) and stalls (times without any progress).
 
 A lane is one operation (produce, consume or commit) of a client, with the spans of time in which progress was required
 of the client as a whole and by partition. A stall is a time in which records waited and no record succeeded, for a
@@ -104,10 +104,10 @@ _CHUNK = 64
 
 
 def waits(samples: DataFrame, dims: Dims) -> DataFrame:
-    """Return, for each record, the times from which and until which the record waited: ``wanted_us done_us``.
+    """Return the times from which and until which each record waited, in columns ``wanted_us done_us``.
 
     If a record has no final status, ``done_us`` is the end of the load. The ``wanted_us`` of a delivery is the record's
-    intended time, which is too early: ``acknowledged`` corrects that time for the few rows in silences.
+    intended time, which is too early; ``acknowledged`` corrects that time for the few rows in silences.
     """
     judged = samples.join(F.broadcast(dims.ends), "run")
     wanted = F.when(F.col("due"), F.col("intended_us"))

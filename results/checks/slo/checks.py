@@ -1,23 +1,23 @@
 """SLO checks (``slo/...``, ``compare/...``), one per SLO and client, and requests for the measurements of SLOs.
 
-One function judges each form of SLO:
+The following table lists the function that judges each form of SLO.
 
 ==========================  ====================================================================================
 form                        judged by
 ==========================  ====================================================================================
-``Measure``                 ``measured.py``: ``measured``, per client, or per pair of arms if it compares arms
-``Measure``, two arms with  ``_in_blocks``: records of one stall are one event, so the band of a quantile doesn't
-confidence                  tell whether one arm is better; arms are compared block by block
-``Recovery``                ``_recovered``: from inject to the first calm period, of each round and block of the fault
-``Count``                   ``_counted``: integrity findings, permitted or not; a record lost to two readers
+``Measure``                 ``measured`` in ``measured.py``, per client, or per pair of arms if it compares arms
+``Measure``, two arms with  ``_in_blocks``, block by block, as records of one stall are one event, so the band of a
+confidence                  quantile doesn't tell whether one arm is better
+``Recovery``                ``_recovered``, from inject to the first calm period, of each round and block of the fault
+``Count``                   ``_counted``, for integrity findings, permitted or not; a record lost to two readers
                             counts twice
 ==========================  ====================================================================================
 
 An SLO with too few samples is INCONCLUSIVE. A censored value (of a record that never succeeded) is over any threshold.
 If a client never recovers, its recovery SLO fails only if the load lasted longer than the limit; of several recoveries
 the worst is reported. An SLO that reads the window of an unproven fault is INCONCLUSIVE, except a failed count of lost
-or wrong records, which stays a FAIL. A slow harness can only make results worse, so a failed SLO is then INCONCLUSIVE
-and a passed SLO stays a PASS.
+or wrong records, which stays a FAIL. A slow harness can only make results worse, so a failed SLO is INCONCLUSIVE if the
+harness is slow, and a passed SLO stays a PASS.
 """
 
 from dataclasses import replace

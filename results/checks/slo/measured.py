@@ -1,18 +1,18 @@
-"""Judgement of SLOs on a measured value (``produce.latency p95 < 250ms in fault``): limits, texts and checks.
+"""Judgement of SLOs on a measured value (``produce.latency p95 < 250ms in fault``), with limits, texts and checks.
 
 An SLO on a measured value has one reading (the value, ``readings.py``) per subject (partition, broker, …) and slot of
-time. Each reading is compared with its limit, a fixed value or a multiple of another reading, in exact arithmetic:
+time. Each reading is compared with its limit, a fixed value or a multiple of another reading, in exact arithmetic.
 
 =================  ==============================================================================================
-too few values     a reading has fewer values than it needs: no status
-nothing to         the reading to compare with is censored or zero, so the limit is unknown: INCONCLUSIVE
+too few values     no status if a reading has fewer values than it needs
+nothing to         INCONCLUSIVE if the reading to compare with is censored or zero, so that the limit is unknown
 compare with
-with confidence    PASS if the whole band is within the limit (of a multiple: the lower end of its band), FAIL if all
+with confidence    PASS if the whole band is within the limit (of a multiple, the lower end of its band), FAIL if all
                    of it is outside (the upper end), else INCONCLUSIVE
 otherwise          PASS or FAIL by the value; a censored value is over any limit
 =================  ==============================================================================================
 
-The worst reading decides the check of an SLO: a failed reading with enough values fails the check, even if other
+The worst reading decides the check of an SLO. A failed reading with enough values fails the check, even if other
 readings lack values. For a PASS every reading needs enough values and must be within the limit. Records of unknown
 subject (such as partition) may belong to any subject, so a PASS that such records could overturn is INCONCLUSIVE.
 """
@@ -43,7 +43,7 @@ def banded(selection: Selection, reading: Reading) -> str:
 
 
 def reading_name(selection: Selection, reading: Reading) -> str:
-    """Return the subject and time slot of a reading: ``orders/3 in the 1s from 17.0 s``; empty if not divided."""
+    """Return the subject and time slot of a reading, as in ``orders/3 in the 1s from 17.0 s``, or empty text."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
         slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
@@ -108,7 +108,7 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
 
 
 def worst(candidates: Sequence[Pair], op: str) -> Pair:
-    """Return the reading that decides an SLO. From worst to best: FAIL, too few values, INCONCLUSIVE, PASS."""
+    """Return the reading that decides an SLO, the worst in the order FAIL, too few values, INCONCLUSIVE, PASS."""
 
     def badness(pair: Pair) -> tuple[bool, Fraction]:
         value = pair.reading.value

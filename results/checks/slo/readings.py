@@ -1,4 +1,4 @@
-"""Readings: a client's values measured for an SLO, one for each subject (such as a partition) and time slot.
+"""Readings, which are a client's values measured for an SLO, one for each subject (such as a partition) and time slot.
 
 Measured values are exact, in the SLO language's base units (microseconds, shares of 1, records). A partition or
 producer that was never observed has a reading with n = 0. Records of unknown subject (a record that was never sent has
