@@ -46,7 +46,7 @@ def load_external_kinds(entries: Iterable[EntryPoint], built_in: Iterable[str]) 
         package = package_of(entry)
         sentence = f"the package {package} has a kind `{entry.name}` that can't be used: {{}}; fix or uninstall it"
         if entry.name in provider:
-            reason = f"{provider[entry.name]} has a kind `{entry.name}` too, so the kind needs another name"
+            reason = f"{provider[entry.name]} has a kind of the same name, so one of the two needs another name"
             refused.setdefault(f"{entry.name} of {package}", sentence.format(reason))
             continue
         provider[entry.name] = f"the package {package}"

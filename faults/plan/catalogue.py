@@ -101,7 +101,7 @@ def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
         target = kind.exposure_target
         exposure = "requests that the fault changes" if target == "requests" else f"traffic to its {target}"
         if kind.drops_traffic:
-            exposure += ", also right before it, because the fault ends that traffic"
+            exposure += ", including right before the fault, because the fault stops all traffic"
         rows = [("for", _FOR_RULES[kind.for_rule]), ("proof", kind.proof), ("heal", kind.remedy)]
         if kind.permanent_effect is not None:
             rows.append(("leaves", kind.permanent_effect))

@@ -128,7 +128,7 @@ class Attach(Part):
         if len(set(self.proxies.values())) < len(self.proxies):
             raise ValueError("two of the `proxies` lead to one broker: keep only the proxy that the clients use")
         if len(set(self.racks.values())) < len(self.racks):
-            raise ValueError("two of the `racks` have one `broker.rack`: give each broker.rack one name")
+            raise ValueError("two of the `racks` have the same value of `broker.rack`: remove one of the two")
         return self
 
 
@@ -161,7 +161,7 @@ class Cluster(Part):
     disks: Disks | None = None
     wire_proxy: Annotated[
         StrictBool,
-        Field(description="clients connect through the proxy that protocol faults need; implied by such a fault"),
+        Field(description="clients connect through the wire proxy; always true if the plan has a protocol fault"),
     ] = False
     config: Annotated[
         dict[str, ConfigText], Field(description="settings of every node; an empty value stands for Kafka's default")
@@ -184,8 +184,8 @@ class Cluster(Part):
         if self.attach and (needless := sorted(self.model_fields_set - {"attach"})):
             raise ValueError(f"`{needless[0]}` is for launching a cluster, and `attach` is given: remove either")
         if unknown := sorted(self.brokers.keys() - self.broker_racks.keys()) if self.brokers else []:
-            brokers = f"the cluster's brokers are 1 to {len(self.broker_racks)}"
-            raise ValueError(f"there is no broker {unknown[0]} to give settings to: {brokers}")
+            last = len(self.broker_racks)
+            raise ValueError(f"`brokers` has settings for broker {unknown[0]}: the cluster's brokers are 1 to {last}")
         return self
 
     @property

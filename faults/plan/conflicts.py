@@ -31,9 +31,12 @@ def conflicts(draft: Draft) -> Iterator[Problem]:
     for earlier, later, resource in conflicting_pairs([scheduled.fault for scheduled in schedule], draft):
         first, second = schedule[earlier], schedule[later]
         if (first.loc, second.loc) not in seen:
-            lasts = f"which lasts until {format_duration(end_ms(first.fault))} on {resource}"
-            sentence = f"this {second.fault.kind} conflicts with `{first.id}`, {lasts}"
-            yield Problem(second.loc, f"{sentence}: let the earlier fault end before the later fault begins")
+            sentence = (
+                f"this {second.fault.kind} conflicts with `{first.id}`, which lasts until "
+                f"{format_duration(end_ms(first.fault))} on {resource}: let the earlier fault end before the later "
+                "fault begins"
+            )
+            yield Problem(second.loc, sentence)
         seen.add((first.loc, second.loc))
 
 
@@ -69,8 +72,11 @@ def grey_failures(draft: Draft) -> Iterator[Problem]:
     for located in draft.faults.readable:
         fault = located.fault
         if isinstance(fault, Kill | LoseRack | Pause) and fault.for_ is not None and fault.for_ < timeout_ms:
-            sentence = f"a {fault.kind} of {format_duration(fault.for_)} is a grey failure: the controller fences a "
-            sentence += f"silent broker after {format_duration(timeout_ms)}; lengthen `for` if leaders should move"
+            lasts, timeout = format_duration(fault.for_), format_duration(timeout_ms)
+            sentence = (
+                f"a {fault.kind} of {lasts} is a grey failure, because the controller fences a silent broker only "
+                f"after {timeout}; lengthen `for` if leaders should move"
+            )
             yield Problem((*located.loc, "for"), sentence)
 
 

@@ -184,18 +184,28 @@ def _workloads(draft: Draft) -> Iterator[Problem]:
         if commit := workload.commit:
             foreign = next((name for name, arm in workload.arms.items() if arm.client != "reference"), None)
             if commit.in_flight is not None and foreign is not None:
-                sentence = f"`in_flight` needs `client: reference`, and `{foreign}` is {workload.arms[foreign].client}"
-                yield Problem((*loc, "commit", "in_flight"), f"{sentence}: give a rate, or change the client")
+                client = workload.arms[foreign].client
+                sentence = (
+                    f"`in_flight` needs `client: reference`, but the arm `{foreign}` has `client: {client}`: "
+                    "give a rate, or change the client"
+                )
+                yield Problem((*loc, "commit", "in_flight"), sentence)
             partitions = draft.cluster.config.get(OFFSETS_PARTITIONS, "") if draft.cluster else "1"
             if commit.by_coordinator and not (partitions.isdecimal() and int(partitions)):
-                sentence = f"`by_coordinator` needs {OFFSETS_PARTITIONS}, which maps groups to coordinators"
-                yield Problem((*loc, "commit", "by_coordinator"), f"{sentence}: set it in cluster.config")
+                sentence = (
+                    f"`by_coordinator` needs {OFFSETS_PARTITIONS}, which maps groups to coordinators: set it in "
+                    "cluster.config"
+                )
+                yield Problem((*loc, "commit", "by_coordinator"), sentence)
         # Members of a shared group divide the records, but the checks of each workload expect all records.
         for group in workload.consumer_groups:
             topic = workload.consume.topic if workload.consume else ""
             if owner := group_owners.get((topic, group)):
-                sentence = f"the workload `{owner}` also consumes {topic} in the group {group}"
-                yield Problem((*loc, "consume", "group"), f"{sentence}: give this workload a group of its own")
+                sentence = (
+                    f"the workload `{owner}` also consumes {topic} in the group {group}: give this workload a group "
+                    "of its own"
+                )
+                yield Problem((*loc, "consume", "group"), sentence)
                 break
             group_owners[topic, group] = workload.name
 
@@ -216,7 +226,7 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
         if label not in arms:
             yield Problem((*loc, *place), f"there is no arm `{label}`; {did_you_mean(label, arms)}")
         elif not clients.planned_workers(selector, workloads):
-            sentence = f"`{label}` does not {selector.op} anything: name another arm, or another `op`"
+            sentence = f"the arm `{label}` does not {selector.op}: name another arm, or another `op`"
             yield Problem((*loc, *place), sentence)
     for place, text in fault.roles().items():
         yield from _role(draft, roles.parse(text), (*loc, *place))
@@ -253,8 +263,8 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
                 for number in range(workload.commit.groups)
             }
             if group not in groups:
-                sentence = f"no arm consumes in a group `{group}` (a group is named <group>-<arm>)"
-                yield Problem(loc, f"{sentence}; {did_you_mean(group, groups)}")
+                hint = did_you_mean(group, groups)
+                yield Problem(loc, f"no arm consumes in a group `{group}` (a group is named <group>-<arm>); {hint}")
 
 
 def _declared(draft: Draft, topic: str, loc: Location) -> Iterator[Problem]:
@@ -281,5 +291,8 @@ def _link(draft: Draft, selector: links.Selector, loc: Location) -> Iterator[Pro
     elif is_between_nodes and isinstance(selector, links.ToBroker) and selector.role is not None:
         role = roles.parse(selector.role)
         if isinstance(role, roles.Node) and draft.cluster.broker_racks.get(role.broker) == selector.source:
-            sentence = f"broker {role.broker} is in rack {selector.source} itself, and nodes of one rack have no link "
-            yield Problem(loc, sentence + "between them: name another rack or broker")
+            sentence = (
+                f"broker {role.broker} is in rack {selector.source} itself, and nodes of one rack have no link between "
+                "them: name another rack or broker"
+            )
+            yield Problem(loc, sentence)

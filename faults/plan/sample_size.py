@@ -103,8 +103,8 @@ class SampleSize:
     def problem(self) -> str | None:
         """Return why an SLO has too few samples, with a sufficient length and rate; None if it has enough samples."""
         if not self.rate_per_s:
-            owner = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
-            return f"{owner} anything, so this SLO matches nothing: give a workload a `{self.side}`"
+            cause = f"the arm `{self.arm}` does not {self.side}" if self.arm else f"no workload {self.side}s"
+            return f"this SLO matches no record, because {cause}: give a workload a `{self.side}`"
         length_ms = self.length_ms if self.slot_ms is None else self.slot_ms
         if length_ms is None or self.subjects is None or math.isinf(self.rate_per_s):
             return None
@@ -230,8 +230,10 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
         yield f"no slot of {format_duration(slo.of.every_us // 1000)} fits into {where}: use shorter slots"
     blocks = len(draft.faults.expansion.blocks_ms) or 1
     if slo.compares_arms and slo.confidence is not None and blocks < BLOCKS_MIN:
-        sentence = f"a comparison of arms with a confidence compares blocks and needs {BLOCKS_MIN} blocks"
-        yield f"{sentence}, and the plan has {blocks}: set `blocks: {BLOCKS_ADVISED}`, or remove the confidence"
+        yield (
+            f"a comparison of arms with a confidence needs {BLOCKS_MIN} blocks (repetitions of the plan's faults), "
+            f"and the plan has {blocks}: set `blocks: {BLOCKS_ADVISED}`, or remove the confidence"
+        )
     if slo.compares_arms and len(slo.arms) == 1 and not set(arms_on(draft, slo.side)) - set(slo.arms):
         yield f"`{slo.arms[0]}` is the only arm that {slo.side}s, so there is no arm to compare with it: add an arm"
     if slo.each == "partition":
@@ -246,8 +248,10 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
         clients = [(name, arm.client) for workload in draft.workloads.values() for name, arm in workload.arms.items()]
         for name, client in clients:
             if name in judged_arms and client != "reference":
-                sentence = f"`{name}` is a {client} client, which does not report the {slo.each} of a record"
-                yield f"{sentence}: use `client: reference`, or remove `for each {slo.each}`"
+                yield (
+                    f"the {client} client of arm `{name}` does not report the {slo.each} of a record: "
+                    f"use `client: reference`, or remove `for each {slo.each}`"
+                )
                 break
 
 
@@ -261,16 +265,19 @@ def unfailable(draft: Draft) -> Iterator[Problem]:
         if isinstance(slo, Recovery):
             rest_ms = _rest_ms(draft, slo.after, timing)
             if rest_ms is not None and slo.limit_us > rest_ms * 1000 - slo.for_us:
-                sentence = f"this SLO can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` begins"
-                sentences.append(f"{sentence}, before a recovery can be too late: lengthen timing.recovery")
+                sentences.append(
+                    f"this SLO can't fail: the load ends {format_duration(rest_ms)} after `{slo.after}` begins, before "
+                    "a recovery can be too late: lengthen timing.recovery"
+                )
         elif isinstance(slo, Measure):
             # Gaps and unavailable time are clipped to their window.
             threshold_us = slo.threshold_us if slo.of.metric.endswith((".gap", ".unavailable")) else None
             limit_ms = longest_ms(draft, slo.of.window, timing) if slo.of.every_us is None else slo.of.every_us // 1000
             if threshold_us is not None and limit_ms is not None and threshold_us > limit_ms * 1000:
-                window_length = f"{slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most"
-                remedy = "lower the threshold, or use a longer window"
-                sentences.append(f"this SLO can't fail: {window_length}, and values are clipped to it: {remedy}")
+                sentences.append(
+                    f"this SLO can't fail: {slo.of.place or 'the run'} lasts {format_duration(limit_ms)} at most, and "
+                    "values are clipped to that time: lower the threshold, or use a longer window"
+                )
             arms = (slo.of.arm,) if slo.of.arm else arms_on(draft, slo.side)
             is_divisible = slo.each in ("rack", "broker", "partition")
             if is_divisible and {subject_count(draft, slo.side, arm, slo.each) for arm in arms} == {1}:

@@ -94,8 +94,7 @@ class Produce(Part):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.idempotence and self.acks != "all":
-            sentence = f"idempotence needs acks: all, but acks is {self.acks}"
-            raise ValueError(f"{sentence}; set idempotence: false or acks: all")
+            raise ValueError(f"idempotence needs acks: all, got {self.acks}; set idempotence: false or acks: all")
         return self
 
 
@@ -129,8 +128,10 @@ class Commit(Part):
         if (self.rate is None) == (self.in_flight is None):
             raise ValueError("give either `rate` (open loop) or `in_flight` (closed loop) for commits")
         if self.in_flight is not None and self.in_flight > self.groups:
-            sentence = f"in_flight {self.in_flight} exceeds groups {self.groups}"
-            raise ValueError(f"{sentence}, and a group has at most one commit in flight: add groups")
+            raise ValueError(
+                f"in_flight {self.in_flight} exceeds groups {self.groups}, and a group has at most one commit in "
+                "flight: add groups"
+            )
         return self
 
 

@@ -44,7 +44,7 @@ class Candidate:
 
 Search = Generator[Candidate, bool, T]
 Reduction = Callable[[Document], Iterator[Candidate]]
-"""Candidates that make a document smaller in one respect, largest expected gain first."""
+"""Reductions of a plan in one respect, as smaller plans to try; the largest expected gain comes first."""
 
 
 def value_at(document: Document, loc: Location) -> Any:

@@ -281,7 +281,7 @@ def summary(cells: Sequence[Cell], lines: Sequence[CoverageLine], today: date) -
         rows.append(row)
     table = [["fault", *clients], ["---"] * (len(clients) + 1), *rows]
     markdown = "".join(f"| {' | '.join(row)} |\n" for row in table)
-    sentences = [f"{len(cells)} cells of fault, role, phase and workload"]
+    sentences = [f"{len(cells)} combinations of fault, role, phase and workload"]
     for word, uncovered in uncovered_cells(cells, tally_cells(lines, today), today).items():
         if uncovered:
             listed = ", ".join(" / ".join(cell) for cell in uncovered[:_LISTED_CELLS_MAX])

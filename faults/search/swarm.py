@@ -173,7 +173,7 @@ class Frame:
 def frame_of(checked: CheckedPlan) -> Frame:
     """Build the frame of ``explore`` from the user's plan; raise PlanError if no fault can be drawn for the plan."""
     if checked.plan.cluster.attach:
-        raise PlanError([f"{checked.source}: explore launches its own clusters; remove `attach` from the frame"])
+        raise PlanError([f"{checked.source}: explore launches its own clusters; remove `attach` from the plan"])
     cluster = checked.plan.cluster.model_copy(update={"wire_proxy": True})
     bare = {"cluster": cluster, "faults": (), "blocks": 1, "abort": (), "slo": ()}
     plan = checked.plan.model_copy(update=bare)
@@ -194,7 +194,7 @@ def frame_of(checked: CheckedPlan) -> Frame:
             labels = {affected.label for affected in workers if can_affect(fault, affected)}
             cells |= {Cell(fault.kind, role, phase, label) for phase in PHASES for label in labels}
     if not cells:
-        raise PlanError([f"{checked.source}: no fault kind fits the frame; add topics and clients to the frame"])
+        raise PlanError([f"{checked.source}: explore can add no fault to this plan; add topics and clients"])
     by_role = {role: tuple(pairs) for role, pairs in templates.items()}
     return Frame(plan, checked.plan.slo, workers, by_role, tuple(sorted(cells)))
 
@@ -245,7 +245,7 @@ def draw_plan(frame: Frame, tallies: Mapping[Cell, Tally], seed: int, number: in
                 why = f"Drawn by explore, to see {goal.fault} on {goal.role} while {goal.phase}, with {goal.workload}."
                 complete = plan.model_copy(update={"name": f"explore-{seed}-{number}", "why": why})
                 return DrawnPlan(dump_yaml(plan_as_data(complete)), seed, number, goal)
-    why = "no valid plan can be drawn from the frame; give the frame more time, topics or clients"
+    why = "explore can add no fault to the given plan; give the plan more time, topics or clients"
     raise PlanError([f"seed {seed}: {why}"])
 
 

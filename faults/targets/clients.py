@@ -90,7 +90,7 @@ def select_clients(selector: Selector, clients: Sequence[ClientProcess]) -> list
 def _validate(value: object) -> str:
     match = _CLIENT.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[3]:
-        raise ValueError("a client is an arm, `ARM` or `WORKLOAD/ARM`; an operation goes to `op`")
+        raise ValueError("write a client as `ARM` or `WORKLOAD/ARM`, and put its operation in `op`")
     return str(value)
 
 

@@ -44,7 +44,7 @@ def lanes(timeline: Timeline) -> str:
             start = len(bar) - len(bar.lstrip())  # a bar overwrites the reserved time of the previous one
             bars = bars[:start].ljust(start) + bar[start:]
         picture.append(_lane(_row_name(row), bars))
-    note = _lane("", "seconds from the end of steady; = in force, - room to heal")
+    note = _lane("", "seconds from the end of steady; = in force, - time to heal")
     descriptions = []
     for row in rows:
         alike: dict[str, list[Step]] = {}  # the steps of the lane with equal parameters

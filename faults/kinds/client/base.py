@@ -64,7 +64,7 @@ class DownInjection(Injection):
     async def read_back(self) -> Witness:
         states = await self._states()
         down = sum(state == self.down for state in states.values())
-        what = f"clients whose processes, read back, are {self.down}"
+        what = f"clients whose processes are {self.down}, as the kernel reports"
         return Witness(what, len(states), down, "clients", len(states), ok=down == len(states))
 
     async def confirm_healed(self) -> None:

@@ -130,12 +130,12 @@ class Zombie(ClientFault):
             return
         sessions = list(session_timeouts(self.selector, plan))
         if not sessions and not plan.unreadable_workloads:
-            message = f"the arm `{self.client}` has no consumers in a group, which could expel them"
-            yield Problem(("client",), f"{message}: use an arm with `group` in `consume`")
+            message = f"no consumer of the arm `{self.client}` is in a group: use an arm with `group` in `consume`"
+            yield Problem(("client",), message)
         for arm, session_ms in sessions:
             if self.for_ is not None and self.for_ < session_ms:
                 message = (
-                    f"the group of `{arm}` expels a paused consumer after {format_duration(session_ms)}: lengthen "
+                    f"the group of `{arm}` expels a paused consumer only after {format_duration(session_ms)}: lengthen "
                     f"`for` to {format_duration(session_ms + 3000)}, or lower the arm's `session.timeout.ms`"
                 )
                 yield Problem(("for",), message)
@@ -155,7 +155,7 @@ class DisconnectInjection(Injection):
         """Report the number of TCP connections from before the fault that are no longer established."""
         open_ = [await self.context.world.connections(client) & before for client, before in self.before.items()]
         count, still_open = sum(map(len, self.before.values())), sum(map(len, open_))
-        what = f"connections of {', '.join(self.before)} that are no longer established, read back from the kernel"
+        what = f"connections of {', '.join(self.before)} that are no longer established, as the kernel reports"
         report(Witness(what, count, count - still_open, "connections", count, ok=still_open == 0))
 
 

@@ -167,8 +167,11 @@ class Config(Fault):
         value = self.set_.get(MIN_ISR, "") if self.topic else ""
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if replication and value.isdecimal() and int(value) > replication:
-            message = f"{MIN_ISR} {value} exceeds the {replication} replicas of the topic {self.topic}, so the topic"
-            yield Problem(("set", MIN_ISR), f"{message} accepts no records with acks=all; lower {MIN_ISR}")
+            message = (
+                f"{MIN_ISR} {value} exceeds the {replication} replicas of the topic {self.topic}, so the topic "
+                f"accepts no records with acks=all; lower {MIN_ISR}"
+            )
+            yield Problem(("set", MIN_ISR), message)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         of: Resource

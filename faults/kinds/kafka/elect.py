@@ -28,7 +28,7 @@ from aftershock.faults.targets.values import PartitionState, TopicPartition
 ELECTED_DEADLINE_MS = 30_000
 Election = Literal["preferred", "unclean"]
 TRUNCATES = ("lost", "duplicate", "order")
-"""Integrity rules that an unclean election permits to be broken, because it truncates logs."""
+"""Integrity rules that may be broken after an unclean election, because it truncates logs."""
 
 
 class Elect(TopicFault):
@@ -60,8 +60,10 @@ class Elect(TopicFault):
             partitions = frozenset((self.topic, state.partition) for state in before)
             return PreferredInjection(context, targets, self.topic, due, partitions)
         if all(state.leader is not None for state in before):
-            message = f"every partition of {self.topic} has a leader, which an unclean election never replaces"
-            raise FaultError(f"{message}; take down the in-sync replicas of a partition first")
+            raise FaultError(
+                f"every partition of {self.topic} has a leader, and an unclean election elects only where there is no "
+                "leader; take down the in-sync replicas of a partition first"
+            )
         due = {state.partition: state for state in before if state.leader is None}
         roles = {"election": "unclean", "leaderless": sorted(due), "permits": TRUNCATES}
         return UncleanInjection(context, Targets(topics=(self.topic,), roles=roles), self.topic, due)

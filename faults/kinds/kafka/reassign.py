@@ -278,7 +278,7 @@ class Reassign(Fault):
 
     family = "Kafka"
     band = Band("#2ca02c", "reassign")
-    proof = "New preferred replicas lead at a higher epoch, or Kafka lists the new replicas or a throttled move."
+    proof = "Kafka lists the new replicas, or their move as in progress. After `rotate`, other replicas lead."
     remedy = "With `for` or `cancel_after`, earlier assignment and leaders are restored. Throttles are always removed."
     permanent_effect = "Without `for`, the replicas stay where they were moved."
     exposure_target = "topics"
@@ -338,7 +338,7 @@ class Reassign(Fault):
             yield Problem((self._between[0],), "`from` and `to` are equal, so no replica would move: name two brokers")
         replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
         if self.rotate and replication and self.rotate % replication == 0:
-            message = f"{self.rotate} rotations of {replication} replicas have no effect: use another number"
+            message = f"{self.rotate} rotations of {replication} replicas restore their order: use another number"
             yield Problem(("rotate",), message)
         if self.replication and plan.cluster and self.replication > (count := len(plan.cluster.broker_racks)):
             message = f"`replication` {self.replication} exceeds the cluster's {count} brokers: lower it or add brokers"

@@ -103,7 +103,7 @@ class AddPartitions(TopicFault):
 
 DELETED_DEADLINE_MS = 10_000
 ERASES = ("lost",)
-"""Integrity rules that ``delete_records`` permits to be broken by the records that it deletes."""
+"""Integrity rules that records deleted by ``delete_records`` may break."""
 
 
 @dataclass(eq=False)
@@ -176,7 +176,7 @@ class DeleteRecords(TopicFault):
 
 RECREATED_DEADLINE_MS = 30_000
 RECREATE_ERASES = ("lost", "duplicate", "order")
-"""Integrity rules that ``recreate_topic`` permits to be broken by records of the topic."""
+"""Integrity rules that records of a topic may break after ``recreate_topic``."""
 
 
 @dataclass(eq=False)
@@ -211,7 +211,7 @@ class RecreateTopicInjection(Injection):
         """Report that the topic has another topic id than before the fault."""
         now = (await retry_refused(self.context.world.topic_ids, self.context.clock, READ_DEADLINE_MS)).get(self.topic)
         ok = now is not None and now != self.topic_id
-        what = f"topics named {self.topic} whose topic id differs from the earlier {self.topic_id}: {now}"
+        what = f"topics named {self.topic} whose topic id, now {now}, is not the earlier id {self.topic_id}"
         report(Witness(what, asked=1, observed=float(ok), unit="topics", n=1, ok=ok))
 
 
@@ -229,8 +229,11 @@ class RecreateTopic(TopicFault):
 
     def problems(self, _plan: PlanContext) -> Iterator[Problem]:
         if self.topic.startswith("__"):
-            message = f"coordinators would not notice that Kafka's internal topic {self.topic} is replaced"
-            yield Problem(("topic",), f"{message}: use a topic of the plan")
+            message = (
+                f"Kafka's internal topic {self.topic} can't be recreated, because coordinators would not notice: "
+                "use a topic of the plan"
+            )
+            yield Problem(("topic",), message)
 
     async def resolve_targets(self, context: InjectionContext, _draws: Draws) -> Injection:
         topic_id = (await context.world.topic_ids()).get(self.topic)

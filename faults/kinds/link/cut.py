@@ -108,8 +108,8 @@ def streams_of(grudge: Grudge, links: Iterable[Link], homes: Homes, brokers: Ite
             if not all(is_cut.values()):
                 cut, connected = (next(node for node in sources if is_cut[node] is state) for state in (True, False))
                 raise FaultError(
-                    f"nodes {cut} and {connected} share rack {link.source_rack}, and so the link to node {link.broker},"
-                    " which can't be cut for only one of the two nodes: put both in one group"
+                    f"nodes {cut} and {connected} are both in rack {link.source_rack} and use the same link to node "
+                    f"{link.broker}, so it can't be cut for only one of them: put both in one group"
                 )
             chosen.append(LinkStream(link, stream))
     if not chosen:
@@ -183,7 +183,8 @@ class Cut(Fault):
     rack: str | None = Field(default=None, description="the rack that is cut off from all other racks")
     between: Groups | None = None
     shape: Shape | None = Field(
-        default=None, description="a drawn minority of the racks is cut off, or the racks form a ring of majorities"
+        default=None,
+        description="`minority`: cut off a random minority of racks; `ring`: each rack only reaches its neighbours",
     )
     ways: Annotated[
         Ways, Field(description="direction of the cut traffic, as seen from `rack` or from the first of two groups")

@@ -230,11 +230,11 @@ class DelayInjection(ToxicInjection):
             if answered or took_ms >= SHARE * asked_ms:
                 rises.append((took_ms - foreign_ms[link] - self.before_ms[link], asked_ms, link))
         if not rises:
-            reason = "no broker answers over" if self.before_ms else "the harness can't send requests over"
-            what = f"{reason} the fault's links, so only the toxics are read back"
+            reason = "no broker answers" if self.before_ms else "the harness can't send requests"
+            what = f"{reason} over the fault's links, so Toxiproxy's list of toxics is the only evidence"
             return Witness(what, 0, 0, "probes", 0, ok=True)
         rise_ms, asked_ms, link = min(rises, key=lambda rise: rise[0] - SHARE * rise[1])
-        what = f"rise of the median round trip through {link.proxy}, the link with the smallest rise of {len(rises)}"
+        what = f"rise of the median round trip through {link.proxy}, the smallest rise of {len(rises)} links"
         ok = rise_ms - SHARE * asked_ms >= 0
         return Witness(what, asked_ms, round(rise_ms, 3), "ms", probes * len(rises), ok)
 

@@ -56,7 +56,7 @@ class MisrouteInjection(LinkInjection):
         correct = sum(node == self.expected[link] for link, node in answered.items())
         what = "swapped links over which the other broker answers with its node id"
         if not answered:
-            what = "no broker answers over the swapped links, so only the redirected proxies are read back"
+            what = "no broker answers over the swapped links, so the proxies listed by Toxiproxy are the only evidence"
         return Witness(what, len(answered), correct, "links", len(answered), ok=correct == len(answered))
 
     async def read_back(self) -> Witness:
@@ -124,7 +124,10 @@ class Misroute(LinkFault):
         links = {(link.source_rack, link.broker): link for link in context.world.links() if link.channel == "client"}
         own = [stream.link for stream in streams]
         if broker == own[0].broker or (own[0].source_rack, broker) not in links:
-            raise FaultError(f"{self.with_} is broker {broker}, and {self.link} can't be swapped with a link to it")
+            raise FaultError(
+                f"{self.link} can't be swapped with a link to {self.with_} (broker {broker}): it leads to that broker "
+                "itself, or its rack has no link to that broker; name another broker in `with`"
+            )
         partners = {link: links[link.source_rack, broker] for link in own}
         partners |= {partner: link for link, partner in partners.items()}
         roles = await self.target_roles(streams, context.world) | {"with": broker}

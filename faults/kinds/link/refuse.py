@@ -55,7 +55,7 @@ class RefuseInjection(LinkInjection):
         asked = len(self.reachable)
         what = "links on which a connection is refused or closed at once"
         if not asked:
-            what = "no link answered before the fault, so only the disabled proxies are read back"
+            what = "no link answered before the fault, so Toxiproxy's list of disabled proxies is the only evidence"
         return Witness(what, asked, closed, "links", asked, ok=closed == asked)
 
     async def read_back(self) -> Witness:
@@ -129,7 +129,7 @@ class FlapInjection(RefuseInjection):
                 expected += sum((proxy in disabled) != is_open for proxy in self.targets.links)
             await clock.sleep_until_us(phase_us)
             if is_open or phase_us == ends_us:
-                what = "checks of proxies that accepted connections, or refused connections, as their phase requires"
+                what = "checks in which a proxy accepted connections (phase `up`) or refused connections (phase `down`)"
                 what = what if checked else "the fault ended before the first check of a proxy"
                 report(Witness(what, checked, expected, "looks", checked, ok=checked == expected))
                 checked = expected = 0
@@ -147,7 +147,7 @@ class Flap(ProxyFault):
     kind: Literal["flap"] = "flap"
     down: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of phases that refuse connections")]
     up: Annotated[Duration, Field(ge=PHASE_MS_MIN, description="duration of phases that accept connections")]
-    jitter: Annotated[Duration, Field(description="largest drawn difference of a phase from `down` or `up`")] = 0
+    jitter: Annotated[Duration, Field(description="largest random deviation of a phase from `down` or `up`")] = 0
 
     @model_validator(mode="after")
     def _never_too_short(self) -> Self:

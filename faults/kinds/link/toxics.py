@@ -99,7 +99,7 @@ class MeasuredInjection(ToxicInjection):
                 raise result
         readings = [reading for reading in results if isinstance(reading, Reading)]
         if not readings:
-            what = "no broker answers over the fault's links, so only the toxics are read back"
+            what = "no broker answers over the fault's links, so Toxiproxy's list of toxics is the only evidence"
             return Witness(what, 0, 0, "probes", 0, ok=True)
         reading = next((reading for reading in readings if not reading.ok), readings[0])
         what = f"{self.what} (through {reading.link.proxy}, one of {len(readings)} links)"
@@ -228,7 +228,7 @@ class Reset(ToxicFault):
 class SlowCloseInjection(MeasuredInjection):
     """Toxics that delay closes of a connection; ``sample`` returns the time of the fastest of three closes."""
 
-    what = "rise of the time in which a close is passed on to the broker and back (fastest of three)"
+    what = "rise of the time until the broker sees a closed connection and closes its own end (fastest of three)"
     unit = "ms"
 
     @property

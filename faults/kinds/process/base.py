@@ -60,7 +60,7 @@ class NodeInjection(Injection):
 
     async def read_back(self) -> Witness:
         is_down = await self.context.world.state(self.victim) == self.down
-        what = f"node {self.victim}'s container, read back, is {self.down}"
+        what = f"the container of node {self.victim} is {self.down}, as the engine reports"
         return Witness(what, asked=1, observed=float(is_down), unit="reads", n=1, ok=is_down)
 
     async def confirm_healed(self) -> None:

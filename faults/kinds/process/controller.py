@@ -84,7 +84,7 @@ async def wait_for_new_controller(before: Quorum, context: InjectionContext) -> 
 async def new_controller_witness(before: Quorum, context: InjectionContext) -> Witness:
     """Return a witness that another node is the active controller, at a higher epoch than before the fault."""
     now = await retry_refused(context.world.quorum, context.clock, READ_DEADLINE_MS)
-    what = f"the controller epoch; the active controller is node {now.controller}, was node {before.controller} before"
+    what = f"the controller epoch; the active controller was node {before.controller} and is node {now.controller}"
     return Witness(what, before.epoch + 1, now.epoch, "epoch", 1, _took_over(before, now))
 
 
@@ -169,7 +169,7 @@ class MoveController(ControllerFault):
     allowance_ms = 12_000  # an election takes 1-4 s, a restart 3-7 s
 
     kind: Literal["move_controller"] = "move_controller"
-    by: Annotated[By, Field(description="how the active controller is taken away")] = "restart"
+    by: Annotated[By, Field(description="how the active controller is made to lose its role")] = "restart"
 
     def create_injection(self, context: InjectionContext, before: Quorum, targets: Targets) -> Injection:
         undo = Undo("resume" if self.by == "pause" else "start", {"broker": before.controller})

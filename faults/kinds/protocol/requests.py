@@ -127,7 +127,7 @@ class DuplicateRequest(TamperFault):
     """Send requests of an API to the broker twice."""
 
     band = Band("#74c476", "duplicate request")
-    proof = "The wire proxy counts a probe and altered requests as duplicated (read each second)."
+    proof = "The wire proxy counts duplicated requests (read each second), and a probe is one of them."
     remedy = "The rule is removed."
 
     kind: Literal["duplicate_request"] = "duplicate_request"

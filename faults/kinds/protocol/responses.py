@@ -90,7 +90,7 @@ class CapVersions(TamperFault):
     """Let brokers offer no API version above the given versions, like an older broker."""
 
     band = Band("#c49c94", "old broker")
-    proof = "A probe is offered no API version above the cap. The wire proxy counts altered responses (each second)."
+    proof = "A probe is offered no API version above `versions`. The wire proxy counts altered responses (each second)."
     remedy = "The rule is removed and connections are closed. A probe is offered all API versions."
 
     kind: Literal["cap_versions"] = "cap_versions"
@@ -128,7 +128,7 @@ class FalsifyHints(HintFault):
     """Change hints in brokers' responses to a wrong broker or an unknown fetch session."""
 
     band = Band("#636363", "false hints")
-    proof = "The wire proxy counts the responses whose hints it changed (read each second)."
+    proof = "The wire proxy counts the responses in which it changed a hint (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["falsify_hints"] = "falsify_hints"
@@ -150,16 +150,16 @@ class FalsifyHints(HintFault):
         yield from super().problems(plan)
         others = [hint for hint in self.hints if hint != "session_id"]
         if others and self.broker is None:
-            yield Problem((), f"the hint {others[0]} needs a broker to name falsely: add it, like `broker: 2`")
+            yield Problem((), f"the hint {others[0]} needs the id of a wrong broker: add it, like `broker: 2`")
         if not others and self.broker is not None:
-            yield Problem(("broker",), "the hint session_id names no broker: remove `broker`")
+            yield Problem(("broker",), "the hint session_id contains no broker to change: remove `broker`")
 
 
 class StripHints(HintFault):
     """Remove hints from brokers' responses."""
 
     band = Band("#969696", "no hints")
-    proof = "The wire proxy counts responses with removed hints (read each second)."
+    proof = "The wire proxy counts the responses from which it removed a hint (read each second)."
     remedy = "The rule is removed."
 
     kind: Literal["strip_hints"] = "strip_hints"

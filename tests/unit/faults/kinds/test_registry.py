@@ -94,7 +94,7 @@ def test_a_built_in_name_is_refused() -> None:
     result = load_external_kinds([Entry("kill", Smite)], BUILT_IN)  # type: ignore[list-item]
     assert {} == result.kinds
     assert (
-        "Aftershock itself has a kind `kill` too, so the kind needs another name"
+        "Aftershock itself has a kind of the same name, so one of the two needs another name"
         in result.refused["kill of theirs 1.2"]
     )
 
@@ -104,7 +104,7 @@ def test_two_packages_of_one_name() -> None:
     entries = [Entry("smite", Smite, "bbb"), Entry("smite", Smite, "aaa")]
     result = load_external_kinds(entries, BUILT_IN)  # type: ignore[arg-type]
     assert {"smite": "aaa 1.2"} == result.packages
-    assert "the package aaa 1.2 has a kind `smite` too" in result.refused["smite of bbb 1.2"]
+    assert "the package aaa 1.2 has a kind of the same name" in result.refused["smite of bbb 1.2"]
 
 
 def no_engine() -> None:

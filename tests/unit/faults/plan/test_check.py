@@ -58,7 +58,7 @@ plan.yaml:18:35: the topic orders has no partition 99: its partitions are 0 to 1
 plan.yaml:19:77: `delay`: 50 is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m
 plan.yaml:19:81: unknown key `jiter`; did you mean `jitter`?
 plan.yaml:21:5: invalid SLO at column 1: a metric expected, got 'produce.latncy'; did you mean 'produce.latency'?
-plan.yaml:22:5: the arm `risky` does not produce anything, so this SLO matches nothing: give a workload a `produce`\
+plan.yaml:22:5: this SLO matches no record, because the arm `risky` does not produce: give a workload a `produce`\
 """
 
 
@@ -78,7 +78,7 @@ def test_golden() -> None:
     [
         ("rate: 60/s", "rate: 0/s", "6:36: a rate of 0/s sends nothing: give a rate above 0/s"),
         ("rate: 60/s", "rate: 60", "6:36: `rate`: 60 is not a rate: give a number per second: 60/s or 0.5/s"),
-        ("rate: 60/s", "rate: 60/s, acks: 1", "6:14: `produce`: idempotence needs acks: all, but acks is 1; set idempotence: false or acks: all"),
+        ("rate: 60/s", "rate: 60/s, acks: 1", "6:14: `produce`: idempotence needs acks: all, got 1; set idempotence: false or acks: all"),
         ("rate: 60/s", "rate: 60/s, deadline: 10m", "6:52: `deadline`: a deadline must be between 100ms and 5m: the run waits for the last record's deadline before it ends"),
         ("rate: 60/s", "rate: 60/s, rack: d", "6:48: the cluster has no rack `d`; known here: a, b, c"),
         ("rate: 60/s", "rate: 60/s, keys: true", "6:48: `keys` must be an integer, got `true`"),
@@ -86,7 +86,7 @@ def test_golden() -> None:
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9}", "7:13: `commit`: give either `rate` (open loop) or `in_flight` (closed loop) for commits"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, in_flight: 9}", "7:13: `commit`: give either `rate` (open loop) or `in_flight` (closed loop) for commits"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 10}", "7:13: `commit`: in_flight 10 exceeds groups 9, and a group has at most one commit in flight: add groups"),
-        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 9}", "7:36: `in_flight` needs `client: reference`, and `baseline` is confluent: give a rate, or change the client"),
+        ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, in_flight: 9}", "7:36: `in_flight` needs `client: reference`, but the arm `baseline` has `client: confluent`: give a rate, or change the client"),
         ("produce: {topic: orders, rate: 60/s}", "produce: {topic: orders, rate: 60/s}\n    commit: {groups: 9, rate: 9/s, by_coordinator: true}", "7:52: `by_coordinator` needs offsets.topic.num.partitions, which maps groups to coordinators: set it in cluster.config"),
         ("group: readers", "group: readers, from: start", "7:52: `from` must be 'earliest' or 'latest', got `start`"),
         ("topic: orders, group", "topic: ordres, group", "7:22: the topic `ordres` is not among the plan's `topics`; did you mean `orders`?"),
@@ -96,14 +96,14 @@ def test_golden() -> None:
         ("name: test", "name: Test!", "1:7: `name` must match ^[a-z0-9][a-z0-9_.-]{0,39}$, got `Test!`"),
         ("name: test", "naem: test\nname: x", "1:1: unknown key `naem`; did you mean `name`?"),
         ("name: test", "name: x\ncluster: {racks: {a: 9, b: 1, c: 1}}", "2:18: `racks`: 11 brokers are too many for one host: use 9 at most"),
-        ("name: test", "name: x\ncluster: {brokers: {4: {a.b: 1}}}", "2:10: there is no broker 4 to give settings to: the cluster's brokers are 1 to 3"),
+        ("name: test", "name: x\ncluster: {brokers: {4: {a.b: 1}}}", "2:10: `brokers` has settings for broker 4: the cluster's brokers are 1 to 3"),
         ("name: test", "name: x\ncluster: {racks: {A: 3}}", "2:19: this name must match ^[a-z][a-z0-9]{0,7}$, got `A`"),
         ("name: test", "name: x\ncluster: {controllers: 2}", "2:24: `controllers` must be 0, 1, 3 or 5, got `2`"),
         ("  []", "  - hello", "10:5: a fault needs a `kind`: `aftershock plan faults` lists the kinds"),
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be greater than 0, got `0s`"),
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it can't be undone: remove `for`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign fault needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),
-        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: 3 rotations of 3 replicas have no effect: use another number"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: 3 rotations of 3 replicas restore their order: use another number"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are equal, so no replica would move: name two brokers"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),
         ("  []", "  - {kind: kill, at: 0s, for: 8s, broker: replica of orders/0 in rack z}", "10:43: the cluster has no rack `z`; known here: a, b, c"),

@@ -88,7 +88,7 @@ def test_what_is_refused(fault: str, why: str) -> None:
         ("bootstrap: nowhere", "must match"),
         ("bootstrap: 'k:1', toxiproxy: 'p:1'", "belong together"),
         ("bootstrap: 'k:1', toxiproxy: 'p:1', proxies: {a: 1, b: 1}", "lead to one broker"),
-        ("bootstrap: 'k:1', racks: {a: z, b: z}", "give each broker.rack one name"),
+        ("bootstrap: 'k:1', racks: {a: z, b: z}", "have the same value of `broker.rack`"),
         ("bootstrap: 'k:1', create: [odrers]", "did you mean `orders`?"),
         ("bootstrap: 'k:1', security: {protocol: SASL_SSL, user: alice}", "needs `mechanism`"),
         ("bootstrap: 'k:1', security: {protocol: SSL, user: alice}", "`user` only applies to SASL"),

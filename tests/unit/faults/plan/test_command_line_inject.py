@@ -74,7 +74,7 @@ def test_mistakes_all_at_once() -> None:
         ("pause", ["broker=1"], "5", "is not a duration"),
         ("cut", ["link=client(z) -> broker"], "5s", "the cluster has no rack `z`"),
         ("cut", ["link=replication(a) -> broker(1)"], "5s", "broker 1 is in rack a itself"),
-        ("reassign", ["topic=lonely", "rotate=1"], None, "1 rotations of 1 replicas have no effect"),
+        ("reassign", ["topic=lonely", "rotate=1"], None, "1 rotations of 1 replicas restore their order"),
         ("pause", ["broker"], "5s", "write a parameter as KEY=VALUE"),
         ("pause", ["broker=1", "broker=2"], "5s", "given twice; give it once"),
         ("pause", ["broker=1", "broker.x=2"], "5s", "given twice; give it once"),

@@ -168,5 +168,5 @@ def test_attached_clusters_are_not_explored() -> None:
     """The message says so, with a remedy."""
     attached = SMALL.replace("{racks: {a: 1, b: 1}}", "{attach: {bootstrap: 'localhost:9092'}}")
     only_link = attached.replace("kind: kill, broker: leader of t/0", "kind: kill_client, client: one")
-    with pytest.raises(PlanError, match="explore launches its own clusters; remove `attach` from the frame"):
+    with pytest.raises(PlanError, match="explore launches its own clusters; remove `attach` from the plan"):
         frame_of(load_plan(only_link))

@@ -16,7 +16,7 @@ test, seed 7: 41 s of load after warm-up
 phase             steady .......|faults ........................|recovery .....|
 slow                             =========-
 dead                                     ============------------
-                  seconds from the end of steady; = in force, - room to heal
+                  seconds from the end of steady; = in force, - time to heal
 
   slow: latency at 0 s for 6 s
     link: client(a) -> broker, delay: 50ms, jitter: 0s, every: 500ms

@@ -30,7 +30,7 @@ async def test_both_are_dead_and_silent_and_come_back(stage: Stage) -> None:
     assert stage.all_ok("dead")
     kinds = [witness.what for witness in stage.journal.witnesses("dead")]
     assert {
-        "clients whose processes, read back, are exited",
+        "clients whose processes are exited, as the kernel reports",
         "clients that wrote a heartbeat or had a success during the fault",
     } == {*kinds}
     assert 8 <= len(kinds) <= 10
@@ -115,8 +115,8 @@ async def test_an_interrupt_restarts_the_client(stage: Stage) -> None:
     [
         ("client: basline", "there is no arm `basline`; did you mean `baseline`?"),
         ("client: order/baseline", "there is no arm `order/baseline`; did you mean `orders/baseline`?"),
-        ("client: baseline, op: commit", "`baseline` does not commit anything"),
-        ("client: baseline produce", "a client is an arm, `ARM` or `WORKLOAD/ARM`"),
+        ("client: baseline, op: commit", "the arm `baseline` does not commit:"),
+        ("client: baseline produce", "write a client as `ARM` or `WORKLOAD/ARM`"),
     ],
 )
 def test_unknown_arms_and_operations_are_refused(words: str, sentence: str) -> None:

@@ -43,7 +43,7 @@ async def test_a_short_pause_is_seen_by_its_state_alone(stage: Stage) -> None:
     """A pause shorter than the heartbeat interval has no witness of silence."""
     await stage.play("{id: frozen, at: 1s, for: 400ms, kind: pause_client, client: baseline}")
     assert {witness.what for witness in stage.journal.witnesses("frozen")} == {
-        "clients whose processes, read back, are paused"
+        "clients whose processes are paused, as the kernel reports"
     }
 
 

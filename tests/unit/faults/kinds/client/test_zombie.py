@@ -82,16 +82,16 @@ async def test_a_consumer_without_group_is_not_paused(stage: Stage) -> None:
                 "group: readers}", "group: readers}\n    arms: {quick: {settings: {session.timeout.ms: 6000}}}"
             )
             + "  - {at: 1s, for: 5s, kind: zombie, client: quick}\n",
-            "group of `orders/quick` expels a paused consumer after 6s",
+            "group of `orders/quick` expels a paused consumer only after 6s",
         ),
         (
             FRAME.replace("group: readers}", "group: readers}\n    arms: {ours: {client: reference}}")
             + "  - {at: 1s, for: 44s, kind: zombie, client: ours}\n",
-            "group of `orders/ours` expels a paused consumer after 45s",
+            "group of `orders/ours` expels a paused consumer only after 45s",
         ),
         (
             FRAME.replace(", group: readers", "") + "  - {at: 1s, for: 50s, kind: zombie, client: baseline}\n",
-            "`baseline` has no consumers in a group",
+            "no consumer of the arm `baseline` is in a group",
         ),
         (
             FRAME + "  - {at: 1s, for: 50s, kind: zombie, client: baseline, op: produce}\n",

@@ -67,5 +67,5 @@ def test_brokers_alone_keep_their_controllers() -> None:
 
 def test_a_broker_and_controller_of_one_rack_share_a_link() -> None:
     """Broker 3 and controller 13 reach controller 11 over one link, so neither can be cut off alone."""
-    with pytest.raises(FaultError, match="nodes 13 and 3 share rack c, and so the link to node 11"):
+    with pytest.raises(FaultError, match="nodes 13 and 3 are both in rack c and use the same link to node 11"):
         streams_of(of_groups([[11], [13]], "both"), all_links(ISOLATED, (1, 2, 3)), ISOLATED, (1, 2, 3))

@@ -194,8 +194,8 @@ def test_the_compiler_draws_the_chances() -> None:
         ("drop_response", "api: Produce, topic: orders, partition: 6", "has no partition 6: use 0 to 5"),
         ("drop_response", "api: Heartbeat, topic: orders", "requests of the API Heartbeat name no topic"),
         ("cap_versions", "versions: {Fetch: 3}, topic: orders", "requests of the API ApiVersions name no topic"),
-        ("falsify_hints", "hints: [current_leader]", "the hint current_leader needs a broker"),
-        ("falsify_hints", "hints: [session_id], broker: 1", "names no broker"),
+        ("falsify_hints", "hints: [current_leader]", "the hint current_leader needs the id of a wrong broker"),
+        ("falsify_hints", "hints: [session_id], broker: 1", "contains no broker to change"),
         ("strip_hints", "hints: []", "needs 1 or more"),
     ],
 )
