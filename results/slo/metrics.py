@@ -35,18 +35,18 @@ def percent(share: Decimal) -> str:
 
 
 def time(us: int) -> str:
-    """Format a time in the largest unit that gives an integer: ``250ms``, ``5s``, ``1500us``."""
+    """Format a time in the largest unit that gives an integer, such as ``250ms``, ``5s`` or ``1500us``."""
     unit = next(unit for unit, of_us in reversed(UNITS_US.items()) if us % of_us == 0)
     return f"{us // UNITS_US[unit]}{unit}"
 
 
 def aggregate_name(aggregate: Aggregate) -> str:
-    """Return an aggregate as in an SLO: ``p95``, ``p99.9``, ``max`` or ``mean``."""
+    """Return an aggregate as in an SLO, such as ``p95``, ``p99.9``, ``max`` or ``mean``."""
     return aggregate if isinstance(aggregate, str) else f"p{number(Decimal(repr(aggregate)) * 100)}"
 
 
 def quantile_needs(q: float) -> int:
-    """Return 10/(1-q), the least sample size with ten values beyond the quantile; exact: floats give 101 for p90."""
+    """Return 10/(1-q), the least sample size with ten values beyond the quantile, exactly (in floats p90 needs 101)."""
     return math.ceil(10 / (1 - Fraction(repr(q))))
 
 
@@ -58,11 +58,11 @@ def share_needs(share: Decimal) -> int:
 
 @dataclass(frozen=True)
 class Selection:
-    """Measured value of an SLO, ``produce.latency p99 in fault for a``: metric, aggregate, window and arm.
+    """Measured value of an SLO, with metric, aggregate, window and arm, as in ``produce.latency p99 in fault for a``.
 
-    A selection with window None covers ``run``, the time after warm-up; with arm None every arm that has the metric.
-    With ``every_us``, each time slot of this length is measured separately. ``target`` is the success rate from which
-    an error budget follows.
+    If the window is None, the value covers ``run``, the time after warm-up; if the arm is None, it covers every arm
+    that has the metric. With ``every_us``, each time slot of this length is measured separately. ``target`` is the
+    success rate from which an error budget follows.
     """
 
     metric: str
@@ -83,7 +83,7 @@ class Selection:
 
     @property
     def spread(self) -> str:
-        """Name of the aggregate that an SLO limits, such as ``p99``; empty for a metric with a single value."""
+        """Aggregate that an SLO limits, such as ``p99``; empty for a metric with a single value."""
         return "" if self.aggregate is None else aggregate_name(self.aggregate)
 
     @property
@@ -106,18 +106,18 @@ class Selection:
         return quantile_needs(self.aggregate) if isinstance(self.aggregate, float) else 1
 
     def head(self) -> str:
-        """Return the first words of an SLO: ``produce.latency p99`` or ``produce.budget(99.9%)``."""
+        """Return the first words of an SLO, such as ``produce.latency p99`` or ``produce.budget(99.9%)``."""
         target = "" if self.target is None else f"({percent(self.target)})"
         return f"{self.metric}{target} {self.spread}".rstrip()
 
     def tail(self) -> str:
-        """Return the window and the arm as an SLO names them: `` in fault for a``; empty if the SLO names neither."""
+        """Return the window and the arm as an SLO names them, as in `` in fault for a``; empty if it names neither."""
         return (f" in {self.place}" if self.place else "") + (f" for {self.arm}" if self.arm else "")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Measurements of a client in a window or slot: of all its records, or of one subject such as ``orders/3``.
+    """Measurements of a client in a window or slot, of all its records, or of one subject such as ``orders/3``.
 
     Of the ``n`` records, ``censored`` records never succeeded. ``at`` maps quantiles to latencies, None for a censored
     latency. ``value`` is the metric's value in base units; None exceeds any limit. ``length_us`` is the length of the
@@ -148,7 +148,7 @@ def success_rate(_: Selection, reading: Reading) -> Fraction:
 
 
 def budget_used(selection: Selection, reading: Reading) -> Fraction:
-    """Return the share of the error budget that is used: failures, divided by the failures that the target allows."""
+    """Return the used share of the error budget, which is failures divided by the failures that the target allows."""
     return Fraction(reading.censored, reading.n) / (1 - Fraction(selection.target or 0))
 
 
@@ -223,14 +223,14 @@ class Metric:
 
     @property
     def shown_unit(self) -> str:
-        """Unit of a metric in checks: s for gaps and stalls, ms for other times, %, or the noun of the count."""
+        """Unit of a metric in checks, which is s for gaps and stalls, ms for other times, % or the noun of a count."""
         return {"time": "s" if self.source in ("gap", "stalls") else "ms", "share": "%"}.get(self.unit, self.unit)
 
     def scaled(self, value: Fraction) -> float:
         return float(value / _SCALES.get(self.shown_unit, 1))
 
     def shown(self, value: Fraction | None) -> str:
-        """Return a metric's value as text, ``41.7 ms``, or ``never`` for a censored value."""
+        """Return a metric's value as text, such as ``41.7 ms``, or ``never`` for a censored value."""
         return "never" if value is None else f"{self.scaled(value):g} {self.shown_unit}"
 
 

@@ -1,4 +1,4 @@
-"""Classes of parsed SLOs: ``Measure``, ``Recovery`` and ``Count``; ``parse(str(slo)) == slo``.
+"""Classes of parsed SLOs (``Measure``, ``Recovery`` and ``Count``), for which ``parse(str(slo)) == slo``.
 
 Times are in microseconds, shares are fractions of 1.
 """
@@ -23,7 +23,7 @@ from aftershock.results.slo.metrics import (
 
 @dataclass(frozen=True)
 class Multiple:
-    """Limit ``2 * p99 in steady`` of an SLO; words that the limit omits are those of the SLO's left side."""
+    """Limit of an SLO such as ``2 * p99 in steady``; words that the limit omits are taken from the SLO's left side."""
 
     factor: Decimal
     of: Selection
@@ -39,7 +39,7 @@ class Multiple:
 
 @dataclass(frozen=True)
 class Measure:
-    """SLO on a measured value, ``produce.latency p95 < 250ms in fault``; the limit may be a multiple of another."""
+    """SLO on a measured value, as in ``produce.latency p95 < 250ms in fault``; the limit may be a multiple."""
 
     of: Selection
     op: Op
@@ -93,7 +93,7 @@ class Measure:
         return max(map(self.needs_of, self.selections))
 
     def check_id(self) -> str:
-        """Return the id of an SLO's check: ``slo/produce.latency-p95-fault``, or ``compare/...`` for two arms."""
+        """Return the id of an SLO's check, as in ``slo/produce.latency-p95-fault``, or ``compare/...`` for two arms."""
         target = "" if self.of.target is None else percent(self.of.target)
         words = [self.of.metric, target, self.of.spread, *(self.arms if self.compares_arms else ())]
         differences = self.limit.beside(self.of) if isinstance(self.limit, Multiple) else {}
@@ -123,7 +123,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Recovery:
-    """SLO ``recovery < 5s after kill-1``: time from the injection to the first calm period of ``for_us``.
+    """SLO ``recovery < 5s after kill-1`` on the time from the injection to the first calm period of ``for_us``.
 
     A period is calm if every record succeeds and latency quantile ``q`` is at most ``factor`` times that in ``steady``.
     """
@@ -152,7 +152,7 @@ class Recovery:
 
     @property
     def terms(self) -> str:
-        """Definition of calm as written in an SLO, `` (p99 <= 3 * steady for 5s)``; empty if it is the default."""
+        """Definition of calm as written in an SLO, as in `` (p99 <= 3 * steady for 5s)``; empty for the default."""
         if (self.q, self.factor, self.for_us) == (Recovery.q, Recovery.factor, Recovery.for_us):
             return ""
         return f" ({aggregate_name(self.q)} <= {number(self.factor)} * steady for {time(self.for_us)})"
@@ -173,7 +173,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Count:
-    """SLO ``lost == 0``: number of records that break an integrity rule, including permitted breaches."""
+    """SLO ``lost == 0`` on the number of records that break an integrity rule, including permitted breaches."""
 
     rule: str
     op: Op

@@ -98,7 +98,7 @@ _QUANTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,6})?)")
 
 
 def time_us(tokens: Tokens) -> int:
-    """Parse a time: ``250ms`` is 250000 us."""
+    """Parse a time such as ``250ms``, which is 250000 us."""
     value, unit = _number(tokens, "a time like 250ms or 5s")
     if unit not in UNITS_US:
         shown = f"{tokens.peek()!r} has no unit" if not unit else f"unit {unit!r} is unknown"
@@ -121,7 +121,7 @@ def share(tokens: Tokens) -> Decimal:
 
 
 def times(tokens: Tokens) -> Decimal:
-    """Parse the factor of a limit such as ``0.7 * p99``: a number above 0 without a unit, and ``*``."""
+    """Parse the factor of a limit such as ``0.7 * p99``, a number above 0 without a unit, and ``*``."""
     value, unit = _number(tokens, "a factor like 0.7")
     if unit or not value:
         tokens.fail(f"expected a factor above 0 without a unit, got {tokens.peek()!r}")
@@ -144,7 +144,7 @@ def is_factor(token: str) -> bool:
 
 
 def read_aggregate(tokens: Tokens) -> Aggregate:
-    """Parse an aggregate of an SLO: ``p99.9`` as 0.999, or ``max``, or ``mean``."""
+    """Parse an aggregate of an SLO, such as ``p99.9`` (as 0.999), ``max`` or ``mean``."""
     if tokens.peek() == "max" or tokens.peek() == "mean":
         return "max" if tokens.take() == "max" else "mean"
     return quantile(tokens, "a quantile like p95 or p99.9, max or mean,")
@@ -201,7 +201,7 @@ def parse(text: str) -> Slo:
 
 
 def _measure(tokens: Tokens) -> Measure:
-    """Parse an SLO ``METRIC [AGGREGATE] [PLACE] < VALUE [PLACE]`` with at most one PLACE, or ``... <= 2 * OTHER``."""
+    """Parse an SLO ``METRIC [AGGREGATE] [PLACE] < VALUE [PLACE]`` with at most one PLACE; VALUE may be a multiple."""
     head = _head(tokens)
     first = _placed(tokens, head)
     each = _each(tokens, first)
@@ -263,7 +263,7 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
 
 
 def _head(tokens: Tokens) -> Selection:
-    """Parse the beginning of an SLO: ``produce.latency p99``, ``produce.gap`` or ``produce.budget(99.9%)``."""
+    """Parse the beginning of an SLO, such as ``produce.latency p99``, ``produce.gap`` or ``produce.budget(99.9%)``."""
     metric = tokens.take()
     if METRICS[metric].has_target:
         tokens.one_of(("(",), "'(TARGET)', like (99.9%),")
@@ -317,7 +317,7 @@ def _with_arm(tokens: Tokens, selection: Selection) -> Selection:
 
 
 def _is_each(tokens: Tokens) -> bool:
-    """Return True if the next words are ``for each SUBJECT`` and not ``for ARM``: an arm may be called ``each``."""
+    """Return True if the next words are ``for each SUBJECT`` and not ``for ARM`` with an arm called ``each``."""
     return (tokens.peek(), tokens.peek(1)) == ("for", "each") and tokens.peek(2) not in _AFTER_AN_ARM
 
 

@@ -3,13 +3,14 @@
 Spark settings that change a result (time zone, ANSI mode) are the same everywhere; all others only save time or memory.
 
 Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
-of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (2.5 million
-rows: 119 s of CPU with C1, 147 s with C2), and so do adaptive plans (1.4 million rows: 33 s with, 28 s without).
+of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (119 s of
+CPU with C1 for 2.5 million rows, 147 s with C2), and so do adaptive plans (33 s with them for 1.4 million rows, 28 s
+without).
 
 With Spark's default of 200 partitions per shuffle, sorting 10 million records takes 33 s instead of 9 s. The counts of
-a task should fit into a processor's cache: the histogram of 40 million records takes 8 s of CPU in tasks of 6 MB, and
-13 s in tasks of 48 MB. The memory pages that Spark derives from the heap size are mostly empty, and are cleared before
-use: with smaller pages 10 million rows take 5 % less time, and 1.4 million rows need 1.0 GiB instead of 2.4 GiB.
+a task should fit into a processor's cache, because the histogram of 40 million records takes 8 s of CPU in tasks of 6
+MB, and 13 s in tasks of 48 MB. The memory pages that Spark derives from the heap size are mostly empty, and are cleared
+before use; with smaller pages 10 million rows take 5 % less time, and 1.4 million rows need 1.0 GiB instead of 2.4 GiB.
 
 On a cluster that Aftershock did not start, the settings of folders, addresses and catalogs are left to the cluster.
 """
@@ -33,7 +34,7 @@ class Load:
 
     @property
     def large(self) -> bool:
-        """True if checks may need a larger heap: 1.4 million suspected violations do not fit into 600 MB."""
+        """True if checks may need a larger heap, because 1.4 million suspected violations do not fit into 600 MB."""
         return self.rows > ROWS_MAX or self.bytes > BYTES_MAX
 
     @property

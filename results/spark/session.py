@@ -11,7 +11,7 @@ Spark spills to a hidden folder beside its log; if the process is killed, the fo
 cleaned up. The output of Spark's JVM goes to the log, never to the terminal. Spark's own clients retry for minutes, so
 Aftershock first probes the address of the master.
 
-Half the time of a small judgement goes into loading ten thousand classes into the JVM. With a class-data archive
+Half the time of judging a small run goes into loading ten thousand classes into the JVM. With a class-data archive
 (AppCDS), the JVM maps these classes from a file instead. A class-data archive is for one Java, one PySpark and one
 folder of jars, and may be removed at any time; `aftershock images --ensure` creates the archive.
 """
@@ -212,7 +212,7 @@ def _end_jvm(gateway: Any, deadline_s: float) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Return an error from Spark's JVM as a line of text, which Py4J reads from the JVM: the session must be open."""
+    """Return an error from Spark's JVM as text, which Py4J reads from the JVM, so the session must be open."""
     try:
         lines = str(error).splitlines()
     except JVM_LOST:

@@ -19,7 +19,7 @@ Parts: TypeAlias = Mapping[str, Part]
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim about a KIP; ``judge`` measures and judges the claim by the runs of the trial that ``needs`` names."""
+    """Claim about a KIP, which ``judge`` judges by the trial's runs that ``needs`` names."""
 
     id: str
     claim: str
@@ -38,7 +38,7 @@ class Judge(NamedTuple):
 
 
 def on_part(name: str, judge: Callable[..., Judged], *arguments: object, faults: Sequence[str] = ()) -> Judge:
-    """Return a function that judges a claim by one run: inconclusive unless ``faults`` took effect in the run."""
+    """Return a function that judges a claim by one run, inconclusive unless ``faults`` took effect in the run."""
 
     def judge_if_proven(parts: Parts) -> Judged:
         unproven = parts[name].run.unproven() if faults else {}
@@ -75,7 +75,7 @@ def described(texts: Mapping[str, str], *claims: Claim) -> tuple[Claim, ...]:
 
 
 def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Judge the claims; ``left_out`` maps each part (planned run) of the trial that was not run to the reason."""
+    """Judge the claims; ``left_out`` maps each planned run of the trial that did not take place to the reason."""
     statements = []
     for claim in claims:
         missing = [name for name in claim.needs if name not in parts]
@@ -91,7 +91,7 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
 
 
 def integrity(part: Part, rules: Collection[str]) -> Judged:
-    """Judge integrity checks: contradicted if a check failed, inconclusive if a check is undecided or none exists."""
+    """Judge integrity checks as contradicted if a check failed, inconclusive if a check is undecided or none exists."""
     checks = [check for check in part.run.verdict.checks if check.id.removeprefix("integrity/") in rules]
     failed = [check for check in checks if check.status is Status.FAIL]
     decided = bool(checks) and all(check.status is Status.PASS for check in checks)
@@ -133,6 +133,6 @@ EXIT_CODES: dict[Word, int] = {"confirmed": 0, "contradicted": 1, "not seen": 2,
 
 
 def exit_code(words: Sequence[Word]) -> int:
-    """Return the exit code for several trials: 1 if a trial is contradicted, 0 if all trials are confirmed, else 2."""
+    """Return the exit code for several trials, 1 if a trial is contradicted, 0 if all trials are confirmed, else 2."""
     codes = {EXIT_CODES[word] for word in words}
     return 1 if 1 in codes else max(codes, default=2)

@@ -1,6 +1,6 @@
-"""Claims of KIP-1224: the adaptive append linger of the group coordinator.
+"""Claims of KIP-1224 about the adaptive append linger of the group coordinator.
 
-Published in KIP-1224: since Kafka 4.0 a group coordinator waits 5 ms for more commits to write, so a lone commit takes
+According to KIP-1224, since Kafka 4.0 a group coordinator waits 5 ms for more commits to write, so a lone commit takes
 those 5 ms; with the adaptive linger a lone commit takes less than 1 ms, and a commit under load no longer than before.
 
 Each broker has each linger setting in one of three runs (a Latin square), so the mean over the runs is free of
@@ -52,13 +52,13 @@ def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confide
 
 
 def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
-    """Return a figure of commits in each round: the geometric mean over runs, for the rounds that all runs have."""
+    """Return a figure of commits in each round that all runs have, as the geometric mean over runs."""
     of_runs = [[getattr(bout, figure) for bout in bouts(run).get(setting, ())] for run in runs]
     return np.array([math.exp(math.fsum(map(math.log, values)) / len(runs)) for values in zip(*of_runs, strict=False)])
 
 
 def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge a figure of commits under load, adaptive / fixed linger; inconclusive if coordinators batch no commits."""
+    """Judge a figure of commits under load (adaptive / fixed linger); inconclusive if coordinators batch no commits."""
     judged = judge(by_fixed(runs, figure))
     sizes = map(kip1224_commits.commits_per_flush, runs)
     fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))

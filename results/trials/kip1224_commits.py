@@ -100,7 +100,7 @@ def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Judge
 
 
 class Bout(NamedTuple):
-    """Throughput and latency of a bout: commits of one round to one coordinator, while no other gets commits."""
+    """Throughput and latency of a bout, the commits of one round to one coordinator while no other gets commits."""
 
     per_s: float
     p50_ms: float

@@ -1,7 +1,7 @@
-"""Claims of KIP-227 (incremental fetch requests): the cost of a fetch depends on the partitions that changed.
+"""Claims of KIP-227 (incremental fetch requests), in which the cost of a fetch depends on changed partitions.
 
-Each partition listed in a fetch costs about 70 bytes of request and response (Fetch 15 and later: 33 and 37). In each
-slice of time, a straight line fitted to sessions of four sizes gives the cost of one more partition.
+Each partition listed in a fetch costs about 70 bytes of request and response (33 and 37 since Fetch version 15). In
+each slice of time, a straight line fitted to sessions of four sizes gives the cost of one more partition.
 
 The **cost of a fetch** is the size of a fetch request and its response without the records, as the reference consumers
 count bytes. The consumers' byte counters are sampled every second; the value of a slice of time is the growth of a
@@ -80,7 +80,7 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
 
 
 def cpu(parts: Sequence[Part]) -> Judged:
-    """Report a broker's CPU time per fetch of a thousand partitions: ratio of with to without fetch sessions."""
+    """Report a broker's CPU time per fetch of a thousand partitions with fetch sessions, relative to without."""
     figures = []
     for part, kind in zip(parts, (INCREMENTAL, FULL), strict=True):
         span, brokers = broker_usage(part)
@@ -94,7 +94,7 @@ def cpu(parts: Sequence[Part]) -> Judged:
 
 
 def followers_bytes(parts: Sequence[Part]) -> Judged:
-    """Judge the bytes that brokers send to followers: ratio of with to without fetch sessions, one per broker."""
+    """Judge the bytes that each broker sends to followers with fetch sessions, relative to without."""
     if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     judged = below(ratio(*usage), 1.0, least=3)
@@ -104,7 +104,7 @@ def followers_bytes(parts: Sequence[Part]) -> Judged:
 
 
 def followers_cpu(parts: Sequence[Part]) -> Judged:
-    """Report the CPU use of brokers: ratio of with to without fetch sessions of followers."""
+    """Report the CPU use of brokers with fetch sessions of followers, relative to without."""
     if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in usage)
@@ -193,7 +193,7 @@ def costs(part: Part, kind: str) -> dict[int, list[float]]:
 
 
 def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
-    """Return the bytes that one more partition adds to a fetch: the mean slope over slices of time."""
+    """Return the bytes that one more partition adds to a fetch, as the mean slope over slices of time."""
     sizes, rows = np.array(SIZES, float), np.array([costs_by_size[size] for size in SIZES], float)
     offsets = sizes - sizes.mean()
     return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], "B", confidence)

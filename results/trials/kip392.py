@@ -4,9 +4,9 @@ In the trial of KIP-392 all partition leaders are in rack a and all consumers in
 its connections to each broker, in slices of time of 10 s that begin when each partition has three replicas; the first
 slice is left out, because leaders announce the new replicas during that slice.
 
-A gap is a consumer's longest time without a delivery while a broker was dead. A consumer that reads from the leader
-also has a gap, which no choice of replica can avoid, so the gap of arm ``closest`` is compared with the gap of arm
-``leader``.
+In these claims, a gap is a consumer's longest time without a delivery while a broker was dead. A consumer that reads
+from the leader also has a gap, which no choice of replica can avoid, so the gap of arm ``closest`` is compared with the
+gap of arm ``leader``.
 """
 
 from collections.abc import Sequence
@@ -107,7 +107,7 @@ def selected(part: Part) -> Judged:
 
 
 def staleness(part: Part) -> Judged:
-    """Report the median delay from intended to delivered: arm ``closest`` minus arm ``leader``, by slice."""
+    """Report the median delay from intended to delivered in arm ``closest`` minus arm ``leader``, by slice."""
     medians: list[Floats] = []
     for arm in ("closest", "leader"):
         records = received(part, f"reads/{arm}")

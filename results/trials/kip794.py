@@ -1,7 +1,7 @@
 """Claims of KIP-794 (strictly uniform sticky partitioner, adaptive choice) and of KIP-1123 (choice in the rack).
 
-Published in KIP-794 for 1 MB/s with one slow broker of three: the old sticky partitioner reaches 0.84 MB/s with a p99
-of 10 992 ms; uniform, adaptive and availability have a p99 of 214, 154 and 150 ms. With the sticky partitioner of
+KIP-794 measured 1 MB/s with one slow broker of three, where the old sticky partitioner reaches 0.84 MB/s with a p99 of
+10 992 ms; uniform, adaptive and availability have a p99 of 214, 154 and 150 ms. With the sticky partitioner of
 KIP-794's example, 46.8 of 65 MB went to the slow broker; with uniform, adaptive and availability 22.2, 19.2 and 17.4 of
 66 MB. At 2 MB/s the uniform partitioner saturates (1.85 MB/s, p99 2408 ms) and the adaptive partitioner does not (p99
 167 ms; 14.9 MB of 65.7 to the slow broker).
@@ -9,9 +9,9 @@ KIP-794's example, 46.8 of 65 MB went to the slow broker; with uniform, adaptive
 In series 1, producers send at a rate that the cluster can sustain if no queue grows without limit; in series 2, faster.
 A record that found no room in the producer's buffer within ``max.block.ms`` failed before a partition was chosen.
 
-Shares of equal brokers count as even if they differ by at most 10 points: the partitioner chooses a partition once per
-nine records or so, and measuring a third to within 1.5 points would take some 2,700 choices, eight minutes at this
-rate. A record's key depends only on the record's number, so the same record can be compared across arms.
+Shares of equal brokers count as even if they differ by at most 10 points, because the partitioner chooses a partition
+once per nine records or so, and measuring a third to within 1.5 points would take some 2,700 choices, eight minutes at
+this rate. A record's key depends only on the record's number, so the same record can be compared across arms.
 """
 
 from collections.abc import Callable, Sequence
@@ -124,7 +124,7 @@ def turns(records: Placed) -> str:
 def ordered(part: Part, fault: str) -> Judged:
     """Judge the slow broker's share of bytes minus the mean share of the other brokers, for arm ``adaptive``.
 
-    The line of no effect is the same difference of shares in arm ``uniform``, which does not avoid slow brokers.
+    The baseline (no effect) is the same difference of shares in arm ``uniform``, which does not avoid slow brokers.
     """
     adaptive, uniform = (
         mean([share - (100 - share) / 2 for share in _slow_shares(part, arm, fault)], "points")
@@ -208,7 +208,7 @@ def draws(part: Part, arm: str, fault: str) -> Judged:
 
 
 def batches(part: Part) -> Judged:
-    """Judge bytes on the wire per record (headers differ): partitioner ``uniform`` relative to ``sticky``."""
+    """Judge bytes on the wire per record (headers differ) of partitioner ``uniform`` relative to ``sticky``."""
     slices, per_record = settled(part, EQUAL), list[Floats]()
     for arm in ("uniform", "sticky"):
         sent = part.bytes_by_broker("sent", "a", f"orders-{arm}-produce", slices)
@@ -311,7 +311,7 @@ def _plot(part: Part, name: str) -> Plot:
 
 
 def _slow(judge: Callable[..., Judged], fault: str, *arguments: object) -> Judge:
-    """Return a function that judges the run with the slow broker: inconclusive unless ``fault`` took effect."""
+    """Return a function that judges the run with the slow broker, inconclusive unless ``fault`` took effect."""
     return on_part(PART, judge, *arguments, faults=[fault])
 
 

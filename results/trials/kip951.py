@@ -1,15 +1,16 @@
-"""Claims of KIP-951 (leader discovery): new leaders in produce and fetch responses save clients the wait for metadata.
+"""Claims of KIP-951 (leader discovery), in which new leaders in responses save clients the wait for metadata.
 
-**Statistic.** Arms are compared by the worst latency among the records of one leader move, paired by move: at a low
-rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that waited.
-The window of a leader move opens when the move is requested and closes a second after leaders have changed. Broker
-restarts are measured with the records that were due between SIGTERM and the broker's exit. Claims on restarts have no
-bound, because the KIP's tables of restarts are from 70 minutes on fifteen machines, with 108 and 9000 partitions.
+**Statistic.** Arms are compared by the worst latency among the records of one leader move, paired by move, because at a
+low rate the first metadata refresh repairs all partitions, so a quantile of all records would hide the records that
+waited. The window of a leader move opens when the move is requested and closes a second after leaders have changed.
+Broker restarts are measured with the records that were due between SIGTERM and the broker's exit. Claims on restarts
+have no bound, because the KIP's tables of restarts are from 70 minutes on fifteen machines, with 108 and 9000
+partitions.
 
 **Arms.** ``both`` is the client of KIP-951 (leader hints, and an immediate retry), ``neither`` the client before the
 KIP, ``retry`` the alternative that the KIP rejected (immediate retry only), ``hints`` a client with leader hints only.
-Published micro-benchmark of KIP-951: p99.9 of produce is 1675 ms without and 215 ms with leader hints, and 1781, 1934
-and 5352 ms for an immediate retry without hints.
+In KIP-951's micro-benchmark, p99.9 of produce is 1675 ms without and 215 ms with leader hints, and 1781, 1934 and 5352
+ms for an immediate retry without hints.
 
 **Late metadata.** In runs with delayed Metadata responses, the clients of all arms use a separate connection for
 Metadata. On the shared connection that Kafka's clients use, a late Metadata response delays the records behind it, so
@@ -17,8 +18,9 @@ the KIP's client is as slow as the response is late (part ``shared`` of the tria
 clients). A new leader shows records to consumers only when its followers have the records, which may take 300 ms, so
 the run with consumers delays Metadata responses by 1 s.
 
-**Control.** Clients with and without leader hints are compared under the same retry rule: Kafka retries immediately
-after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so the immediate retry alone may help after a kill.
+**Control.** Clients with and without leader hints are compared under the same retry rule, because Kafka retries
+immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``), so the immediate retry alone may help
+after a kill.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,7 +49,7 @@ Blocks: TypeAlias = Mapping[int, Block]
 
 
 def worst(name: str) -> str:
-    """Return the measure by which the run ``name`` of the trial is judged: the worst latency of each leader move."""
+    """Return the measure by which the run ``name`` of the trial is judged, the worst latency of each leader move."""
     return WORST_ALONE if DELAYS_MS.get(name) == 0 else WORST
 
 
@@ -102,7 +104,7 @@ def unknown_endpoints(part: Part) -> Judged:
 
 
 def restarted(part: Part, workload: str) -> Judged:
-    """Report the worst latency of records due while a broker shut down: ratio of arm ``both`` to ``neither``."""
+    """Report the worst latency of records due while a broker shut down, as the ratio of arm ``both`` to ``neither``."""
     spans = onsets(part, "ended")
     both, neither = (worst_latencies(part, f"{workload}/{arm}", spans) for arm in ("both", "neither"))
     result = ratio_of_blocks(both, neither, 0.95, part.run.run_id)

@@ -1,4 +1,4 @@
-"""Part of a KIP's trial: one judged run, and the figures by which claims about the KIP are judged.
+"""Part of a KIP's trial, which is one judged run, and the figures by which claims about the KIP are judged.
 
 All figures are computed from stored evidence, so judging the run again gives the same figures. A block (repetition of
 the plan's faults) whose fault was not witnessed or met no traffic is left out for both compared clients.
@@ -110,7 +110,7 @@ def bootstrap(
 
 
 def quantile(values: Floats, q: float) -> float:
-    """Return the nearest-rank quantile: infinity if the quantile is censored, NaN without values."""
+    """Return the nearest-rank quantile, infinity if the quantile is censored, NaN without values."""
     if not len(values):
         return math.nan
     return float(np.sort(values)[max(0, math.ceil(q * len(values)) - 1)])
@@ -139,7 +139,7 @@ class Part:
         return ratio_of_blocks(self.blocks(ours, measure), self.blocks(theirs, measure), confidence, self.run.run_id)
 
     def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
-        """Return a quantile of the latencies in a window (None: censored or not measured) and the number of records."""
+        """Return a quantile of the latencies in a window (None if censored or unmeasured) and the number of records."""
         for row in self.run.analysis["distributions"]:
             if (row["metric"], row["client"], row["window"]) == (metric, client, window):
                 return row["at"].get(repr(q)), row["n"]
@@ -218,7 +218,7 @@ Spans = Mapping[int, tuple[int, int]]
 
 
 def onsets(part: Part, entry: str) -> Spans:
-    """Return, by block of the plan, the span from 50 ms before the injection of a fault to the fault's taking effect.
+    """Return, by block of the plan, the span from 50 ms before a fault's injection until the fault took effect.
 
     For the fault ``stop`` the span is the time from SIGTERM to the broker's exit. Blocks of the plan in which a fault
     did not take effect are left out.

@@ -1,4 +1,4 @@
-"""Statements of a trial: rows of the result table, each with a figure, its confidence interval, and a result word.
+"""Statements of a trial, which are rows of the result table with a figure, its interval, and a result word.
 
 The result word is confirmed, not seen, contradicted or inconclusive, by where the whole interval lies::
 
@@ -46,7 +46,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Judged:
-    """Result of one claim: the measured figure, the result word (such as confirmed), and the reason in a sentence."""
+    """Result of one claim, with the measured figure, the result word (such as confirmed), and the reason."""
 
     ours: Estimate
     word: Word
@@ -82,7 +82,7 @@ def unknown(unit: str = "") -> Estimate:
 
 
 def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLOCKS_MIN) -> Judged:
-    """Judge an estimate: confirmed if its interval is below ``bound``, contradicted if above ``no_effect`` >= bound."""
+    """Judge an estimate, confirmed if its interval is below ``bound``, contradicted if above ``no_effect`` >= bound."""
     if undecided := _undecided(ours, least):
         return undecided
     low, high = ours.interval or (0.0, 0.0)
@@ -98,7 +98,7 @@ def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLO
 
 
 def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLOCKS_MIN) -> Judged:
-    """Judge an estimate: confirmed if its interval is above ``bound``, contradicted if below ``no_effect`` <= bound."""
+    """Judge an estimate, confirmed if its interval is above ``bound``, contradicted if below ``no_effect`` <= bound."""
     if undecided := _undecided(ours, least):
         return undecided
     low, high = ours.interval or (0.0, 0.0)
@@ -114,7 +114,7 @@ def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLO
 
 
 def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> Judged:
-    """Judge an estimate: confirmed if its interval is in ``low .. high`` (TOST at 0.05 if it is a 90 % interval)."""
+    """Judge an estimate, confirmed if its interval is in ``low`` to ``high`` (TOST at 0.05 for a 90 % interval)."""
     if undecided := _undecided(ours, least):
         return undecided
     ours_low, ours_high = ours.interval or (0.0, 0.0)
@@ -127,14 +127,14 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
 
 
 def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
-    """Judge a yes-or-no fact: inconclusive if ``holds`` is None or there are no observations."""
+    """Judge a yes-or-no fact, inconclusive if ``holds`` is None or there are no observations."""
     if holds is None or of.n < 1:
         return Judged(of, "inconclusive", why)
     return Judged(of, "confirmed" if holds else "contradicted", why)
 
 
 def report(ours: Estimate, why: str) -> Judged:
-    """Return the result of a claim that is only reported: a figure that is not judged."""
+    """Return the result of a claim that is only reported, so that its figure is not judged."""
     return Judged(ours, "inconclusive", why)
 
 
@@ -154,7 +154,7 @@ def _undecided(ours: Estimate, least: int) -> Judged | None:
 
 
 def figure(ours: Estimate) -> str:
-    """Format an estimate: ``0.21 times, 0.17 .. 0.26 (95 %), n = 40, p = 0.0005``."""
+    """Format an estimate, as in ``0.21 times, 0.17 to 0.26 (95 %), n = 40, p = 0.0005``."""
     if ours.value is None:
         return f"no figure, n = {ours.n}"
     unit = f" {ours.unit}" if ours.unit else ""

@@ -1,4 +1,4 @@
-"""Workload adapters of confluent-kafka (librdkafka), without own retries, as librdkafka's behaviour is under test."""
+"""Workload adapters of confluent-kafka (librdkafka), which add no retries, as librdkafka's behaviour is under test."""
 
 import time
 from concurrent.futures import Future
@@ -182,7 +182,7 @@ _CALL_S = 3_600.0
 
 
 class ConfluentCommitter(ConfluentClient, PollingSender):
-    """Workload committer on librdkafka: one ``alter_consumer_group_offsets`` call of the admin client for each commit.
+    """Workload committer on librdkafka, with one call of ``alter_consumer_group_offsets`` for each commit.
 
     A commit without a response is recorded as in doubt at its deadline. Admin calls get the longest time-out, because
     librdkafka 2.16 aborts the whole process when an admin call times out while the coordinator is away (issue 4605).

@@ -22,7 +22,8 @@ STATISTICS_INTERVAL_MS = 1000
 class Traffic:
     """Bytes (sent, received) of a client by broker, which prove that a fault on a link has affected the client.
 
-    Toxiproxy's byte count can't prove that, because Toxiproxy counts a connection's bytes only when it closes.
+    Toxiproxy's byte count can't prove an effect on a client, because Toxiproxy counts a connection's bytes only when it
+    closes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Workload adapters of client programs (``client: exec`` and ``client: java``), which follow ``docs/EXEC.md``."""
+"""Workload adapters of client programs (clients ``exec`` and ``java`` of a plan), which follow ``docs/EXEC.md``."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Orders to and reports of a client program: JSON objects, one on each line, as ``docs/EXEC.md`` specifies."""
+"""Orders to and reports of a client program, as JSON objects, one on each line, specified by ``docs/EXEC.md``."""
 
 import json
 from base64 import b64decode, b64encode
@@ -50,7 +50,7 @@ class Acked(_Report):
 
 
 class Failed(_Report):
-    """Report that record or commit ``seq`` failed; ``in_doubt`` is True if Kafka may have written it all the same.
+    """Report that record or commit ``seq`` failed; ``in_doubt`` is True if Kafka may have written it nevertheless.
 
     If ``in_doubt`` is None, the error code decides whether Kafka may have written the record or commit.
     """

@@ -15,10 +15,10 @@ from aftershock.workloads.load.spool import UNKNOWN, ConsumeSpool, Status
 
 
 def resolve_start_offsets(assignment: ConsumeAssignment) -> dict[int, int]:
-    """Return the start offsets of a consumer, by partition: committed offsets, or the start or end of the log now.
+    """Return a consumer's start offsets by partition (committed offsets, or the current start or end of the log).
 
     If a group starts at ``latest``, its start offsets are committed, because the group would otherwise start at the end
-    of the log at the time of its assignment, and miss earlier records. All requests are retried without a limit: if the
+    of the log at the time of its assignment, and miss earlier records. All requests are retried without a limit; if the
     commit is rejected because another consumer has joined the group (UNKNOWN_MEMBER_ID), that consumer commits.
     """
     plain = assignment.model_copy(update={"settings": {}})  # the settings may be those of another library
@@ -58,7 +58,7 @@ class ReceiveRecorder:
         self._drain: Drain | None = None
 
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
-        """Return the start offsets by partition: those in ``starts``, except after a restart without a consumer group.
+        """Return the start offsets by partition, which are ``starts`` except after a restart without a consumer group.
 
         A restarted consumer without a group continues after its last delivered record, like an application that stores
         its offsets with its results.

@@ -1,4 +1,4 @@
-"""Workload adapters of the reference clients: a producer, a consumer and a committer, each on one event loop."""
+"""Workload adapters of the reference clients (a producer, a consumer and a committer), each on one event loop."""
 
 import asyncio
 import selectors
@@ -276,9 +276,9 @@ _COMMITTER_CLOSE_MS = 2_000.0
 class ClosedLoop(SendRecorder):
     """Recorder of a committer in a closed loop, which always has ``in_flight`` commits in flight.
 
-    Use a closed loop to measure capacity only: the intended time of a commit is its send time, so a stall of Kafka also
-    stalls the load (coordinated omission). Call ``begin`` right after ``early_us`` has returned 0 or less. The event
-    ``slot_freed`` wakes the sending task when a commit has ended.
+    Use a closed loop to measure capacity only, because the intended time of a commit is its send time, so a stall of
+    Kafka also stalls the load (coordinated omission). The caller must call ``begin`` right after ``early_us`` has
+    returned 0 or less. The event ``slot_freed`` wakes the sending task when a commit has ended.
     """
 
     def __init__(self, assignment: CommitAssignment, clock: Clock, in_flight: int) -> None:

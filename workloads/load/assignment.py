@@ -1,4 +1,4 @@
-"""Messages of the runner to a client process, each on one line of JSON: first the assignment, then orders."""
+"""Messages of the runner to a client process, first the assignment, then orders, each on one line of JSON."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
@@ -106,7 +106,7 @@ class CommitAssignment(_Assignment):
 
 
 class ConsumeAssignment(_Assignment):
-    """Assignment of one consumer: with a ``group`` it subscribes and commits; otherwise it reads every partition.
+    """Assignment of one consumer, which subscribes and commits with a ``group``, and otherwise reads every partition.
 
     If the topic existed before the run, ``begin`` maps each partition to the offset of the run's first record; records
     at lower offsets are not checked, even if an earlier run of Aftershock wrote them.
@@ -124,7 +124,7 @@ parse_assignment = TypeAdapter[Assignment](Annotated[Assignment, Field(discrimin
 
 
 class Go(_Message):
-    """Order to a producer or committer: start the schedule at ``start_us``, and end it at ``stop_us`` if given.
+    """Order to a producer or committer to start the schedule at ``start_us``, and end it at ``stop_us`` if given.
 
     Only a restarted worker gets ``stop_us``, if a ``stop`` order was given while the worker was down.
     """
@@ -142,7 +142,7 @@ class Stop(_Message):
 
 
 class Drain(_Message):
-    """Order to a consumer: read up to ``end_offsets`` (by partition), until ``until_us`` at most, then answer."""
+    """Order to a consumer to read up to ``end_offsets`` (by partition), until ``until_us`` at most, then answer."""
 
     do: Literal["drain"] = "drain"
     end_offsets: dict[int, int]
@@ -150,7 +150,7 @@ class Drain(_Message):
 
 
 class Quit(_Message):
-    """Order to a worker: write the final counters, close the client, and exit."""
+    """Order to a worker to write the final counters, close the client, and exit."""
 
     do: Literal["quit"] = "quit"
 

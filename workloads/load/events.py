@@ -38,7 +38,7 @@ WINDOW = 200
 class Tally:
     """Counts of a client's records and commits for the live display and the warm-up rule; checks do not use them.
 
-    ``progress`` covers at most WINDOW latencies, and as many delays of sending, since its last call.
+    ``progress`` returns at most WINDOW latencies, and at most WINDOW delays of sending, since its previous call.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Client processes of one run: a fleet of workers, started, commanded and restarted together."""
+"""Client processes of one run, as a fleet of workers that are started, commanded and restarted together."""
 
 import asyncio
 import json
@@ -24,7 +24,8 @@ class DownMarker(NamedTuple):
 
     A fault writes the file into the worker's directory before the fault kills the worker; the death of a worker without
     the file is an error. The fleet restarts a killed worker when healing the fault has set ``down`` to False. The file
-    ``held.json`` remains after the restart, because the fleet may notice the death of the process only then.
+    ``held.json`` remains after the restart, because the fleet may notice the death of the process only after the
+    restart.
     """
 
     pid: int
@@ -58,7 +59,7 @@ _POLL_S = 0.05
 
 
 class Worker:
-    """Supervisor of one worker: starts its process, and restarts the process after a fault on the client is healed.
+    """Supervisor of one worker, which starts its process, and restarts it after a fault on the client is healed.
 
     Every method raises ``WorkloadError`` if the worker's process has ended for another reason than a fault.
     """

@@ -1,4 +1,4 @@
-"""Reader of Kafka's log: every record of every partition of the run's topics, read after the load as evidence."""
+"""Reader of every record of every partition of the run's topics, read from Kafka's log after the load as evidence."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Process of one worker, as the runner sees it: a child process, its reports, and its end."""
+"""Process of one worker, as the runner sees it, with its reports and its end."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Open-loop load: the time, size, key and value of each record, and the mark (a header) that identifies a record.
+"""Open-loop load, as time, size, key and value of each record, and the mark (a header) that identifies a record.
 
 A slow Kafka, or a slow producer, delays no record's *intended* send time, so latency that is counted from the intended
 time has no coordinated omission. Size and key of record n depend only on the seed, the workload's name and n, so every
@@ -31,7 +31,8 @@ def offsets_partition(group: str, partitions: int) -> int:
 def groups_by_coordinator(prefix: str, groups: int, partitions: int) -> tuple[str, ...]:
     """Return the names of a committer's groups, ordered by their partition of ``__consumer_offsets``, then by number.
 
-    Consumer groups with the same partition of ``__consumer_offsets`` have the same coordinator: the partition's leader.
+    Consumer groups with the same partition of ``__consumer_offsets`` have the same coordinator, which is the
+    partition's leader.
     """
     names = [f"{prefix}-{number}" for number in range(groups)]
     return tuple(sorted(names, key=lambda name: offsets_partition(name, partitions)))
@@ -42,7 +43,7 @@ US_PER_S = 1_000_000
 
 
 class Schedule:
-    """Schedule of a constant rate: record n is due at ``start_us + offset_us + n / rate``, in whole microseconds."""
+    """Schedule of a constant rate, in which record n is due at ``start_us + offset_us + n / rate``, in whole us."""
 
     def __init__(self, start_us: int, offset_us: int, rate_per_s: float) -> None:
         rate = Fraction(rate_per_s).limit_denominator(US_PER_S)
@@ -88,7 +89,7 @@ Headers = list[tuple[str, str | bytes | None]] | None
 
 
 class Mark(NamedTuple):
-    """Mark of a record, the value of its header ``aftershock``: an int32 and two int64 in big-endian order."""
+    """Mark of a record, the value of its header ``aftershock``, an int32 and two int64 in big-endian order."""
 
     producer_id: int
     seq: int

@@ -1,4 +1,4 @@
-"""Parts of the conformance checks of client programs: a cluster, a running client program, and Kafka's log."""
+"""Parts of the conformance checks of client programs (a cluster, a running client program, and Kafka's log)."""
 
 import itertools
 import signal
@@ -55,7 +55,7 @@ class Cluster(Protocol):
 
 
 class StandingCluster:
-    """Existing cluster of the user: conformance checks create topics there, but delete no topic and stop no broker."""
+    """Existing cluster of the user; conformance checks create topics there, but delete no topic and stop no broker."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

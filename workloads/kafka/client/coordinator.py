@@ -1,4 +1,4 @@
-"""Coordinator of a consumer group or a transactional id: lookup of the broker, and requests to the broker.
+"""Coordinator of a consumer group or transactional id, with look-up of its broker and requests to that broker.
 
 Modelled on Kafka's ``CoordinatorRequestManager``. The coordinator is looked up again if a broker fails to answer, or
 reports that the coordinator has moved. Two FindCoordinator requests are at least ``retry.backoff.ms`` apart, because

@@ -1,4 +1,4 @@
-"""Metadata refresh and connections of a client: one per broker and purpose, so that fetches don't delay heartbeats.
+"""Metadata refresh and connections of a client, one per broker and purpose, so that fetches don't delay heartbeats.
 
 Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 

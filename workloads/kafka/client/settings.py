@@ -1,4 +1,4 @@
-"""Settings of the reference clients, with the names and defaults of Kafka 4.3 (``_`` for ``.``), and more switches."""
+"""Settings of the reference clients, with names (``_`` for ``.``) and defaults of Kafka 4.3, and further switches."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -183,6 +183,6 @@ class ProducerSettings(ClientSettings):
 
     @classmethod
     def implied(cls, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the default of ``enable_idempotence``: False if other settings exclude idempotence, as in Kafka."""
+        """Return the default of ``enable_idempotence``, False if other settings exclude idempotence, as in Kafka."""
         fits = values.get("acks", -1) == -1 and values.get("retries", 1) > 0
         return {"enable_idempotence": fits and values.get("max_in_flight_requests_per_connection", 5) <= 5}  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""Asyncio tools of the reference clients: waiting, retries and event listeners."""
+"""Asyncio tools of the reference clients (waiting, retries and event listeners)."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ from aftershock.workloads.kafka.rules.values import Backoff
 
 
 class Wake:
-    """Event for one waiting task: a call wakes the task or, if the task does not wait, ends its next wait at once."""
+    """Event for one waiting task; a call wakes the task or, if the task does not wait, ends its next wait at once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

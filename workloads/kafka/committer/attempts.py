@@ -1,4 +1,4 @@
-"""Attempts to commit one offset for a group without members, by an OffsetCommit request or in a transaction."""
+"""Attempts to commit an offset for a group without members, by an OffsetCommit request or in a transaction."""
 
 import asyncio
 from collections import Counter

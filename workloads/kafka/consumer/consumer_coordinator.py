@@ -1,7 +1,7 @@
 """Consumer coordinator: a consumer's membership of a group (KIP-848), assigned partitions and heartbeats.
 
 Modelled on Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``; the state machine of a group member is in
-``rules/consumer_group.py``. A consumer that calls ``assign`` commits without being a member of the group.
+``rules/consumer_group.py``. A consumer that calls ``assign`` commits offsets without being a member of the group.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ OnPartitions = Callable[[Sequence[TopicPartition]], None]
 
 
 class ConsumerCoordinator:
-    """Group membership of a consumer: heartbeats, assigned partitions and commits."""
+    """Group membership of a consumer, with heartbeats, assigned partitions and commits."""
 
     def __init__(self, group_id: str, shared: ConsumerContext) -> None:
         settings = shared.settings
@@ -149,7 +149,7 @@ class ConsumerCoordinator:
             )
 
     def polled(self) -> None:
-        """Commit the records of earlier polls if an automatic commit is due."""
+        """Commit the offsets of records from earlier polls if an automatic commit is due."""
         self._commits.polled(self._shared.clock_ms())
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""Fetcher of one consumer: the broker of each fetch, and Fetch requests and responses.
+"""Fetcher of one consumer, which chooses the broker of each fetch and handles Fetch requests and responses.
 
 Modelled on Kafka's ``AbstractFetch`` and ``Fetcher``. As in Kafka, a partition is fetched again after an error without
 back-off; only the reconnect back-off and throttle times (KIP-219) delay fetches.
@@ -87,11 +87,11 @@ def fetch_answer(response: Any, topic_names: Mapping[UUID, str]) -> FetchAnswer:
 
 
 class FetchRoutes:
-    """Choice of the broker to fetch each partition from: its leader, or temporarily a closer replica (KIP-392).
+    """Choice of the broker to fetch each partition from (its leader, or temporarily a closer replica, KIP-392).
 
     The event ``replica_switched`` is reported when a partition is first fetched from a replica, and
     ``replica_failed_back`` when it is fetched from its leader again. The event listener should be rate-limited, because
-    both may happen with every fetch.
+    both events may happen with every fetch.
     """
 
     def __init__(

@@ -166,7 +166,7 @@ class OffsetFetcher:
         return offsets
 
     async def _validate(self, node_id: int, requests: dict[TopicPartition, FetchPosition]) -> None:
-        """Detect truncation of the log: compare the consumer's positions with the leader's log."""
+        """Detect truncation of the log by a comparison of the consumer's positions with the leader's log."""
         positions, channel = self._shared.positions, await self._channel(node_id)
         if channel.versions.offered.get(OFFSET_FOR_LEADER_EPOCH.api, (0, 0))[1] < OFFSET_FOR_LEADER_EPOCH.least:
             positions.skip_validation(requests)

@@ -30,9 +30,9 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an attribute access
 class Producer:
     """Producer with bounded memory, created and used on one asyncio event loop.
 
-    ``report`` is called with the result of each record batch, and of each record that ``send`` could not put into a
-    batch in time; ``report`` must not raise. Every record is reported once: delivered, failed, or in doubt. Raises
-    UnsupportedError if the package for ``compression_type`` is not installed.
+    The callback ``report`` is called with the result of each record batch, and of each record that ``send`` could not
+    put into a batch in time; ``report`` must not raise. Every record is reported once, as delivered, failed, or in
+    doubt. Raises UnsupportedError if the package for ``compression_type`` is not installed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Sender of one producer: decides which broker receives which record batches, and when.
+"""Sender of one producer, which decides which broker receives which record batches, and when.
 
 Modelled on Kafka's ``Sender.runOnce`` and ``sendProducerData``. The sender runs after an append, responses, a change of
 connections or metadata, or by a timer.

@@ -1,4 +1,4 @@
-"""Record accumulator of one producer: batches by partition, their memory and expiry, and the order of sending.
+"""Record accumulator of one producer (batches by partition, their memory and expiry, and the order of sending).
 
 Modelled on Kafka's ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``, and the expiry in ``Sender``.
 
@@ -15,12 +15,12 @@ Ready
   4. A partition that has batches but no leader requires a metadata refresh.
 
 Drain of one broker's batches into one Produce request
-  5. A Produce request takes at most one batch per partition: the oldest, ready or not, unless the batch backs off or
+  5. A Produce request takes at most one batch per partition, the oldest, ready or not, unless the batch backs off or
      the partition is muted. A Produce request starts at the partition where the last request to the broker ended, so
      that no partition starves.
   6. A Produce request ends before it exceeds ``max.request.size`` (but has at least one batch), or at the first
      partition whose batch must wait because of its sequence (``idempotence.py``); as in Kafka, later partitions wait.
-  7. If only one request may be in flight, a partition with a batch in flight is *muted*: no other batch of the
+  7. If only one request may be in flight, a partition with a batch in flight is *muted*, so that no other batch of the
      partition is sent until the response arrives.
 
 After the response
@@ -132,8 +132,8 @@ _EMPTY_VIEW = TopicView(0, {})
 class TopicQueues:
     """Batch queues of one topic by partition; the first record of a partition creates its batch queue.
 
-    ``all_queues``: batch queues of all topics. ``version``: version of the metadata from which ``view`` was built.
-    ``lengths``: number of queued batches by partition, for the partitioner's weights.
+    ``all_queues`` holds the batch queues of all topics, ``version`` is the version of the metadata from which ``view``
+    was built, and ``lengths`` is the number of queued batches by partition, for the partitioner's weights.
     """
 
     name: str
@@ -180,7 +180,7 @@ _JOINED, _READY = AppendResult.JOINED, AppendResult.READY  # an enum member look
 
 
 class Ready(NamedTuple):
-    """Brokers with ready batches, milliseconds until another batch may be ready, and partitions without leader."""
+    """Brokers with ready batches, milliseconds until another batch may be ready, and partitions without a leader."""
 
     nodes: Sequence[int]
     wait_ms: float
@@ -315,7 +315,8 @@ class RecordAccumulator:
     def _backoff_ms(self, batch: ProducerBatch, now_ms: float) -> float:
         """Return a batch's remaining retry back-off in milliseconds, drawn at random again in each pass of the sender.
 
-        If the back-off is over, the result is 0 until ``now_ms`` changes, so that ``drain`` and ``ready`` agree.
+        If the back-off is over, the result is 0 until ``now_ms`` changes, so that ``drain`` and ``ready`` agree on the
+        ready batches.
         """
         if batch.cleared_ms == now_ms:
             return 0

@@ -1,4 +1,4 @@
-"""Batches that a producer fills: sizes of records, compression estimates, and the state of one batch until it ends.
+"""Batches that a producer fills (sizes of records, compression estimates, and the state of a batch until it ends).
 
 Modelled on Kafka's ``ProducerBatch``, ``MemoryRecordsBuilder``, ``DefaultRecord.sizeInBytes``,
 ``CompressionRatioEstimator``. A producer's batch is encoded only when it is sent.
@@ -52,7 +52,7 @@ def _name_size(name: str) -> int:
 def record_size(fields: int, time_delta_ms: int, offset_delta: int) -> int:
     """Return the encoded size of a record; ``fields`` is the result of ``fields_size``.
 
-    The size may be one byte too large for a record that is older than the batch's first record.
+    The result may be one byte too large for a record that is older than the batch's first record.
     """
     body = 1 + (time_delta_ms.bit_length() + 7) // 7 + (offset_delta.bit_length() + 7) // 7 + fields
     return body + (body.bit_length() + 7) // 7
@@ -91,13 +91,13 @@ class CompressionRatios:
 class ProducerBatch:
     """Records of one partition that are delivered or fail together; ``keys`` is None if no record has a key.
 
-    ``limit``: size in bytes up to which a batch is filled. ``reserved``: bytes of ``buffer.memory`` that the batch
-    occupies. ``raw``: size of the records before compression. ``estimate``: estimated size of the encoded batch.
-    ``room``: largest size of the key, value and headers of a further record.
+    ``limit`` is the size in bytes up to which a batch is filled, ``reserved`` the bytes of ``buffer.memory`` that the
+    batch occupies, ``raw`` the size of its records before compression, ``estimate`` the estimated size of the encoded
+    batch, and ``room`` the largest size of the key, value and headers of a further record.
 
-    ``sends``: number of attempts to send the batch, including the current attempt. ``node_id``, ``leader_epoch``,
+    ``sends`` is the number of attempts to send the batch, including the current attempt. ``node_id``, ``leader_epoch``,
     ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to send the batch.
-    ``cleared_ms``: latest time at which the batch did not wait for a retry back-off.
+    ``cleared_ms`` is the latest time at which the batch did not wait for a retry back-off.
     """
 
     tp: TopicPartition
@@ -140,7 +140,7 @@ class ProducerBatch:
 
     @property
     def numbered(self) -> bool:
-        """True if the batch has a sequence number, which the first attempt to send the batch assigns."""
+        """True if the batch has a sequence number, assigned by the first attempt to send the batch."""
         return self.numbers is not None and self.numbers.base_sequence != UNKNOWN
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Offset commits under open-loop load: many groups without members, and a separate outcome for each commit.
+"""Offset commits under open-loop load, from many groups without members, with a separate outcome for each commit.
 
-Offset commits are the load for KIP-1224, which changes only the coordinator. Modelled on Kafka's
+Offset commits are the load for trials of KIP-1224, which changes only the coordinator. Modelled on Kafka's
 ``CommitRequestManager`` and ``ConsumerCoordinator``.
 
 1. **In order.** Each partition of a group has at most one commit request in flight. Later commits of the partition are
@@ -9,8 +9,8 @@ Offset commits are the load for KIP-1224, which changes only the coordinator. Mo
    coordinator is found again; a missing response is treated like NOT_COORDINATOR. Other errors of a commit are final.
    Retries of commits back off, doubling from ``retry.backoff.ms`` until an attempt for the partition succeeds.
 3. **Superseded.** A commit whose attempt failed is not sent again if newer commits of its partition wait. The newest
-   commit is sent instead, and its outcome counts for the older commits: a commit means that the group continues from
-   the committed offset *or later*. Kafka's auto-commit also commits the current positions after a retriable error.
+   commit is sent instead, and its outcome counts for the older commits, because a commit means that the group continues
+   from the committed offset *or later*. Kafka's auto-commit also commits the current positions after a retriable error.
 4. **Deadline.** A commit ends ``delivery.timeout.ms`` after it was queued, even if its request is in flight. A commit
    request in flight blocks later commits of the partition until a response arrives or the connection is closed.
 5. **Doubt.** A commit has *failed* if every attempt that was sent for the commit was surely not written
@@ -75,7 +75,7 @@ class Target(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Outcome of one commit: ``error`` is Kafka's error code, 0 for success; ``in_doubt`` means possibly written.
+    """Outcome of one commit; ``error`` is Kafka's error code, 0 for success; ``in_doubt`` means possibly written.
 
     ``broker_id``: coordinator of the commit's last attempt, -1 without attempts. ``attempts``: number of requests sent
     for the commit, including requests that committed a newer offset in its place.
@@ -145,7 +145,7 @@ class Commits:
         self._by_deadline.append(commit)
 
     def wait_ms(self, target: Target, now_ms: float) -> float:
-        """Return the milliseconds until the next commit; infinite with a request in flight or without commits."""
+        """Return the milliseconds until the next commit, infinite while a request is in flight or without commits."""
         turns = self._targets[target]
         turns.clean()
         if turns.in_flight or not (turns.carried or turns.waiting):

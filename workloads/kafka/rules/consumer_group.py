@@ -1,14 +1,15 @@
-"""Member of a consumer group: the client side of KIP-848, in which the coordinator assigns the partitions.
+"""Member of a consumer group on the client side of KIP-848, in which the coordinator assigns the partitions.
 
 Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager`` of Kafka 4.3):
 
-1. The client generates its member id, which never changes. A heartbeat with epoch 0 joins the group, with a positive
-   epoch renews the membership, with -1 leaves the group.
+1. The client generates its member id, which never changes. A heartbeat with epoch 0 joins the group, a heartbeat with a
+   positive epoch renews the membership, and one with epoch -1 leaves the group.
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
    changed since the previous heartbeat; after a failed heartbeat, all fields are sent again.
-3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps: revoke
-   partitions, take over new partitions, acknowledge by a heartbeat at once. Partitions of topics whose names the client
-   doesn't know wait for a later step. A target assignment that arrives during a step waits for the end of the step.
+3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps that revoke
+   partitions, take over new partitions, and acknowledge by a heartbeat at once. Partitions of topics whose names the
+   client doesn't know wait for a later step. A target assignment that arrives during a step waits for the end of the
+   step.
 4. After FENCED_MEMBER_EPOCH (110) or UNKNOWN_MEMBER_ID (25) the member has lost all partitions and must not commit.
    After the release of lost partitions the member joins the group again with the same id and epoch 0, without back-off.
 5. After NOT_COORDINATOR (16) or COORDINATOR_NOT_AVAILABLE (15) the client finds the coordinator and retries at once.
@@ -25,7 +26,7 @@ Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatReques
       LEAVING ◀─leave─ any     FENCED ◀─fenced─ any                 FATAL ◀─other errors─ any
 
 In KIP-848 the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082).
-KIP-848's features that are not implemented: static members, regular expressions, and leaving after
+The client implements neither KIP-848's static members nor its regular expressions, and doesn't leave the group after
 ``max.poll.interval.ms`` without a poll.
 """
 
@@ -104,7 +105,7 @@ class Verdict(Enum):
 
 
 class Step(NamedTuple):
-    """Step towards the target assignment: give up the partitions in ``revoke``, then add the partitions in ``take``."""
+    """Step towards the target assignment, which gives up the partitions in ``revoke``, then adds those in ``take``."""
 
     revoke: Assignment
     take: Assignment
@@ -144,7 +145,7 @@ class GroupMember:
         self._sent_fields = {}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the milliseconds until a heartbeat is due; infinite during a heartbeat or without membership."""
+        """Return the milliseconds until a heartbeat is due; infinite while one is in flight or without membership."""
         if self._in_flight or self.state in SILENT:
             return math.inf
         due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
@@ -205,7 +206,7 @@ class GroupMember:
     def reconcile(self, named_topics: Container[UUID]) -> Step | None:
         """Return the next step towards the target assignment; None if nothing changes or a step is in progress.
 
-        ``named_topics``: ids of the topics whose names the caller knows. The caller ends a step by ``finish_step``.
+        ``named_topics`` are ids of the topics whose names the caller knows. The caller ends a step by ``finish_step``.
         """
         if self.state is not MemberState.RECONCILING or self._step is not None:
             return None

@@ -1,24 +1,24 @@
-"""KIP-227 incremental fetch sessions of a client: one ``FetchSession`` object per broker.
+"""KIP-227 incremental fetch sessions of a client, with one ``FetchSession`` object per broker.
 
 1. A Fetch request has a session id and an epoch. With epoch 0 (open a session) or -1 (open no session), the request is
    *full* and lists every partition; with other epochs it is *incremental* and lists the changes since the previous
    request.
-2. Epochs number the requests of a fetch session: 1, 2, … 2^31-1, and then 1 again, never 0.
-3. The response to a Fetch request decides the session id and epoch of the next Fetch request:
+2. Epochs number the requests of a fetch session with 1, 2, … 2^31-1, and then 1 again, never 0.
+3. The response to a Fetch request decides the session id and epoch of the next Fetch request.
 
    ==================================================  =====================  =========
    answer                                              next request           response
    ==================================================  =====================  =========
-   full: with a session id                             (id, 1)                accepted
-   full: no id, the broker's session cache is full     (0, 0)                 accepted
-   full: empty, and the broker throttles (KIP-219)     (0, 0)                 discarded
-   full: partitions or topic ids missing or too many   (0, 0)                 discarded
-   incremental: the same id                            (id, epoch + 1)        accepted
-   incremental: id 0, the broker closed it as empty    (0, 0)                 accepted
-   incremental: a partition not in the session         (id, 0)                discarded
+   full, with a session id                             (id, 1)                accepted
+   full, no id, the broker's session cache is full     (0, 0)                 accepted
+   full, empty, and the broker throttles (KIP-219)     (0, 0)                 discarded
+   full, partitions or topic ids missing or too many   (0, 0)                 discarded
+   incremental, the same id                            (id, epoch + 1)        accepted
+   incremental, id 0, the broker closed it as empty    (0, 0)                 accepted
+   incremental, a partition not in the session         (id, 0)                discarded
    error FETCH_SESSION_ID_NOT_FOUND                    (0, 0)                 discarded
    any other top-level error                           (id, 0)                discarded
-   none: timeout, disconnect                           (id, 0)                none
+   none (timeout, disconnect)                          (id, 0)                none
    ==================================================  =====================  =========
 
    A request with (id, 0) replaces the old session by a new session. After FETCH_SESSION_TOPIC_ID_ERROR the client also
@@ -28,7 +28,7 @@
    new partitions, then changed partitions.
 5. A Fetch request identifies topics by id if every partition, including partitions to forget, has a topic id.
 
-Source: ``FetchSessionHandler``, ``FetchMetadata`` of Kafka 4.3.
+Modelled on ``FetchSessionHandler`` and ``FetchMetadata`` of Kafka 4.3.
 """
 
 from collections import Counter
@@ -212,7 +212,7 @@ class FetchSession:
         return plan
 
     def _index_topics(self) -> None:
-        """Store the topic names by topic id; none unless every topic in the fetch session has an id."""
+        """Store the topic names by topic id, or no names if a topic in the fetch session has no id."""
         names = {partition.topic_id: tp.topic for tp, partition in self.partitions.items()}
         self._all_have_ids = None not in names
         self.topic_names = {topic_id: name for topic_id, name in names.items() if topic_id and self._all_have_ids}

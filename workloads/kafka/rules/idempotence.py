@@ -1,4 +1,4 @@
-"""Idempotent producer (KIP-98, KIP-360): sequence numbers of batches, by which brokers detect duplicates and gaps.
+"""Idempotent producer (KIP-98, KIP-360), whose sequence numbers let brokers detect duplicates and gaps.
 
 Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartitionEntry``, and
 ``RecordAccumulator.shouldStopDrainBatchesForPartition``.
@@ -7,24 +7,23 @@ Modelled on Kafka's ``TransactionManager`` without its transactions, ``TxnPartit
    attempts of a batch have the same numbers, so that a broker recognises a batch that was already written. Sequence
    numbers count records and wrap from 2^31 - 1 to 0.
 2. A batch is *in flight* from its first attempt until the batch is acknowledged, fails or expires, even while it waits
-   for a retry. A batch with a sequence number is sent only if no earlier batch of its partition is in flight: after an
-   error, requests are sent one at a time and in order (``may_drain``).
-3. Broker errors (``can_retry``):
-   A batch with OUT_OF_ORDER_SEQUENCE_NUMBER is always retried. If the refused batch directly follows the last
-   acknowledged batch, records are missing in the log and the producer epoch is bumped; otherwise the preceding batch
-   must be written first.
-   A batch with UNKNOWN_PRODUCER_ID is always retried; if the response has the log start offset, after an epoch bump.
-   A batch with DUPLICATE_SEQUENCE_NUMBER was written earlier, so the caller calls ``acked``, as after a success.
-   A batch with any other error is retried if Kafka classifies the error as retriable; if not, ``on_failure`` bumps the
-   producer epoch, because a gap precedes the next sequence. After a fatal error the producer sends no more batches.
+   for a retry. A batch with a sequence number is sent only if no earlier batch of its partition is in flight, so that
+   after an error requests are sent one at a time and in order (``may_drain``).
+3. Broker errors (``can_retry``): A batch with OUT_OF_ORDER_SEQUENCE_NUMBER is always retried. If the refused batch
+   directly follows the last acknowledged batch, records are missing in the log and the producer epoch is bumped;
+   otherwise the preceding batch must be written first. A batch with UNKNOWN_PRODUCER_ID is always retried; if the
+   response has the log start offset, after an epoch bump. A batch with DUPLICATE_SEQUENCE_NUMBER was written earlier,
+   so the caller calls ``acked``, as after a success. A batch with any other error is retried if Kafka classifies the
+   error as retriable; if not, ``on_failure`` bumps the producer epoch, because a gap precedes the next sequence. After
+   a fatal error the producer sends no more batches.
 4. The client bumps (increments) the producer epoch by itself (KIP-360). In partitions that require a new producer
    epoch, batches in flight are renumbered from 0, in order; other partitions use the new producer epoch, and get new
    batches, only when they have no batch in flight. Producer epoch 32767 is followed by a new producer id.
-5. A batch that expires after a retry may have been written, so its partition is *unresolved*: the partition gets no new
-   batch until its batches in flight have ended. If a batch sent after the expired batch was acknowledged, the expired
-   batch was written; otherwise the producer epoch is bumped.
+5. A batch that expires after a retry may have been written, so its partition is *unresolved* and gets no new batch
+   until its batches in flight have ended. If a batch sent after the expired batch was acknowledged, the expired batch
+   was written; otherwise the producer epoch is bumped.
 
-Two weaknesses are copied from Kafka: a batch that expires in its first attempt doesn't make its partition unresolved
+Two weaknesses are copied from Kafka. A batch that expires in its first attempt doesn't make its partition unresolved
 (``inRetry``), and an epoch bump after a refused batch also renumbers earlier batches, so that a written batch whose
 response was lost is written twice. Unlike this module, Kafka loses the order of batches when sequences wrap to 0, and
 applies a late response for an older producer epoch to the current producer epoch.
@@ -33,9 +32,9 @@ Whether a record failed or is in doubt (``surely_refused``) depends on the respo
 
 1. An error that a broker detects before it appends a batch proves that the batch was not written, if the response has
    no base offset.
-2. An error response with a base offset doesn't prove that the batch was not written: with ``acks=all`` the broker may
-   have lost leadership while the appended batch waited for its replicas (``DelayedProduce`` replaces the error code
-   only).
+2. An error response with a base offset doesn't prove that the batch was not written, because with ``acks=all`` the
+   broker may have lost leadership while the appended batch waited for its replicas (``DelayedProduce`` replaces the
+   error code only).
 3. Neither a missing response nor an error code that isn't in ``NOT_APPENDED`` (such as KAFKA_STORAGE_ERROR,
    REQUEST_TIMED_OUT) proves that a batch was not written.
 
@@ -107,8 +106,8 @@ _NO_ID = ProducerId()
 class Numbers:
     """Producer id, producer epoch and sequences of one batch of ``count`` records, set by ``Idempotence``.
 
-    ``base_sequence``: sequence of the batch's first record, UNKNOWN until the first attempt to send the batch. An epoch
-    bump may renumber a batch between two attempts, so each attempt must write the batch header again.
+    ``base_sequence`` is the sequence of the batch's first record, UNKNOWN until the first attempt to send the batch. An
+    epoch bump may renumber a batch between two attempts, so each attempt must write the batch header again.
     """
 
     tp: TopicPartition
@@ -134,7 +133,7 @@ def precedes(left: int, right: int) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Partition:
-    """Sequences of one partition (``TxnPartitionEntry``); ``acked``: sequence after the last acknowledged batch."""
+    """Sequences of one partition (``TxnPartitionEntry``); ``acked`` is the one after the last acknowledged batch."""
 
     in_flight: list[Numbers] = field(default_factory=list)
     producer: ProducerId = _NO_ID
@@ -201,7 +200,7 @@ class Idempotence:
                 self.set_producer(*self.producer._replace(epoch=self.producer.epoch + 1))
 
     def may_drain(self, batch: Numbers) -> bool:
-        """Return True if the oldest queued batch of its partition may be sent now, as far as sequences matter."""
+        """Return True if the oldest queued batch of its partition may be sent now, with regard to sequences."""
         if self.needs_id or self.fatal_error:
             return False
         partition = self._partition(batch.tp)

@@ -1,4 +1,4 @@
-"""KIP-951 leader discovery: a broker that lost a partition names the new leader, so the client needs no new metadata.
+"""KIP-951 leader discovery, in which a broker that lost a partition names the new leader, without new metadata.
 
 Rules for the acceptance of a leader hint by producers and consumers:
 
@@ -8,38 +8,39 @@ Rules for the acceptance of a leader hint by producers and consumers:
    leader is neither a cached node nor among the response's endpoints, or (c) its partition isn't cached.
 3. If at least one leader hint is accepted, *all* NodeEndpoints of the response overwrite the cached broker addresses;
    if no hint is accepted, no address is changed.
-4. A leader hint does not replace a refresh: every invalid-metadata error requests a metadata refresh, even with a hint.
+4. A leader hint does not replace a refresh, because every invalid-metadata error requests a metadata refresh, even with
+   a hint.
 
 Rules for the retry of a record batch by a producer:
 
 5. A batch stores its partition's newest known leader epoch, and its number of failed attempts when the client learnt
    this epoch.
-6. The first retry after a newer leader epoch arrived in a hint or Metadata response is sent at once: exactly one
-   immediate retry per newer epoch. ``linger.ms`` never delays a retried batch.
+6. The first retry after a newer leader epoch arrived in a hint or Metadata response is sent at once, which is exactly
+   one immediate retry per newer epoch. ``linger.ms`` never delays a retried batch.
 7. Any other retry of a batch waits for the back-off since its last failure; the back-off is drawn again at each call.
 
 A consumer retries a fetch without back-off. After an accepted leader hint the consumer validates its position with the
 new leader (``subscription_state.py``) and continues to fetch.
 
-Source: KIP-951 "Client"; ``Metadata.updatePartitionLeadership``, ``Sender.completeBatch``, ``AbstractFetch``,
-``ProducerBatch.hasLeaderChangedForTheOngoingRetry``, ``RecordAccumulator.shouldBackoff``. Where Kafka 4.3 differs from
-KIP-951:
+Modelled on KIP-951 ("Client") and, in Kafka, ``Metadata.updatePartitionLeadership``, ``Sender.completeBatch``,
+``AbstractFetch``, ``ProducerBatch.hasLeaderChangedForTheOngoingRetry``, ``RecordAccumulator.shouldBackoff``. Kafka 4.3
+differs from KIP-951 in these points:
 
 * The KIP ties the immediate retry to new leader info *in the response*; Kafka ties the immediate retry to a newer epoch
   from any source.
 * In the KIP, Produce responses have hints for FENCED_LEADER_EPOCH too; Produce requests carry no epoch, so Kafka's
   brokers never send that error.
-* CurrentLeader is in Fetch's schema since v12; brokers set CurrentLeader for consumers from v16 (Produce: v10).
+* CurrentLeader is in Fetch's schema since v12; brokers set CurrentLeader for consumers from v16 (Produce from v10).
 * The KIP always merges a response's endpoints; Kafka merges them only if a hint was accepted.
 
 Effect of a switch in ``LeaderDiscoverySwitches`` that is off:
 
-* ``hints`` off: leader hints are ignored, so more Metadata requests are critical, and fewer Metadata responses repeat
-  the cached epochs.
-* ``immediate_retry`` off: every retry of a batch backs off.
-* ``endpoint_merge`` off: NodeEndpoints in responses are ignored. A leader hint to a broker that no Metadata response
+* Without ``hints`` leader hints are ignored, so more Metadata requests are critical, and fewer Metadata responses
+  repeat the cached epochs.
+* Without ``immediate_retry`` every retry of a batch backs off.
+* Without ``endpoint_merge`` NodeEndpoints in responses are ignored. A leader hint to a broker that no Metadata response
   has named is refused.
-* ``highest_version`` off: the client uses at most Produce v9 and Fetch v15, in which brokers send no leader hints.
+* Without ``highest_version`` the client uses at most Produce v9 and Fetch v15, in which brokers send no leader hints.
 """
 
 from collections import Counter
@@ -71,7 +72,7 @@ class LeaderDiscoverySwitches:
 
     @classmethod
     def of(cls, setting: object) -> "LeaderDiscoverySwitches":
-        """Parse the setting ``leader_discovery``: ``response`` (all on), ``metadata`` (all off), or a mapping."""
+        """Parse the setting ``leader_discovery`` (``response``, all on; ``metadata``, all off; or a mapping)."""
         if isinstance(setting, cls):
             return setting
         if setting in ("response", "metadata"):
@@ -101,7 +102,7 @@ class Refusal(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Attempts:
-    """Failed attempts of a batch; ``attempts_at_epoch`` had failed when the client learnt leader epoch ``epoch``."""
+    """Failed attempts of a batch; ``attempts_at_epoch`` is the number when the client learnt leader epoch ``epoch``."""
 
     attempts: int = 0
     epoch: int = UNKNOWN
@@ -139,10 +140,10 @@ class LeaderDiscovery:
     ) -> Mapping[TopicPartition, Refusal | None]:
         """Accept or refuse a response's leader hints; request a metadata refresh if the response's errors require one.
 
-        ``errors``: error code and CurrentLeader (``Leader()`` if absent) of each partition that failed in a response;
-        after a disconnect every partition has error 13. ``endpoints``: the NodeEndpoints of the response. ``routed``:
-        leader epochs known when the request was sent, by default the current epochs. No work waits for the metadata
-        refresh after an error for an older leader epoch, so that refresh isn't critical.
+        ``errors`` holds the error code and CurrentLeader (``Leader()`` if absent) of each partition that failed in a
+        response; after a disconnect every partition has error 13. ``endpoints`` are the NodeEndpoints of the response,
+        ``routed`` the leader epochs known when the request was sent, by default the current epochs. No work waits for
+        the metadata refresh after an error for an older leader epoch, so that refresh isn't critical.
         """
         hints = {tp: hint for tp, (error, hint) in errors.items() if error in HINTED and UNKNOWN not in hint}
         epochs = {tp: self._metadata.leader(tp).epoch for tp, (error, _) in errors.items() if error in INVALID_METADATA}
@@ -171,7 +172,7 @@ class LeaderDiscovery:
         return None if self._metadata.partition(tp) else Refusal.UNKNOWN_PARTITION
 
     def wait_ms(self, attempts: Attempts, tp: TopicPartition, now_ms: float) -> float:
-        """Return the milliseconds until a batch may be sent: 0 for a first attempt and for an immediate retry."""
+        """Return the milliseconds until a batch may be sent, 0 for a first attempt and for an immediate retry."""
         self.examine(attempts, tp)
         if attempts.attempts == 0 or self._is_immediate(attempts):
             return 0.0

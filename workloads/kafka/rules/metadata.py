@@ -2,7 +2,7 @@
 
 Cache rules:
 
-1. **Epochs go up.** The cache stores the last seen leader epoch of each partition. A partition with an older leader
+1. **Epochs rise.** The cache stores the last seen leader epoch of each partition. A partition with an older leader
    epoch in a Metadata response is stale, and does not replace the cached partition.
 2. **A new topic id restarts the epochs.** A topic with a cached name and a new topic id is a new topic, whose leader
    epochs may be older.
@@ -11,9 +11,10 @@ Cache rules:
 4. **A Metadata response replaces all brokers, topics and partitions**; only a stale partition retains its cached state.
    A topic with an error in a response loses its cached partitions, but not their last seen epochs.
 5. **Errors request an update.** An invalid-metadata error of a topic or a partition requests the next update.
-6. **A Metadata request is critical** if a partition waits for its response: ``request_update(held_up)`` has named the
-   partition since the last Metadata response, and the client has received no newer leader epoch since. A partition
-   waits if it has no known leader, or if its leader sent an invalid-metadata error and no newer leader is known.
+6. **A Metadata request is critical** if a partition waits for its response, so that ``request_update(held_up)`` has
+   named the partition since the last Metadata response, and the client has received no newer leader epoch since. A
+   partition waits if it has no known leader, or if its leader sent an invalid-metadata error and no newer leader is
+   known.
 
 Refresh rules (``Refresh``):
 
@@ -28,7 +29,7 @@ Refresh rules (``Refresh``):
 5. A Metadata response also satisfies updates that were requested while its Metadata request was in flight, except
    updates for topics that the request didn't name.
 
-Source: ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
+Modelled on ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
 ``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Unlike this module, Kafka
 requests new topics separately (KIP-526) and drops unused topics; here each Metadata request names all wanted topics.
 Kafka's clients don't distinguish critical Metadata requests.
@@ -75,7 +76,7 @@ class Refresh:
         self.equivalents = 0
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the milliseconds until a Metadata request is due: 0 is now, infinite with a request in flight."""
+        """Return the milliseconds until a Metadata request is due, infinite while a Metadata request is in flight."""
         if self._in_flight:
             return inf
         until_old = max(0.0, self._answered_ms + self._max_age_ms - now_ms)
@@ -168,7 +169,7 @@ class Metadata:
         self._held_up |= {tp: self._epochs.get(tp, UNKNOWN) for tp in held_up}
 
     def wait_ms(self, now_ms: float) -> float:
-        """Return the milliseconds until a Metadata request is due: 0 is now, infinite with a request in flight."""
+        """Return the milliseconds until a Metadata request is due, infinite while a Metadata request is in flight."""
         return self._refresh.wait_ms(now_ms)
 
     def request_sent(self) -> bool:
@@ -181,7 +182,7 @@ class Metadata:
         return critical
 
     def on_failure(self, now_ms: float) -> None:
-        """Record that a Metadata request has failed: disconnect, timeout, or a top-level error in the response."""
+        """Record the failure of a Metadata request by a disconnect, a timeout, or a top-level error in the response."""
         self._refresh.on_failure(now_ms)
         self.counts["metadata_failed"] += 1
 
@@ -235,7 +236,7 @@ class Metadata:
         return topic._replace(partitions=tuple(partition for partition in latest if partition is not None))
 
     def _latest(self, tp: TopicPartition, new: PartitionMetadata, *, renewed: bool) -> PartitionMetadata | None:
-        """Return a partition's received metadata, or if these are stale its cached metadata, if any."""
+        """Return a partition's received metadata, or its cached metadata if the received metadata is stale."""
         last_epoch, epoch = self._epochs.get(tp), new.leader.epoch
         restarts = renewed and last_epoch is not None and epoch != UNKNOWN
         if last_epoch is not None and UNKNOWN < epoch < last_epoch and not restarts:

@@ -1,4 +1,4 @@
-"""Partitioners of one producer: keyed records by hash, other records to the topic's sticky partition.
+"""Partitioners of one producer, which place keyed records by hash, other records in a topic's sticky partition.
 
 ============  ==============================================  ===============================================
 mode          partitioner                                     Kafka's configuration
@@ -20,8 +20,8 @@ Rules of the KIP-480 partitioner (``DefaultPartitioner``, or ``UniformStickyPart
 2. The next sticky partition is drawn uniformly from the partitions with a leader, without the current sticky partition
    if there are others; if no partition has a leader, from all partitions.
 
-The load of the KIP-480 partitioner runs away: a slow broker's batches stay open longer, so each switch sends that
-broker more records, which makes the broker slower still.
+The load of the KIP-480 partitioner runs away, because a slow broker's batches stay open longer, so each switch sends
+that broker more records, which makes the broker slower still.
 
 Rules of the KIP-794 partitioner (``BuiltInPartitioner``, ``RecordAccumulator.append``):
 
@@ -56,8 +56,8 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Node, TopicMetadata
 class TopicView(NamedTuple):
     """Partitions of a topic from the metadata, as a client in one rack sees them.
 
-    ``partitions``: number of partitions of the topic. ``leaders``: node id of each partition's leader, in ascending
-    order of partitions. ``in_rack``: partitions whose leader is in the client's rack.
+    ``partitions`` is the number of partitions of the topic, ``leaders`` has the node id of each partition's leader, in
+    ascending order of partitions, and ``in_rack`` has the partitions whose leader is in the client's rack.
     """
 
     partitions: int
@@ -78,7 +78,7 @@ _WORD = 0xFFFFFFFF
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return a key's partition: its hash without sign bit (``Utils.toPositive``) modulo the topic's partitions."""
+    """Return a key's partition, its hash without sign bit (``Utils.toPositive``) modulo the topic's partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
@@ -123,7 +123,7 @@ QUEUES_MIN = 2
 
 
 class LoadTable(NamedTuple):
-    """Partitions with running sums of weights, for weighted draws; ``left_out``: number of excluded partitions."""
+    """Partitions with running sums of weights, for weighted draws, and the number of excluded partitions."""
 
     partitions: tuple[int, ...]
     cumulative: tuple[int, ...]
@@ -140,10 +140,10 @@ def load_table(
 ) -> LoadTable | None:
     """Return partitions' weights by load (``BuiltInPartitioner.updatePartitionLoadStats``); None for a uniform draw.
 
-    ``queued``: number of waiting batches of each partition that ever had a batch. ``late``: ids of brokers that accept
-    data late. A partition's weight is the length of the longest queue of batches + 1 - the length of its own queue: 4,
-    1 and 3 for queues of 0, 3 and 1 batches. The running sums of these weights are 4, 5 and 8; a random number from 0
-    to 7 selects the partition of the first running sum that is greater.
+    ``queued`` is the number of waiting batches of each partition that ever had a batch, ``late`` the ids of brokers
+    that accept data late. A partition's weight is the length of the longest queue of batches + 1 - the length of its
+    own queue, for example 4, 1 and 3 for queues of 0, 3 and 1 batches. The running sums of these weights are 4, 5 and
+    8; a random number from 0 to 7 selects the partition of the first running sum that is greater.
 
     1. A partition without a leader, or with waiting batches for a late broker, is excluded from weighted draws.
     2. Draws of a partition are uniform while some partition never had a batch, with fewer than two partitions, if all
@@ -300,7 +300,7 @@ AVAILABILITY_TIMEOUT_MS = 5
 
 
 class Partitioner:
-    """Partitioner of one producer: the sticky partitions of all topics, and the delays of brokers.
+    """Partitioner of one producer, with the sticky partitions of all topics and the delays of brokers.
 
     ``availability_timeout_ms`` is off by default, except in mode ``availability``; as in Kafka, partitioners that
     aren't adaptive ignore the timeout. The KIP-480 partitioner (mode ``sticky``) ignores ``rack_aware``.

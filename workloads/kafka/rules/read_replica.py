@@ -1,4 +1,4 @@
-"""KIP-392, fetch from the closest replica: choice of the broker to fetch from, and handling of fetch errors.
+"""KIP-392, fetch from the closest replica (choice of the broker to fetch from, and handling of fetch errors).
 
 1. The leader names a preferred replica in a Fetch response without records; the consumer then fetches the partition
    from that replica for ``metadata.max.age.ms`` (the *lease*). A lease isn't extended if the leader names the same
@@ -9,14 +9,15 @@
 4. A failed Fetch request to a replica ends the leases of all partitions in the broker's fetch session; a new leader or
    leader epoch ends the partition's lease on a replica.
 5. Most fetch errors of a partition end its lease on a replica and request metadata; OFFSET_OUT_OF_RANGE from a replica
-   only ends the lease. After UNKNOWN_LEADER_EPOCH the consumer fetches from the same replica again at once, until the
-   replica has caught up: this hot loop of Kafka's client is intended here, because the harness must show it.
+   ends the lease without a metadata request. After UNKNOWN_LEADER_EPOCH the consumer fetches from the same replica
+   again at once, until the replica has caught up; this hot loop of Kafka's client is intended here, because the harness
+   must show it.
 6. A lease on a replica ends when the partition is no longer assigned, which isn't counted as a fail-back.
 
 Four cases of a fetch offset that is out of range in KIP-392 and in Kafka:
 
 ====  ============================  ============================  ==========================  =======================
-case  offset                        KIP: the broker says          Kafka: the broker says      Kafka's client, and ours
+case  offset                        broker's response in the KIP  broker's response in Kafka  Kafka's client, and ours
 ====  ============================  ============================  ==========================  =======================
 1     in the log, uncommitted       OFFSET_NOT_AVAILABLE          no error, no records        fetches there again
 2     committed, not yet here       OFFSET_NOT_AVAILABLE          OFFSET_OUT_OF_RANGE         asks the leader
@@ -27,7 +28,7 @@ case  offset                        KIP: the broker says          Kafka: the bro
 When the *leader* responds OFFSET_OUT_OF_RANGE, the consumer applies ``auto.offset.reset``; "earliest" is the leader's
 earliest offset, where KIP-392 has the replica's. Consumers send replica id -1 in Fetch requests, not KIP-392's -2.
 
-Source: ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState``, ``FetchUtils`` of Kafka 4.3.
+Modelled on ``AbstractFetch``, ``FetchCollector``, ``SubscriptionState`` and ``FetchUtils`` of Kafka 4.3.
 """
 
 from collections import Counter
@@ -64,7 +65,7 @@ class ReadFrom(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Lease of a partition: the follower replica to fetch the partition from until ``expires_ms``."""
+    """Lease of a partition on the follower replica to fetch the partition from until ``expires_ms``."""
 
     node_id: int
     expires_ms: float
@@ -100,7 +101,7 @@ class ReadReplicas:
     def node_for(
         self, tp: TopicPartition, partition: PartitionMetadata, nodes: Container[int], now_ms: float
     ) -> ReadFrom:
-        """Return the broker to fetch partition ``tp`` from: an online replica or the leader."""
+        """Return the broker to fetch partition ``tp`` from, an online replica or the leader."""
         lease = self._leases.get(tp)
         if lease is None:
             return ReadFrom(partition.leader.node_id)
@@ -129,7 +130,8 @@ class ReadReplicas:
     def on_error(self, tp: TopicPartition, error: int, *, current: bool, resets: bool) -> AfterError:
         """Return a consumer's action after a partition's fetch error, and end the lease on a replica if necessary.
 
-        ``current``: the fetch was for the consumer's present position. ``resets``: ``auto.offset.reset`` is not none.
+        ``current`` is True if the fetch was for the consumer's present position, ``resets`` if ``auto.offset.reset`` is
+        not ``none``.
         """
         if error in FAIL_BACK:
             self.clear(tp)

@@ -22,7 +22,7 @@ Rules for all assigned partitions together (``SubscriptionState``):
    OffsetsForLeaderEpoch only for an unchanged position.
 4. ListOffsets and OffsetsForLeaderEpoch are retried with fresh metadata after any error but TOPIC_AUTHORIZATION_FAILED.
 
-Source: ``SubscriptionState``, ``OffsetFetcherUtils``, ``OffsetsForLeaderEpochUtils`` of Kafka 4.3.
+Modelled on ``SubscriptionState``, ``OffsetFetcherUtils`` and ``OffsetsForLeaderEpochUtils`` of Kafka 4.3.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ MAY_BECOME: Mapping[State, frozenset[State]] = {
 
 
 class FetchPosition(NamedTuple):
-    """Position: next offset to fetch, leader epoch of the preceding record, and the leader that validated both."""
+    """Next offset to fetch, with the leader epoch of the preceding record, and the leader that validated both."""
 
     offset: int
     offset_epoch: int = UNKNOWN
@@ -62,7 +62,7 @@ class FetchPosition(NamedTuple):
 
 
 class EndOffset(NamedTuple):
-    """Result of OffsetsForLeaderEpoch: the largest leader epoch up to the requested epoch, and its end offset."""
+    """Result of OffsetsForLeaderEpoch, the largest leader epoch up to the requested epoch, with its end offset."""
 
     epoch: int
     offset: int
@@ -180,7 +180,7 @@ class SubscriptionState:
             self._positions[tp] = self._positions.pop(tp)
 
     def revoking(self, partitions: Iterable[TopicPartition]) -> None:
-        """Mark partitions as about to be revoked: they are no longer fetched, delivered or committed."""
+        """Mark partitions as about to be revoked, so that they are no longer fetched, delivered or committed."""
         for position in self._of(partitions):
             position.revoking = True
 

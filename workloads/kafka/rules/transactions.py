@@ -11,11 +11,11 @@ transactions are the control arm of KIP-1224, because the coordinator's batches 
                                             ▲      begin         │ an error that requires an abort
                                             └──────────── READY ◀┴─────▶ ABORTING   EndTxn(abort)
 
-1. Errors retried after a back-off: COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous transaction
-   is still completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A request
-   without a response is retried as well, because every request of a transaction may be sent twice.
-2. Errors retried after the coordinator is found again: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE; for TxnOffsetCommit
-   also REQUEST_TIMED_OUT.
+1. Errors retried after a back-off are COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous
+   transaction is still completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A
+   request without a response is retried as well, because every request of a transaction may be sent twice.
+2. Errors retried after the coordinator is found again are NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE; for
+   TxnOffsetCommit also REQUEST_TIMED_OUT.
 3. Errors of the group or of this transaction only (``ABORTABLE``) abort the transaction. After an abort, the next
    transaction uses the same producer id.
 4. Any error that is neither retried nor aborts the transaction, above all PRODUCER_FENCED, is fatal. After a fatal
@@ -75,9 +75,9 @@ _OPEN = frozenset({Stage.ADDING, Stage.COMMITTING})
 
 
 class Transaction:
-    """State of one transactional id. ``error``: error code of the last transaction, 0 if it was committed.
+    """State of one transactional id; ``error`` is the error code of the last transaction, 0 if it was committed.
 
-    ``identity``: result of InitProducerId, set by the caller before ``on_response``. Counters of transactions:
+    ``identity`` is the result of InitProducerId, set by the caller before ``on_response``. Counters of transactions:
     ``transactions_committed``, ``transactions_aborted``, ``transactions_failed``, ``transaction_steps_retried``.
     """
 

@@ -1,4 +1,4 @@
-"""Kafka's terms such as partition, leader and metadata as values, and Kafka's exponential back-off.
+"""Values for Kafka's terms such as partition, leader and metadata, and Kafka's exponential back-off.
 
 Rules of the back-off for retries, metadata refreshes and reconnects:
 

@@ -1,7 +1,7 @@
-"""Parser of record batches of format v2: a header, and records as columns of numbers over one block of bytes.
+"""Parser of record batches of format v2, which returns records as columns of numbers over one block of bytes.
 
 1. A batch is parsed only after its CRC has been checked; lengths and counts are checked before memory is reserved.
-2. A batch that is cut off at the end of the buffer is ignored: brokers cut responses at the fetch's byte limit.
+2. A batch that is cut off at the end of the buffer is ignored, because brokers cut responses at the fetch's byte limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ class BatchHeader(NamedTuple):
 class Batch:
     """Record batch whose content has been checked; its keys and values are views, so it keeps the response in memory.
 
-    ``payload``: the batch's records after decompression; ``size_bytes``: the batch's size before decompression.
+    ``payload`` holds the batch's records after decompression; ``size_bytes`` is its size before decompression.
     """
 
     def __init__(self, header: BatchHeader, payload: memoryview, pieces: Pieces, size_bytes: int) -> None:
@@ -115,7 +115,7 @@ class Batch:
 
     @cached_property
     def timestamps_ms(self) -> Ints:
-        """Records' timestamps in ms since 1970: the producer's, or the broker's if the topic uses LogAppendTime."""
+        """Records' timestamps in ms since 1970, set by the producer, or by the broker with LogAppendTime."""
         if self.header.attributes & LOG_APPEND_TIME:
             return np.full(self.count, self.header.max_timestamp_ms)
         return self.columns.time_delta_ms + self.header.base_timestamp_ms
@@ -169,7 +169,7 @@ def _copied(field: memoryview | None) -> bytes | None:
 
 @lru_cache(maxsize=256)
 def _single_header_lead(name: str, size: int) -> bytes:
-    """Return the bytes before a header value of ``size`` bytes in records that have only the header ``name``."""
+    """Return the bytes that precede a header value of ``size`` bytes in records with ``name`` as the only header."""
     return varint(1) + varint(len(name.encode())) + name.encode() + varint(size)
 
 

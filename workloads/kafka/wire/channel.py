@@ -2,12 +2,12 @@
 
 1. ``request`` writes a request at once and returns a future; cancelling the future discards the response, and the
    channel stays open. ``ask`` saves the time for a future, and ``flush`` writes the requests of several ``ask`` calls.
-2. A request without a response in time fails with TimeoutError and closes the channel, as in Kafka's NetworkClient:
-   responses are ordered, so no later response can arrive before the missing response. All other requests in flight on
-   the closed channel fail with ConnectionError.
+2. A request without a response in time fails with TimeoutError and closes the channel, as in Kafka's NetworkClient,
+   because responses are ordered, so no later response can arrive before the missing response. All other requests in
+   flight on the closed channel fail with ConnectionError.
 3. An invalid or unexpected message from the broker closes the channel; all requests in flight fail with ProtocolError.
-4. ``Channel.open`` sends ApiVersions v4 or older, which names no cluster and no node: with v5 (KIP-1242) a broker
-   behind a misrouting proxy would refuse the connection.
+4. ``Channel.open`` sends ApiVersions v4 or older, which names no cluster and no node, because with v5 (KIP-1242) a
+   broker behind a misrouting proxy would refuse the connection.
 """
 
 import asyncio

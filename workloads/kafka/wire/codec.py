@@ -100,7 +100,7 @@ def request_type(api: Api, version: int) -> type[RequestPayload]:
 
 
 class Versions:
-    """API versions that one broker offers: API key -> (lowest version, highest version)."""
+    """API versions that one broker offers, as API key -> (lowest version, highest version)."""
 
     def __init__(self, offered: Mapping[int, tuple[int, int]]) -> None:
         self.offered = dict(offered)

@@ -1,8 +1,8 @@
-"""Compression codecs of record batches: gzip by zlib; snappy, lz4 and zstd by the optional package cramjam.
+"""Compression codecs of record batches (gzip by zlib; snappy, lz4 and zstd by the optional package cramjam).
 
 The Java broker can't read LZ4 frames with linked blocks, the default of LZ4 libraries, so blocks are independent. Java
-producers wrap snappy in the block format of snappy-java ("xerial"), librdkafka doesn't: ``decompress`` reads both
-formats, ``compress`` writes snappy-java's. Decompression never uses more memory than the argument ``limit``.
+producers wrap snappy in the block format of snappy-java ("xerial"), librdkafka doesn't, so ``decompress`` reads both
+formats and ``compress`` writes snappy-java's. Decompression never uses more memory than the argument ``limit``.
 """
 
 import importlib.util

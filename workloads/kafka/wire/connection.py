@@ -53,8 +53,8 @@ class PeerError(ConnectionError):
 class Connection:
     """Blocking connection to a broker; its constructor connects and logs in.
 
-    All methods of a connection raise OSError if the connection fails: ``PeerError`` if the broker can't be trusted,
-    ``TimeoutError`` if the broker sends no response within ``timeout_s``.
+    All methods of a connection raise OSError if the connection fails, as ``PeerError`` if the broker can't be trusted,
+    and as ``TimeoutError`` if the broker sends no response within ``timeout_s``.
     """
 
     def __init__(self, address: Address, timeout_s: float, security: Security = PLAINTEXT) -> None:

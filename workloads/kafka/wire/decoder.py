@@ -1,8 +1,8 @@
 """Decoder of Kafka's messages into kio's dataclasses, with bounded memory.
 
-kio's own decoder is unsafe for received bytes: it reserves memory for any announced item count (a ten-byte response can
-exhaust a process's memory), fails on unknown tagged fields and error codes, and accepts an invalid null. Rules of this
-decoder of Kafka messages:
+kio's own decoder is unsafe for received bytes, because it reserves memory for any announced item count (a ten-byte
+response can exhaust a process's memory), fails on unknown tagged fields and error codes, and accepts an invalid null.
+Rules of this decoder of Kafka messages:
 
 1. A length or item count must not exceed the remaining bytes of the message. All arrays and tags of a message have at
    most ITEMS_MAX items in total, enough for 35,000 partitions with their replicas, and at most 250 MB of Python

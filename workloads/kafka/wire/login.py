@@ -2,7 +2,7 @@
 
 SaslHandshake requests select the mechanism, then SaslAuthenticate requests carry the mechanism's messages; both are
 ordinary Kafka requests since SaslHandshake v1 (KIP-152). A broker that limits sessions (KIP-368) closes the connection
-when the session ends, and the client connects again. Supported SASL mechanisms: PLAIN (RFC 4616), SCRAM-SHA-256 and
+when the session ends, and the client connects again. Supported SASL mechanisms are PLAIN (RFC 4616), SCRAM-SHA-256 and
 SCRAM-SHA-512 (RFC 5802, RFC 7677, KIP-84).
 """
 

@@ -1,4 +1,4 @@
-"""Parser of the records in a decompressed batch, as columns of numbers: deltas, positions and sizes.
+"""Parser of the records in a decompressed batch, as columns of numbers (deltas, positions and sizes).
 
 A record has these fields (``DefaultRecord.readFrom`` of Kafka 4.3, with its checks)::
 
@@ -38,7 +38,7 @@ class Columns(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Parsed record: deltas, positions of fields in the decompressed batch, and sizes of fields (-1 for null)."""
+    """Parsed record, with deltas, positions of fields in the decompressed batch, and sizes of fields (-1 for null)."""
 
     start: int
     time_at: int
@@ -61,7 +61,7 @@ class Span(NamedTuple):
 
     @property
     def row(self) -> tuple[int, ...]:
-        """Numbers of a record in the order of ``Columns``: the fields from ``time_delta_ms`` to ``headers_at``."""
+        """Numbers of a record in the order of ``Columns``, from ``time_delta_ms`` to ``headers_at``."""
         return self[4:11]
 
 
@@ -219,7 +219,7 @@ def columns_of(pieces: Pieces, payload: memoryview) -> Columns:
 
 
 def header_values_of(pieces: Pieces, payload: memoryview, lead: bytes, size: int) -> Bytes | None:
-    """Return the ``size`` bytes after ``lead`` in the headers of all records; None if any headers start otherwise."""
+    """Return the ``size`` bytes after ``lead`` in the headers of all records; None if a record lacks ``lead``."""
     blocks = []
     for piece in pieces:
         if isinstance(piece, Run):

@@ -1,4 +1,4 @@
-"""Building blocks of the compiled encoder and decoder: kio's message schemas, Kafka's primitive types, code generation.
+"""Building blocks (kio's schemas, Kafka's primitive types, code generation) of the compiled encoder and decoder.
 
 The library kio has a frozen dataclass for each version of each struct in Kafka's messages. The fields of these
 dataclasses have Python values such as ``ErrorCode``, ``timedelta``, aware ``datetime`` (None for -1) and ``UUID`` (None
@@ -54,7 +54,7 @@ _SHORT_UVARINTS = tuple(bytes((number,)) for number in range(_CONTINUATION))
 
 
 def uvarint(number: int) -> bytes:
-    """Encode an unsigned varint: seven bits per byte, lowest first."""
+    """Encode an unsigned varint, with seven bits per byte, lowest first."""
     if number < _CONTINUATION:
         return _SHORT_UVARINTS[number]
     encoded = bytearray()
@@ -137,7 +137,7 @@ def _from_uuid_bytes(raw: bytes) -> UUID | None:
 
 
 class Fixed(NamedTuple):
-    """Encoding of a primitive type of fixed size: code of module ``struct``, and conversions of values for it."""
+    """Encoding of a primitive type of fixed size, with code of module ``struct`` and conversions of values for it."""
 
     code: str
     size: int
@@ -170,9 +170,9 @@ FIXED = {
 class Field(NamedTuple):
     """Field of a struct in Kafka's protocol.
 
-    ``kind``: Kafka's type name (``int32``, ``string``) or the nested struct of a field, or of the items of an array
-    field. ``compact``: True if a field's length is encoded as an unsigned varint. ``tag`` and ``default``: for tagged
-    fields only (KIP-482).
+    ``kind`` is Kafka's type name (``int32``, ``string``) or the nested struct of a field, or of the items of an array
+    field. ``compact`` is True if a field's length is encoded as an unsigned varint. Only tagged fields (KIP-482) have a
+    ``tag`` and a ``default``.
     """
 
     name: str
@@ -196,7 +196,7 @@ def plain_fields(entity_type: type[Entity]) -> tuple[Field, ...]:
 
 
 def runs(entity_type: type[Entity]) -> Iterator[tuple[Field, ...]]:
-    """Yield tuples of a struct's untagged fields: neighbouring fields of fixed size together, other fields alone."""
+    """Yield tuples of a struct's untagged fields, neighbouring fields of fixed size together, other fields alone."""
     for is_fixed, group in groupby(plain_fields(entity_type), lambda field: field.fixed is not None):
         if is_fixed:
             yield tuple(group)

@@ -1,4 +1,4 @@
-"""Security settings of a client connection: Kafka's security protocol, SASL credentials and TLS certificates.
+"""Security settings of a client connection (Kafka's security protocol, SASL credentials and TLS certificates).
 
 ``workloads/adapters/security.py`` builds the ``Security`` settings from the plan; a client certificate and key make TLS
 mutual (mTLS).
@@ -18,8 +18,8 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 class Security:
     """Security settings of a client connection, whose ``repr`` omits the passwords.
 
-    ``ca``: PEM file of trusted certificates, None for those of the operating system. ``certificate`` and ``key``: PEM
-    files of the client. ``mechanism``, ``user`` and ``password``: for SASL only.
+    ``ca`` is a PEM file of trusted certificates, None for those of the operating system. ``certificate`` and ``key``
+    are PEM files of the client. ``mechanism``, ``user`` and ``password`` are used for SASL only.
     """
 
     protocol: Protocol = "PLAINTEXT"
