@@ -1,6 +1,6 @@
 """Client program that Aftershock can test, built on confluent-kafka; ``docs/EXEC.md`` specifies its protocol.
 
-The arm of a plan that uses this program is ``{client: exec, command: [python3, docs/examples/exec_client.py]}``.
+An arm of a plan uses this program with client ``exec`` and command ``[python3, docs/examples/exec_client.py]``.
 """
 # ruff: noqa: ANN001, ANN003, ANN201, ANN202 -- an example is for reading
 

@@ -145,7 +145,7 @@ def exposure(evidence: Evidence, facts: Facts, step: Mapping[str, Any]) -> Check
 
 @dataclass(frozen=True)
 class _Traffic:
-    """Traffic that met a fault: amount in ``unit``, number ``n`` of observations, and where the traffic was counted."""
+    """Traffic that met a fault, in ``unit``, with the number ``n`` of observations and the place of counting."""
 
     amount: int
     unit: str

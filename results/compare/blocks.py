@@ -111,7 +111,7 @@ def block_cuts(evidence: Evidence) -> tuple[Cut, ...]:
 
 
 def of_slices(slices: Sequence[Slice], q: float | None) -> dict[int, Block]:
-    """Map each block of the plan to a quantile of its latencies, or to its longest gap if ``q`` is None."""
+    """Map each block of the plan to a quantile of its latencies, or without ``q`` to its longest gap."""
     blocks = {}
     for part in slices:
         if number := _number(part.subject):
@@ -157,7 +157,7 @@ def proven_blocks(run: JudgedRun, measure: Measure, client: str) -> dict[int, Bl
 
 
 def _gap(longest_us: int | None, successes: int) -> Block:
-    """Return the longest gap in a block of the plan; its value is None if no operation succeeded in the block."""
+    """Return the longest gap in a block of the plan; it has no value if no operation succeeded in the block."""
     return Block(longest_us if successes else None, successes)
 
 

@@ -50,7 +50,7 @@ class Interval:
 class Tested:
     """P-values of a comparison of two clients, for a difference (``p``, ``p_flip``) and for equivalence.
 
-    ``flips`` is the number of sign assignments from which ``p_flip`` was computed. If ``interval`` is None, no ratio
+    ``flips`` is the number of sign assignments from which ``p_flip`` was computed. Without an ``interval`` no ratio
     could be estimated, and ``p`` is the p-value of a sign test. ``direction`` is -1 if the first client's values are
     lower.
     """
@@ -271,7 +271,7 @@ def confident(
 ) -> Confident:
     """Test by blocks of the plan if the ratio of two clients' latency quantiles meets a limit (such as ``<= 1.2``).
 
-    If ``q`` is None, maximum latencies are compared.
+    Without ``q``, maximum latencies are compared.
     """
     at = MAX if q is None else q
     ours, theirs = (of_slices(facts.slices(cut, client), at) for client in pair)

@@ -51,7 +51,7 @@ AFTERMATH_US = 10_000_000
 class Chapter:
     """Chapter about one fault in the story of a run (the run's account in plain words).
 
-    ``what`` describes the fault; ``start_us`` is None if the fault never began; ``notes`` are sentences that belong to
+    ``what`` describes the fault; a fault that never began has no ``start_us``; ``notes`` are sentences that belong to
     no moment of the run.
     """
 
@@ -145,7 +145,7 @@ def _journalled(force: Force) -> list[Moment]:
 
 
 def notable(events: Sequence[Event], who: str) -> Iterator[Moment]:
-    """Yield a client's first error, its discoveries of leaders, and their aftermath, from the events around a fault."""
+    """Yield the first error, the discoveries of leaders and later notable events of a client around a fault."""
     errors = [line for line in events if line["event"] in ERRORS]
     first_kind, first_us = None, None
     if errors:

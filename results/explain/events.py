@@ -127,8 +127,8 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
 class Force:
     """Fault with the times during which the fault was in force; ``window_us`` spans from injection to heal.
 
-    ``injected_us`` is None if the fault was never injected, ``healed_us`` if the fault was never healed; a rehearsal
-    (``rehearsed``) injects no fault.
+    A fault that was never injected has no ``injected_us``, and a fault that was never healed no ``healed_us``; a
+    rehearsal (``rehearsed``) injects no fault.
     """
 
     fault: str

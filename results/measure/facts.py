@@ -57,7 +57,7 @@ class Distribution:
     """Latencies of one metric, client and window; ``at`` maps quantiles (1.0 for max) to latencies, None if censored.
 
     ``mean_us`` does not include censored values. ``bands`` maps (quantile, confidence) to the two sample values between
-    which the quantile lies with that confidence; an unknown end of a band is None.
+    which the quantile lies with that confidence; None stands for an unknown end of a band.
     """
 
     n: int = 0
@@ -130,7 +130,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Bin:
-    """Latencies of the records intended in a span of time, a point of a latency plot; an unknown rack is None."""
+    """Latencies of the records intended in a span of time, a point of a latency plot; an unknown rack is null."""
 
     metric: str
     client: str
@@ -145,7 +145,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Stall:
-    """Time in which records waited and no record succeeded; ``partition`` is None for the client as a whole."""
+    """Time in which records waited and no record succeeded; a stall of the client as a whole has no ``partition``."""
 
     side: str
     client: str
@@ -187,7 +187,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class RackFlow:
-    """Traffic between a client's rack and a broker's rack in a window; an unknown rack is None."""
+    """Traffic between a client's rack and a broker's rack in a window; None stands for an unknown rack."""
 
     op: str
     client: str
@@ -202,7 +202,7 @@ class RackFlow:
 
 @dataclass(frozen=True)
 class SlowRecord:
-    """Failed or slow record or commit; ``done_us`` is None if it was neither acknowledged nor delivered."""
+    """Failed or slow record or commit; it has no ``done_us`` if it was neither acknowledged nor delivered."""
 
     producer_id: int | None
     seq: int | None

@@ -157,8 +157,8 @@ def ledger(read: Tables, blocks: DataFrame) -> DataFrame:
 
     Columns of the ledger are ``run producer_id seq``; from the produce row ``client`` (workload/arm, null for a
     phantom) and ``_SENT``; ``logged`` (number of copies in the log); ``placed`` (array of the places, ``topic partition
-    offset``, at which the log or a consumer has the record) and ``places`` (their number); ``deliveries``: array of
-    ``reader first_us n rack first`` by reader, where ``first`` has columns of the first delivery (``_DELIVERED``).
+    offset``, at which the log or a consumer has the record) and ``places`` (their number); ``deliveries`` (array of
+    ``reader first_us n rack first`` by reader), where ``first`` has columns of the first delivery (``_DELIVERED``).
     """
     # every row about a record: its produce row, its copies in the log, its deliveries
     key, place = F.concat_ws("/", "workload", "arm"), F.struct(*_PLACE)

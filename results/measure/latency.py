@@ -1,7 +1,7 @@
 """Exact latency histograms of all records, counted by Spark and evaluated by NumPy.
 
 **Rules.** Latency is measured from the intended send time, so there is no coordinated omission. A record that failed,
-is in doubt, or was acknowledged and never consumed is censored: its latency is null, and slower than any value.
+is in doubt, or was acknowledged and never consumed is censored, so its latency is null, and slower than any value.
 Quantiles are nearest-rank (sketches such as t-digest miss the tail of a fault by 12-100 %). Latency is an integer in
 microseconds, so a histogram of distinct values is small and exact.
 
@@ -186,7 +186,7 @@ class Silver:
 
 
 def drawn(key: Key, scene: Scene) -> bool:
-    """Return True if the report plots a window's latencies; those of faults only up to ``FAULTS_DRAWN_MAX`` faults."""
+    """Return True if the report plots a window's latencies; a fault's only with up to ``FAULTS_DRAWN_MAX`` faults."""
     window = key[2]
     few_faults = window.startswith("fault/") and len(scene.evidence.steps) <= FAULTS_DRAWN_MAX
     return key[0].endswith(".latency") and (window in SPECTRA or few_faults)
@@ -286,7 +286,7 @@ def latencies(samples: DataFrame, dims: Dims, bins: DataFrame | None = None) -> 
 def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
     """Count ``service`` (done - sent) and ``lateness`` (sent - intended) of produced records and of commits.
 
-    These counts need fewer grouping columns than ``latencies``, so a separate Spark job is faster.
+    Service and lateness need fewer grouping columns than ``latencies``, so a separate Spark job is faster.
     """
     service, lateness = F.when(ok(), F.col("done_us") - F.col("sent_us")), F.col("sent_us") - F.col("intended_us")
     rows = _placed(samples.where(F.col("op").isin("produce", "commit")), dims)

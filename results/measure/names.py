@@ -1,4 +1,4 @@
-"""64-bit hashes of the names of clients and racks, because grouping rows by names takes twice as long.
+"""Hashes (64 bits) of the names of clients and racks, because grouping rows by names takes twice as long.
 
 The names for the hashes come from plans and ``run.json``; if a hash is unknown, for example of a client that the plan
 lacks, a query reads the names from records.

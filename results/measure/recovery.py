@@ -31,7 +31,7 @@ _LOOK = (*_CALM, "look_us")
 
 
 def successes(samples: DataFrame, dims: Dims, slot_us: int | None) -> DataFrame:
-    """Return the first and last success by client, segment and time slot; if ``slot_us`` is None, every success."""
+    """Return the first and last success by client, segment and time slot; without ``slot_us``, every success."""
     rows = with_segment(samples.where(ok() & F.col("done_us").isNotNull()), "done_us", dims)
     named = rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
     if slot_us is None:
@@ -78,7 +78,7 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return the time from ``at_us`` to the first calm period of ``for_us``, as ``run calm client recovered_us``.
 
     A calm period may start at each record intended in an interval (``look_us`` to ``until_us``) of ``looks``. A period
-    is calm if no record in it fails, at most ``n * (den - num) div den`` of its n records are slow, and the period ends
+    is calm if no record in it fails, at most a share of 1 - ``num / den`` of its records is slow, and the period ends
     before the load.
     """
     intended, until = F.col("intended_us"), F.col("until_us")

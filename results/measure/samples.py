@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
-    """Return the samples with the columns of ``OUTCOMES`` and ``due``; ``ledger`` is None if all blocks are clean.
+    """Return the samples with the columns of ``OUTCOMES`` and ``due``; there is no ``ledger`` if all blocks are clean.
 
     The column ``due`` is false for a delivery that the reader need not get, whose latency is not measured.
     """

@@ -125,7 +125,7 @@ class Scene:
 
     @cached_property
     def blocks(self) -> dict[str, tuple[Interval, ...]]:
-        """Intervals by block of the plan (a repetition of its faults), ``block=<n>``; ``block=0`` if there are none."""
+        """Intervals by block of the plan (a repetition of its faults), ``block=<n>``; ``block=0`` without blocks."""
         phases = self.evidence.phases
         numbers = sorted({phase.block for phase in phases if phase.block}) or [0]
         return {

@@ -59,7 +59,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Metric:
-    """Charts of one metric; ``spectrum`` is None if an older version of Aftershock judged the run."""
+    """Charts of one metric; there is no ``spectrum`` if an older Aftershock judged the run."""
 
     title: str
     over_time: Plot

@@ -25,7 +25,7 @@ MEAN_NEEDS = 30  # from this size on, the mean of most samples is nearly normal
 
 
 def number(value: Decimal) -> str:
-    """Format a number without an exponent and trailing zeros: ``0.7``, ``100``."""
+    """Format a number without an exponent and trailing zeros, such as ``0.7`` or ``100``."""
     return f"{value.normalize():f}"
 
 
@@ -60,9 +60,9 @@ def share_needs(share: Decimal) -> int:
 class Selection:
     """Measured value of an SLO, with metric, aggregate, window and arm, as in ``produce.latency p99 in fault for a``.
 
-    If the window is None, the value covers ``run``, the time after warm-up; if the arm is None, it covers every arm
-    that has the metric. With ``every_us``, each time slot of this length is measured separately. ``target`` is the
-    success rate from which an error budget follows.
+    Without a window, the value covers ``run``, the time after warm-up; without an arm, it covers every arm that has the
+    metric. With ``every_us``, each time slot of this length is measured separately. ``target`` is the success rate from
+    which an error budget follows.
     """
 
     metric: str

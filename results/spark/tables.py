@@ -1,10 +1,10 @@
 """The evidence tables of runs judged together, as DataFrames with the declared schemas; and small tables for joins.
 
 Spark reads all files of an evidence table at once, no matter how many runs. Each row begins with ``run``, the position
-of its run in the list of runs: an int is a shorter key than a run's id.
+of its run in the list of runs, because an int is a shorter key than a run's id.
 
 Values that differ between runs are in small tables (``small``) rather than in expressions. Spark keeps small tables as
-local relations: a join with a local relation needs no job, and Spark removes a join with an empty relation from the
+local relations; a join with a local relation needs no job, and Spark removes a join with an empty relation from the
 query. Small tables should be wrapped in ``F.broadcast``.
 """
 

@@ -127,7 +127,7 @@ def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> 
 
 
 def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
-    """Judge a yes-or-no fact, inconclusive if ``holds`` is None or there are no observations."""
+    """Judge a yes-or-no fact, inconclusive without a value of ``holds`` or without observations."""
     if holds is None or of.n < 1:
         return Judged(of, "inconclusive", why)
     return Judged(of, "confirmed" if holds else "contradicted", why)
@@ -168,7 +168,7 @@ def figure(ours: Estimate) -> str:
 
 
 def _number(value: float) -> str:
-    """Format a number with three significant digits, or with all digits of the integer part: ``0.0118``, ``28,800``."""
+    """Format a number with three significant digits or a whole integer part, as in ``0.0118`` or ``28,800``."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004
 
 

@@ -1,4 +1,4 @@
-"""librdkafka's configuration from an assignment, and the traffic with each broker from librdkafka's statistics.
+"""Configuration of librdkafka from an assignment, and the traffic with each broker from librdkafka's statistics.
 
 Settings in an arm's ``settings`` override the plan's keys (acks, linger, deadline). An arm's settings apply to its
 producer and its consumer; each client gets only the settings that it supports, because librdkafka warns about others.

@@ -52,7 +52,7 @@ class Acked(_Report):
 class Failed(_Report):
     """Report that record or commit ``seq`` failed; ``in_doubt`` is True if Kafka may have written it nevertheless.
 
-    If ``in_doubt`` is None, the error code decides whether Kafka may have written the record or commit.
+    Without a value of ``in_doubt``, the error code decides whether Kafka may have written the record or commit.
     """
 
     say: Literal["failed"] = "failed"

@@ -103,7 +103,7 @@ class ReceiveRecorder:
         value: bytes | None = None,
         broker_id: int = UNKNOWN,
     ) -> None:
-        """Record the delivery of a record; ``mark`` is None if no producer of the run sent the record.
+        """Record the delivery of a record; a record that no producer of the run sent has no ``mark``.
 
         The record's ``value`` is compared with the value that was sent, unless the client reports no values (None).
         Records that were in the topic before the run are counted, but get no outcome row.

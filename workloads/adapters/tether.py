@@ -1,4 +1,4 @@
-"""Start a program that the kernel kills when the parent process dies: ``python tether.py <parent id> command...``.
+"""Start a program that the kernel kills when the parent process dies (``python tether.py <parent id> command``).
 
 PR_SET_PDEATHSIG (prctl(2)) remains set across ``exec``. The tether is a separate program because in a process with
 threads no Python code may safely run between ``fork`` and ``exec``.

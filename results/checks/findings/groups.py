@@ -12,7 +12,7 @@ delivery after an assignment is *behind* if its offset is below the last acknowl
 
 **Coordinator logs** show whether the commits of a ``commit`` workload, whose groups read nothing, were stored. An
 acknowledged commit is *lost* if the offsets topic, since the last tombstone (null value) of the group and partition,
-has no entry with the committed offset or a higher offset: a later commit may supersede an acknowledged commit. An entry
+has no entry with the committed offset or a higher offset; a later commit may supersede an acknowledged commit. An entry
 of the offsets topic is *backward* if its offset is below that of the previous entry of the same group and partition,
 unless the previous entry was a tombstone. The offsets topic is not read from an attached cluster, and a share
 coordinator writes nothing to the offsets topic.

@@ -47,7 +47,7 @@ def no_record() -> Column:
 class Fact(NamedTuple):
     """Numbers of records that an integrity rule examined, and found ``broken``, in one row of a Spark table.
 
-    ``examined`` is None if another ``Fact`` already counts the record as examined.
+    ``examined`` is absent (None) if another ``Fact`` already counts the record as examined.
     """
 
     rule: str

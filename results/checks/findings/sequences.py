@@ -180,7 +180,7 @@ def _corrupt() -> Column:
 
 
 def _examined(rows: DataFrame) -> DataFrame:
-    """Count rows by client, broken rows by client and rule, and rows of sequences with a late row also by value.
+    """Return the numbers of rows and broken rows by client and rule; by value too in sequences with a late row.
 
     If rows have the same value, only the first of these rows decides whether the value is ``late``.
     """

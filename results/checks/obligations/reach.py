@@ -49,7 +49,7 @@ class Terrain:
 class Seat:
     """Partitions with the same replicas, so that either all of these partitions are available or none.
 
-    ``replicas`` is None if unrecorded; any ``replication`` brokers may then hold the replicas.
+    If ``replicas`` is unrecorded (None), any ``replication`` brokers may hold the replicas.
     """
 
     topic: str

@@ -10,7 +10,7 @@ client or a partition::
 
 Rules. A stall begins with the last success or, if no record was waiting then, when the next record starts to wait (is
 *wanted*). A stall ends with the next success, or with the failure of the last waiting record if no record is wanted
-within the next second. So an idle client never stalls, but a client with only failing records does. A produced record
+within the next second. An idle client never stalls, but a client with only failing records does. A produced record
 is wanted from its intended time until it is acknowledged, a delivery from the producer's acknowledgement, a commit from
 its intended time. Records of unknown partition (failed before they were sent) are assigned to the client as a whole,
 which is partition null.
@@ -211,7 +211,7 @@ _NONE, _NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
     """Yield the silences (times between successes) of at least ``at_least_us``; ``slots`` must not be longer.
 
-    In the silence before the first success ``since_us`` is null, in the silence after the last one ``until_us``.
+    The silence before the first success has no ``since_us``, and the silence after the last success no ``until_us``.
     """
     by, counted = ["run", "client_hash", "delivered", "slot"], dict(_COUNTED)
     whole = slots.filter(~pc.field("delivered")).group_by(by).aggregate(list(_COUNTED))

@@ -1,4 +1,4 @@
-"""Conformance checks of a client program: ``python -m aftershock.workloads.adapters.conformance -- command...``.
+"""Conformance checks of a client program (``python -m aftershock.workloads.adapters.conformance -- command``).
 
 The command starts the client program, which is checked against librdkafka's mock cluster, or against the cluster at
 ``--bootstrap``. The exit status is 1 if the client program fails a check.

@@ -79,7 +79,7 @@ class NodeConnection:
         return max(0.0, self._retry_at_ms - self._clock_ms())
 
     def ready(self) -> Channel | None:
-        """Return the open connection to the node; if there is none, return None and connect in the background."""
+        """Return the open connection to the node; without a connection, return None and connect in the background."""
         if (channel := self.open) is not None:
             self.used_ms = self._clock_ms()
             return channel
@@ -183,7 +183,7 @@ class NetworkClient:
         self._closed = False
 
     def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
-        """Return the open connection to a node; if there is none, return None and connect in the background."""
+        """Return the open connection to a node; without a connection, return None and connect in the background."""
         return None if self._closed else self._link(node_id, purpose).ready()
 
     def wait_ms(self, node_id: int, purpose: Purpose = "data") -> float:
@@ -201,7 +201,7 @@ class NetworkClient:
         return await self._link(node_id, purpose).channel()
 
     async def any(self) -> Channel:
-        """Return the open connection with the fewest requests in flight; connect to a broker if there is none.
+        """Return the open connection with the fewest requests in flight; connect to a broker if no connection is open.
 
         Raises ConnectionError if no broker can be reached, ClientError if only incompatible brokers can be reached.
         """

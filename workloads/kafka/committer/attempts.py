@@ -25,7 +25,7 @@ class CommitterSettings(ClientSettings):
     """Settings of a reference committer.
 
     With ``transactional``, each commit is a separate transaction (``TxnOffsetCommit``). ``commit_metadata_bytes``
-    enlarges OffsetCommit requests, so that a few of them fill a coordinator's batch.
+    enlarges OffsetCommit requests, so that a few requests fill a coordinator's batch.
     """
 
     delivery_timeout_ms: int = number(60_000, 1)  # limit for a commit with its retries

@@ -1,4 +1,4 @@
-"""Reference committer: commits offsets of many groups without members, by the rules of ``rules/commits.py``.
+"""Reference committer, which commits offsets of many groups without members, by the rules of ``rules/commits.py``.
 
 A broker handles the requests of a connection one after the other, so commits on the same connection never get into the
 same batch of a coordinator, the subject of KIP-1224. The committer therefore distributes the partitions over several

@@ -1,4 +1,4 @@
-"""Reference consumer: the methods that an application calls, and the background loop that fetches.
+"""Reference consumer, with the methods that an application calls and the background loop that fetches.
 
 The consumer buffers one Fetch response per broker; no further fetch is sent to a broker until the records of the
 response are polled, so memory is bounded by ``fetch.max.bytes`` per broker. A partition's position advances only when

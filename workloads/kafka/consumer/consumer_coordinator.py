@@ -1,4 +1,4 @@
-"""Consumer coordinator: a consumer's membership of a group (KIP-848), assigned partitions and heartbeats.
+"""Consumer coordinator, which manages a consumer's membership of a group (KIP-848), assigned partitions and heartbeats.
 
 Modelled on Kafka's ``AsyncKafkaConsumer`` and ``ConsumerMembershipManager``; the state machine of a group member is in
 ``rules/consumer_group.py``. A consumer that calls ``assign`` commits offsets without being a member of the group.

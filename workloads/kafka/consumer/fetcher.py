@@ -44,7 +44,7 @@ class FetchAnswer(NamedTuple):
 
 
 def fetch_request(messages: Any, plan: FetchRequestPlan, settings: ConsumerSettings) -> Any:
-    """Return the Fetch request for a plan of the fetch session."""
+    """Return the Fetch request with the partitions that the fetch session has planned."""
     # Only neighbouring partitions of a topic share an entry, because the order of partitions is the order of service.
     topics = tuple(
         messages.FetchTopic(

@@ -1,4 +1,4 @@
-"""Reference producer: the methods that an application calls."""
+"""Reference producer, with the methods that an application calls."""
 
 import asyncio
 import random

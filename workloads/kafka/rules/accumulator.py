@@ -2,19 +2,19 @@
 
 Modelled on Kafka's ``RecordAccumulator``, ``BufferPool``, ``IncompleteBatches``, and the expiry in ``Sender``.
 
-Append
+Append.
   1. A record joins the last batch of its partition if there is room; otherwise that batch is closed and a new batch
      opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
   2. A record is rejected if buffer memory is short, or if the record exceeds ``max.request.size`` or the whole buffer.
 
-Ready
+Ready.
   3. A partition's first batch is ready if the batch is full, a second batch is queued, ``linger.ms`` has passed, a
      caller waits for memory or for a flush, or the producer closes; but not while the batch backs off
      (``leader_discovery.py``) or its partition is muted. A broker is ready if a partition that it leads has a ready
      batch.
   4. A partition that has batches but no leader requires a metadata refresh.
 
-Drain of one broker's batches into one Produce request
+Drain of one broker's batches into one Produce request.
   5. A Produce request takes at most one batch per partition, the oldest, ready or not, unless the batch backs off or
      the partition is muted. A Produce request starts at the partition where the last request to the broker ended, so
      that no partition starves.
@@ -23,13 +23,13 @@ Drain of one broker's batches into one Produce request
   7. If only one request may be in flight, a partition with a batch in flight is *muted*, so that no other batch of the
      partition is sent until the response arrives.
 
-After the response
+After the response.
   8. A batch to retry is queued in the order of sequences; without idempotence, at the front.
   9. A batch that the broker rejects as too large is split by ``batch.size`` or half of the batch's own size, whichever
      is less. Kafka splits by ``batch.size``, which doesn't change an uncompressed batch (KAFKA-8350), so Kafka retries
      the batch until it expires.
 
-Memory and expiry
+Memory and expiry.
   10. A batch occupies memory from its opening until its result is known.
   11. A batch expires ``delivery.timeout.ms`` after its creation, whether it is queued, backing off or in flight.
   12. The parts of a split batch have the creation time of the split batch and occupy no buffer memory.
@@ -145,7 +145,7 @@ class TopicQueues:
     lengths: dict[int, int] = field(default_factory=dict)
 
     def queue_for(self, key: bytes | None, partition: int | None) -> Queue:
-        """Return the batch queue of a record's partition, which the partitioner chooses if ``partition`` is None."""
+        """Return the batch queue of a record's partition, by default chosen by the partitioner."""
         target = self.sticky.choose(key) if partition is None else partition
         queue = self.queues.get(target)
         if queue is None:
@@ -228,7 +228,7 @@ class RecordAccumulator:
         timestamp_ms: int,
         now_ms: float,
     ) -> AppendResult:
-        """Append a record to a batch of its partition, which the partitioner chooses if ``partition`` is None."""
+        """Append a record to a batch of its partition, by default chosen by the partitioner."""
         queues = self._topics.get(topic)
         if queues is None or queues.version != self._metadata.version:
             queues = self._refresh_topic(topic)

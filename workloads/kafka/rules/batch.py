@@ -89,7 +89,7 @@ class CompressionRatios:
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition that are delivered or fail together; ``keys`` is None if no record has a key.
+    """Records of one partition that are delivered or fail together; a batch without any key has no ``keys``.
 
     ``limit`` is the size in bytes up to which a batch is filled, ``reserved`` the bytes of ``buffer.memory`` that the
     batch occupies, ``raw`` the size of its records before compression, ``estimate`` the estimated size of the encoded

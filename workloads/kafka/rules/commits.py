@@ -77,8 +77,8 @@ class Target(NamedTuple):
 class Outcome(NamedTuple):
     """Outcome of one commit; ``error`` is Kafka's error code, 0 for success; ``in_doubt`` means possibly written.
 
-    ``broker_id``: coordinator of the commit's last attempt, -1 without attempts. ``attempts``: number of requests sent
-    for the commit, including requests that committed a newer offset in its place.
+    ``broker_id`` is the coordinator of the commit's last attempt, -1 without attempts. ``attempts`` is the number of
+    requests sent for the commit, including requests that committed a newer offset in its place.
     """
 
     token: int

@@ -76,7 +76,7 @@ NOTHING: Assignment = frozenset()
 
 
 class Heartbeat(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat request; fields unchanged since the previous heartbeat are None."""
+    """Content of a ConsumerGroupHeartbeat request; None stands for a field unchanged since the previous heartbeat."""
 
     member_id: str
     member_epoch: int
@@ -88,7 +88,7 @@ class Heartbeat(NamedTuple):
 
 
 class HeartbeatAnswer(NamedTuple):
-    """Content of a ConsumerGroupHeartbeat response; an unchanged ``assignment`` is None."""
+    """Content of a ConsumerGroupHeartbeat response; None stands for an unchanged ``assignment``."""
 
     error: int = 0
     member_epoch: int = 0

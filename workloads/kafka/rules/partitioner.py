@@ -234,8 +234,8 @@ class RunawaySticky(StickyPartition):
 class UniformSticky(StickyPartition):
     """Sticky partition of one topic by KIP-794.
 
-    The function ``late`` returns the ids of brokers that accept data late; it is None if the partitioner isn't
-    adaptive.
+    The function ``late`` returns the ids of brokers that accept data late; only an adaptive partitioner has this
+    function.
     """
 
     def __init__(

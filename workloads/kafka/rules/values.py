@@ -57,7 +57,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """Topic in a Metadata response; ``topic_id`` is None if the broker sends no topic ids."""
+    """Topic in a Metadata response; there is no ``topic_id`` if the broker sends no topic ids."""
 
     name: str
     topic_id: UUID | None
