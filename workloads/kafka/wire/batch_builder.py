@@ -1,8 +1,8 @@
 """Builder of record batches of format v2.
 
 If all records of a batch have fields of the same lengths, and one header of the same name or no header, the batch is
-built by joining columns of fields; otherwise its records are written one by one. Both methods of building give
-the same bytes.
+built by joining columns of fields; otherwise its records are written one by one. The bytes of a
+batch don't depend on how it was built.
 """
 
 from collections.abc import Sequence
