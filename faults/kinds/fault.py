@@ -1,4 +1,4 @@
-"""Base classes of every fault kind: ``Fault`` (an entry of a plan) and ``Injection`` (one execution of a fault).
+"""Base classes of every fault kind, ``Fault`` (an entry of a plan) and ``Injection`` (one execution of a fault).
 
 ``Fault`` is a frozen pydantic model whose fields are the parameters of the kind. ``Fault.resolve_targets`` looks up the
 targets in the current state of the cluster and returns an ``Injection``. The fault executor writes the targets and the
@@ -43,7 +43,7 @@ FaultId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$")]
 
 @dataclass(frozen=True)
 class Band:
-    """Appearance of a fault in plots: the colour of its band (sRGB hex) and its label."""
+    """Appearance of a fault in plots, with the colour of its band (sRGB hex) and its label."""
 
     colour: str
     label: str
@@ -52,8 +52,8 @@ class Band:
 class ExclusiveResource(NamedTuple):
     """Resource that only one fault may use at a time, such as ``name="process"`` of each target in ``among="brokers"``.
 
-    ``by_plan``: True if ``plan check`` refuses a plan in which two faults use the resource at the same time. If False,
-    only the command ``inject`` is refused while a fault in force uses the resource.
+    If ``by_plan`` is True, ``plan check`` refuses a plan in which two faults use the resource at the same time. If
+    ``by_plan`` is False, only the command ``inject`` is refused while a fault in force uses the resource.
     """
 
     name: str
@@ -115,14 +115,14 @@ class Injection(ABC):
 
     @property
     def undo_after(self) -> Undo:
-        """Undo that the executor performs at the end of a fault without ``for``; by default nothing is undone."""
+        """Undo that the executor performs at the end of a fault without a duration; by default nothing is undone."""
         return NOTHING
 
 
 async def report_each_second(
     read: Callable[[], Awaitable[Witness]], report: Report, clock: Clock, until_us: int | None
 ) -> None:
-    """Report the witness that ``read`` returns each second until ``until_us``; if ``until_us`` is None, only once."""
+    """Report the witness that ``read`` returns each second until ``until_us``; without ``until_us``, only once."""
     while True:
         report(await read())
         now_us = clock.now_us()
@@ -132,9 +132,9 @@ async def report_each_second(
 
 
 class Fault(BaseModel, ABC):
-    """One fault of a plan; plan schema, catalogue and validation are derived from its fields, the parameters.
+    """One fault of a plan; its fields are the fault's parameters, from which the schema of plans is derived.
 
-    A validator of a fault kind raises ValueError with a complete sentence: ``plan check`` prints it as the error.
+    A validator of a fault kind raises ValueError with a complete sentence, which ``plan check`` prints as the error.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -177,11 +177,11 @@ class Fault(BaseModel, ABC):
         return "unknown"
 
     def effective_exposure_target(self) -> TargetKind:
-        """Return ``exposure_target``, or the type of target that the parameters of this fault select instead."""
+        """Return the type of target whose traffic meets the fault, by default the fault class's ``exposure_target``."""
         return self.exposure_target
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw the fault's random choices: by default, a number for each role ``any broker``, to select the broker."""
+        """Draw the fault's random choices, by default a number for each role ``any broker``, to select the broker."""
         random_roles = sorted(path for path, role in self.roles().items() if needs_draw(parse(role)))
         return {"any." + ".".join(path): source.random() for path in random_roles}
 
@@ -218,11 +218,11 @@ class Fault(BaseModel, ABC):
         return ()
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no further rules
-        """Yield the errors of this fault for ``plan check``, except unknown names; problem paths start at the fault."""
+        """Yield the errors of this fault for ``plan check``, except unknown names, with paths relative to the fault."""
         yield from ()
 
     def surprises(self, plan: PlanContext) -> Iterator[Problem]:  # noqa: ARG002 -- most kinds have no warnings
-        """Yield the warnings for ``plan check`` about unlikely parameters; problem paths start at the fault."""
+        """Yield the warnings for ``plan check`` about unlikely parameters, with paths relative to the fault."""
         yield from ()
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Catalogue of all fault kinds: the built-in kinds, and the kinds of other packages.
+"""Catalogue of all fault kinds, both the built-in kinds and the kinds of other packages.
 
 The built-in kinds are the classes in the modules below this folder. Other packages add kinds as entry points of the
 group ``aftershock.faults`` (``docs/EXTEND.md``). An entry point that can't be loaded or is not a valid fault kind is
@@ -25,7 +25,7 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class ExternalKinds:
-    """Fault kinds of other packages; ``packages``: package of each kind; ``refused``: reason for each refused kind."""
+    """Fault kinds of other packages; ``refused`` has the reason for each refused kind."""
 
     kinds: Mapping[str, type[Fault]] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Reference of fault kinds and of the plan format: ``plan faults``, ``docs/FAULTS.md``, and the JSON Schema of plans.
+"""Reference of fault kinds (``plan faults``, ``docs/FAULTS.md``) and JSON Schema of the plan format.
 
 All texts about a fault kind come from its code (docstring, fields and class variables). ``make docs`` writes
 ``docs/FAULTS.md``, and ``make bench`` measures the faults and saves the tables beside this file.
@@ -35,7 +35,7 @@ MEASUREMENTS_FILE = "measured.json"
 
 
 def save_measurements(section: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Save a table of measurements with the day and the host, in place of the previous table of this section."""
+    """Save a table of measurements, with the day and the host, in place of the previous measurements."""
     path = Path(__file__).with_name(MEASUREMENTS_FILE)
     host = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, {datetime.now(UTC).date()}"
     table = {"measured": host, "columns": [*columns], "rows": [[*row] for row in rows]}
@@ -76,7 +76,7 @@ _PLAIN_TYPES = {"string": "text", "integer": "integer", "number": "number", "boo
 
 @dataclass(frozen=True)
 class Entry:
-    """Catalogue entry of one fault kind; ``rows``: facts such as the heal; ``package``: None for a built-in kind."""
+    """Catalogue entry of one fault kind; ``rows`` has facts such as the heal; a built-in kind has no ``package``."""
 
     kind: str
     family: str

@@ -1,4 +1,4 @@
-"""Validation of a plan: all problems at once, each as ``file:line:column: problem, and remedy``.
+"""Validation of a plan, which reports all problems at once, each with its position and a remedy.
 
 First, each part of a YAML plan (a section or list entry) is validated on its own (``parsing.py``). Then all valid parts
 of the plan are checked together. A plan built in Python passes the same checks, with positions like
@@ -45,7 +45,7 @@ from aftershock.faults.targets import links, roles
 
 @dataclass(frozen=True)
 class CheckedPlan:
-    """Valid plan; ``source``: name of the plan file; ``text``: YAML of the plan, with all ``--set`` changes."""
+    """Valid plan; ``source`` is the name of the plan file, ``text`` the plan's YAML with all ``--set`` changes."""
 
     plan: Plan
     source: str

@@ -1,4 +1,4 @@
-"""Cluster section of a plan: a cluster to launch (racks, brokers, configuration, disks), or a running one to attach to.
+"""Cluster section of a plan, which describes a cluster to launch, or a running cluster to attach to.
 
 On an attached cluster, a run changes only the proxies, brokers and topics that the plan names (``docs/ATTACH.md``). A
 plan contains no secrets, only names of environment variables, ``${NAME}``; a message that refuses a literal secret does
@@ -30,7 +30,7 @@ _HOST_PORT = r"[^\s,/@]+:\d{1,5}"
 
 
 def text_of(value: object) -> object:
-    """Convert YAML scalars to text, as Kafka's configs require: ``2`` -> ``"2"``, ``true`` -> ``"true"``."""
+    """Convert YAML scalars to text, as Kafka's configs require, for example ``true`` to ``"true"``."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -53,7 +53,7 @@ BrokerNumber = Annotated[int, Field(ge=1, le=NODES_MAX)]
 
 
 class Part(BaseModel):
-    """Base of the models of a plan's parts: unknown keys are refused, instances are frozen."""
+    """Base of the models of a plan's parts, which refuse unknown keys and have frozen instances."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -61,8 +61,8 @@ class Part(BaseModel):
 class Security(Part):
     """Connection security of clients and harness, in Kafka's terms.
 
-    Certificate and key files are PEM; paths are relative to the working directory. ``ca``: trusted certificate
-    authorities, by default the system's; ``certificate`` and ``key``: the client's credentials for mTLS.
+    Certificate and key files are PEM; paths are relative to the working directory. ``ca`` has the trusted certificate
+    authorities, by default the system's. ``certificate`` and ``key`` are the client's credentials for mTLS.
     """
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
@@ -95,13 +95,13 @@ class Security(Part):
 class Attach(Part):
     """A running cluster to attach to, and the parts of this cluster that the run may change.
 
-    ``bootstrap``: ``host:port`` of the brokers for clients, separated by commas. ``admin``: ``host:port`` of the
-    brokers for the harness itself, if a network path exists that no fault affects. ``rack``: name of the clients'
-    location in link selectors, for example the ``a`` of ``client(a) -> broker(1)``. ``racks``: the plan's names for
-    brokers' racks whose own names (``broker.rack``) are not valid in a plan. ``toxiproxy``: address of the API of your
-    Toxiproxy. ``proxies``: the Toxiproxy proxies that faults may use, each with the broker that clients reach through
-    it. ``brokers``: the brokers whose own settings and fetch sessions faults may change. ``create``: the topics that
-    the run creates, and deletes at its end; all other topics of the plan must exist.
+    ``bootstrap`` has the broker addresses (``host:port``) for clients, separated by commas. ``admin`` has the broker
+    addresses for the harness itself, if a network path exists that no fault affects. ``rack`` is the name of the
+    clients' location in link selectors, for example the ``a`` of ``client(a) -> broker(1)``. ``racks`` has the plan's
+    names for brokers' racks whose own names (``broker.rack``) are not valid in a plan. ``toxiproxy`` is the address of
+    the API of your Toxiproxy. ``proxies`` lists the Toxiproxy proxies that faults may use, each with the broker that
+    clients reach through it. ``brokers`` lists the brokers whose own settings and fetch sessions faults may change.
+    ``create`` lists the topics that the run creates, and deletes at its end; all other topics of the plan must exist.
     """
 
     bootstrap: Hosts
@@ -133,9 +133,9 @@ class Attach(Part):
 
 
 class Disks(Part):
-    """Log directories of their own file system: ``count`` for each broker, each with ``size`` bytes of memory.
+    """Log directories, ``count`` for each broker, each with an own file system of ``size`` bytes in memory.
 
-    These log directories exist as long as the cluster. The metadata log is never stored in one of them.
+    These log directories exist as long as the cluster, and never contain the metadata log.
     """
 
     count: Annotated[StrictInt, Field(ge=1, le=4)] = 1
@@ -190,12 +190,12 @@ class Cluster(Part):
 
     @property
     def broker_racks(self) -> dict[int, str]:
-        """Rack of each broker: brokers are numbered from 1, rack after rack, in the order of the plan."""
+        """Rack of each broker; brokers are numbered from 1, rack after rack, in the order of the plan."""
         racks = [rack for rack, brokers in self.racks.items() for _ in range(brokers)]
         return dict(enumerate(racks, start=1))
 
     @property
     def node_racks(self) -> dict[int, str]:
-        """Rack of each node: isolated controllers are numbered from 11 and assigned to the racks in turn."""
+        """Rack of each node; isolated controllers are numbered from 11 and assigned to the racks in turn."""
         racks = list(self.racks)
         return self.broker_racks | {11 + i: racks[i % len(racks)] for i in range(self.controllers)}

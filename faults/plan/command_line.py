@@ -1,8 +1,8 @@
 """Reading of the cluster spec of ``cluster up``, and of the fault on the command line of ``inject``.
 
 A cluster spec has the sections ``cluster`` and ``topics`` of a plan, both optional. A whole plan is accepted as a
-cluster spec too: its other keys are ignored and listed. The fault of an ``inject`` command, such as
-``inject pause broker="leader of t/0" --for 5s``, passes the same checks as the faults of a plan.
+cluster spec too, with a message about its ignored keys. The fault of an ``inject`` command, such as ``inject pause
+broker="leader of t/0" --for 5s``, passes the same checks as the faults of a plan.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _PARTS = ("cluster", "topics")
 
 @dataclass(frozen=True)
 class ClusterDocument:
-    """Cluster spec: a cluster and its topics; ``ignored``: the other keys of the document, in order."""
+    """Cluster spec with its topics; ``ignored`` lists the other keys of the document, in order."""
 
     cluster: Cluster = field(default_factory=Cluster)
     topics: tuple[Topic, ...] = ()
@@ -80,7 +80,7 @@ class InjectCommand:
 
 
 class _CommandSourceMap:
-    """Source map of an ``inject`` command: the position of a parameter is its name, ``inject pause broker``."""
+    """Positions in an ``inject`` command for error messages, each like ``inject pause broker``."""
 
     def __init__(self, kind: str) -> None:
         self._command = f"inject {kind}"

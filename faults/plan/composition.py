@@ -1,4 +1,11 @@
-"""Composition of faults: concurrent, sequential or repeated faults, or one alternative of several.
+"""Composition of concurrent, sequential or repeated faults, or of alternative faults.
+
+Rules. Elements nest. The ``at`` of a nested fault counts from the start of the ``together``, or of the round of
+``repeat``, that contains the fault; inside ``then``, from the end of the previous element. A composed element ends when
+its last fault ends by its ``for`` (healing may take longer, for which a plan can add a ``wait``) or, without ``for``,
+after the time reserved for its kind. No round of a ``repeat`` starts at or after ``until``, which counts from the same
+moment as the ``at`` of the ``repeat``. A fault's value may be a range (``units.py``). ``timeline/expand.py`` turns
+composed elements into single faults.
 
 ::
 
@@ -7,12 +14,6 @@
     - {repeat: 3, every: 5s, fault: {for: 2s, kind: pause, broker: 3}}
     - {every: 5s, until: 40s, fault: {for: 2s, kind: pause, broker: 3}}
     - choose: [{weight: 3, fault: {for: 2s, kind: pause, broker: 3}}, {weight: 1, fault: {wait: 0s}}]
-
-Rules. Elements nest. The ``at`` of a nested fault counts from the start of the ``together`` or round of ``repeat``
-around it, or in ``then`` from the end of the element before. A composed element ends when its last fault ends by its
-``for`` (healing may take longer: add a ``wait``) or, without ``for``, after the time reserved for its kind. No round of
-a ``repeat`` starts at or after ``until``, which counts from the same moment as the ``at`` of the ``repeat``. A fault's
-value may be a range (``units.py``). ``timeline/expand.py`` turns composed elements into single faults.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,7 +64,7 @@ class Wait(_Composed):
 
 
 class Together(_Composed):
-    """Faults or composed elements that run concurrently: each `at` counts from one common moment."""
+    """Faults or composed elements that run concurrently; each `at` counts from one common moment."""
 
     at: Moment = 0
     together: Annotated[tuple["AnyElement", ...], Field(min_length=1)]
@@ -77,7 +78,7 @@ class Then(_Composed):
 
 
 class Repeat(_Composed):
-    """A fault or composed element that is repeated: `repeat` times, or at the interval `every` until `until`."""
+    """A fault or composed element that is repeated `repeat` times, or at the interval `every` until `until`."""
 
     at: Moment = 0
     repeat: Annotated[StrictInt, Field(ge=1, le=STEPS_MAX)] | None = None

@@ -1,7 +1,8 @@
 """Conflicts between faults that need the same target exclusively; warnings about faults with a surprising effect.
 
-In a plan, targets are compared only by node id: two faults on ``leader of orders/0`` hit two different brokers, because
-the first fault moves the leader. For faults that are in force in a run, the actual targets in the journal are compared.
+In a plan, only targets given as node ids are compared, because two faults on ``leader of orders/0`` may hit two
+different brokers if the first fault moves the leader. For faults that are in force in a run, the actual targets in the
+journal are compared.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +54,7 @@ def conflict_in_force(
 ) -> str | None:
     """Return the resource that a fault and a fault in force both need exclusively, or None.
 
-    ``targets`` and ``other_targets``: the actual targets of the two faults, as recorded in the journal.
+    ``targets`` and ``other_targets`` are the actual targets of the two faults, as recorded in the journal.
     """
     if kind not in KINDS or other_kind not in KINDS:
         return None

@@ -1,7 +1,7 @@
 """YAML plan file as plain data with the line and column of every value; problems and their positions.
 
-Parsing of plans is safe for files from untrusted sources: the loader refuses tags, aliases of anchors and repeated
-keys, and limits the size and the depth of a file. Dates stay text.
+Parsing of plans is safe for files from untrusted sources, because the loader refuses tags, aliases of anchors and
+repeated keys, and limits the size and the depth of a file. The loader does not convert dates, which stay text.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -190,7 +190,7 @@ def _one_line(value: object) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """Defect of a plan and its remedy; ``on_key``: True if the key at ``loc`` is wrong, not its value."""
+    """Defect of a plan and its remedy; ``on_key`` is True if the key at ``loc`` is wrong, not its value."""
 
     loc: Location
     sentence: str
@@ -203,7 +203,7 @@ def prefix_problems(problems: Iterable[Problem], loc: Location) -> Iterator[Prob
 
 
 class SourceMap(Protocol):
-    """Positions of the parts of a plan, for error messages: in a YAML document, or in a Python object."""
+    """Positions of the parts of a plan in a YAML document or Python object, for error messages."""
 
     def position(self, loc: Location) -> str:
         """Return the position of the value at a location, a path of keys and list indices."""
@@ -213,7 +213,7 @@ class SourceMap(Protocol):
 
 
 class PythonSourceMap:
-    """Positions in a plan built in Python: ``plan.faults[2].topic``."""
+    """Positions, such as ``plan.faults[2].topic``, in a plan built in Python."""
 
     def position(self, loc: Location) -> str:
         steps = (f"[{step}]" if isinstance(step, int) else f".{_PYTHON_NAMES.get(step, step)}" for step in loc)
@@ -223,7 +223,7 @@ class PythonSourceMap:
 
 
 def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[str]:
-    """Return ``file:line:column: sentence`` for each problem, in the order of the document, each problem once."""
+    """Return a message with position and sentence for each problem, in the order of the document, each problem once."""
 
     def line_and_column(located: tuple[str, str]) -> tuple[int, int]:
         parts = located[0].rsplit(":", 2)
@@ -238,7 +238,7 @@ def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[
 
 
 def did_you_mean(word: object, names: Iterable[str]) -> str:
-    """Return ``did you mean `orders`?`` for a misspelt name, or else the valid names: ``known here: a, b``."""
+    """Return ``did you mean `orders`?`` for a misspelt name, or else a list of the valid names."""
     names = sorted(names)
     close = get_close_matches(str(word), names, n=1)
     if close:

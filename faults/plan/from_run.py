@@ -38,7 +38,7 @@ FaultData = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class WrittenPlan:
-    """Converted plan as YAML; ``omitted``: the ids of the manual injections that were never in force."""
+    """Converted plan as YAML; ``omitted`` has the ids of the manual injections that were never in force."""
 
     text: str
     omitted: tuple[str, ...]
@@ -46,7 +46,7 @@ class WrittenPlan:
 
 @dataclass(frozen=True)
 class _Injection:
-    """Manual injection that was in force; ``topics``: the cluster's topics at the time of the injection."""
+    """Manual injection that was in force; ``topics`` are the cluster's topics at the time of the injection."""
 
     data: FaultData
     topics: Sequence[FaultData]
@@ -64,9 +64,9 @@ def plan_from_run(
 ) -> WrittenPlan:
     """Return a plan that repeats the manual injections of a run.
 
-    ``run_plan``: the run's ``plan.yaml``, a whole plan or a cluster and its topics. ``marks``: start and end of the
-    run's load, if it had load. ``seed`` determines the random choices of the faults of the run's plan. Raises
-    EvidenceError if no manual injection of the run was in force.
+    ``run_plan`` is the run's ``plan.yaml``, a whole plan or only a cluster with its topics. ``marks`` has start and end
+    of the run's load, if the run had load. ``seed`` determines the random choices of the faults of the run's plan.
+    Raises EvidenceError if no manual injection of the run was in force.
     """
     manual = [event for event in events if event.get("event") == EVENT]
     lines = list(journal)
@@ -147,7 +147,7 @@ def _fault(data: FaultData) -> Fault:
 
 
 def _topics(run_plan: FaultData, injections: Sequence[_Injection], cluster: Cluster) -> list[FaultData]:
-    """Return the topics of the run's plan and the topics that injections name; if there are none, one new topic."""
+    """Return the topics of the run's plan and the topics that injections name; without any, one new topic."""
     latest = {topic["name"]: topic for injection in injections for topic in injection.topics}
     topics = {topic["name"]: {**topic, **latest.get(topic["name"], {})} for topic in run_plan.get("topics") or ()}
     names: set[str] = set()
@@ -166,7 +166,7 @@ def _roles_of(fault: Fault) -> list[roles.Role]:
 
 
 def _group_workloads(faults: Sequence[Fault], workloads: Sequence[FaultData]) -> Iterator[FaultData]:
-    """Yield a workload for each consumer group that a fault names and no workload has: it needs a coordinator."""
+    """Yield a workload for each consumer group that only faults name, so that the group has a coordinator."""
     parsed = [Workload.model_validate(workload) for workload in workloads]
     existing = {group for workload in parsed for group in workload.consumer_groups}
     topic = next(part.topic for workload in parsed for part in (workload.consume, workload.produce) if part)

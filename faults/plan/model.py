@@ -1,4 +1,4 @@
-"""The plan as an object: the content of a YAML plan, validated.
+"""Model of a plan, that is the validated content of a YAML plan.
 
 The models of a plan's sections are defined in ``cluster.py``, ``workloads.py`` and ``composition.py``.
 """
@@ -17,7 +17,7 @@ Gate = Literal["verdict", "report"]
 
 
 class SloEntry(Part):
-    """An SLO with its gate: ``verdict`` if the run's verdict depends on it, ``report`` if only the report shows it."""
+    """An SLO; the run's verdict depends on it if its gate is ``verdict``, but not if its gate is ``report``."""
 
     slo: str
     gate: Gate = "verdict"
@@ -29,7 +29,7 @@ Conditions = Annotated[
 
 
 class Plan(Part):
-    """A whole plan; ``blocks``: number of repetitions of all faults, each followed by ``timing.recovery``."""
+    """A whole plan; ``blocks`` is the number of repetitions of all faults, each followed by ``timing.recovery``."""
 
     name: WorkloadName
     why: str = ""

@@ -1,4 +1,4 @@
-"""Lenient reading of a plan: a ``Draft`` of all valid parts, and a problem for each invalid part.
+"""Lenient reading of a plan, which yields a ``Draft`` of all valid parts, and a problem for each invalid part.
 
 Each part of a plan is validated on its own, so that one invalid part does not hide problems elsewhere. A fault is
 validated for every combination of the ends of its ranges. The draft also holds the names of invalid topics, arms and
@@ -173,9 +173,9 @@ class LocatedFault:
 
 @dataclass(frozen=True)
 class DraftFaults:
-    """Valid faults of a plan; ``ids``: the id of each fault of the plan, valid or not, without round numbers.
+    """Valid faults of a plan; ``ids`` has the id of each fault of the plan, valid or not, without round numbers.
 
-    ``unreadable``: True if an entry of ``faults`` is invalid; ``nameless``: True if any fault has neither kind nor id.
+    ``unreadable`` is True if an entry of ``faults`` is invalid, ``nameless`` if any fault has neither kind nor id.
     """
 
     readable: tuple[LocatedFault, ...] = ()
@@ -206,7 +206,7 @@ def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> Draft
 
 
 class _FaultReader:
-    """Reader of faults and composed elements; ``kinds``: location, kind and explicit id of each fault with a kind."""
+    """Reader of faults and composed elements; ``kinds`` has each fault's location, kind and explicit id."""
 
     def __init__(self, reader: PartReader) -> None:
         self.reader = reader
@@ -216,7 +216,7 @@ class _FaultReader:
         self.nameless = False
 
     def read_element(self, item: Any, loc: Location, *, useless_wait: bool) -> None:
-        """Validate a fault or composed element; ``useless_wait``: True if a ``wait`` has no effect at this location."""
+        """Validate a fault or composed element; with ``useless_wait``, a ``wait`` at this location has no effect."""
         model = element_model(item)
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
@@ -300,8 +300,8 @@ def _split(item: dict[str, Any]) -> tuple[dict[str, Any], dict[Location, Any]]:
 class Draft:
     """Valid parts of a plan; the keys of mappings are the indices of list entries in the plan.
 
-    ``slo``: each SLO of the plan, or its syntax error. ``topics_source``: where topics are declared, for error
-    messages. ``cluster`` is None for an attached cluster, because its racks and brokers are unknown.
+    ``slo`` has each SLO of the plan, or the SLO's syntax error. ``topics_source`` tells in error messages where topics
+    are declared. An attached cluster has no ``cluster``, because its racks and brokers are unknown.
     """
 
     cluster: Cluster | None

@@ -1,4 +1,4 @@
-"""Cross-checks of a plan: references between its parts, limits of the cluster, and permitted client settings.
+"""Cross-checks of a plan's references between parts, its use of the cluster, and its client settings.
 
 A plan may come from an untrusted source, and some client settings load code (``plugin.library.paths``), run commands
 (``sasl.kerberos.kinit.cmd``), read or write files (``*.location``) or connect elsewhere (``sasl.oauthbearer.*``).

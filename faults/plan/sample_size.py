@@ -1,15 +1,13 @@
-"""Sample sizes of a plan's SLOs: refuse an SLO for which a run of the plan has too few samples.
+"""Sample sizes of a plan's SLOs; an SLO for which a run of the plan has too few samples is refused.
 
 A quantile q needs 10/(1-q) samples (design 5.4) for each subject (such as a partition) and time slot of an SLO. The
-expected number of samples is the length of the SLO's window (or slot) times the rate of samples per subject:
+expected number of samples is the length of the SLO's window (or slot) times the rate of samples per subject.
 
-===============  ====================================================================================================
-partition        an arm's rate over the partitions of its topic: records without keys are spread evenly
-rack, broker     an arm's rate over the cluster's racks or brokers: leaders are spread evenly
-producer         the rate of the slowest producing arm
-epoch            not known from the plan
-lag, freshness   one sample a second
-===============  ====================================================================================================
+* A partition gets an arm's rate, divided by the topic's partitions, as records without keys are spread evenly.
+* A rack or broker gets an arm's rate, divided by the cluster's racks or brokers, as leaders are spread evenly.
+* The slowest producing arm determines the rate for SLOs per producer.
+* The plan does not determine the rate for SLOs per leader epoch.
+* Lag and freshness are sampled once a second.
 """
 
 import math
@@ -85,8 +83,8 @@ def _intervals(faults: Sequence[Fault], timing: Timing, *, allowances: bool) -> 
 class SampleSize:
     """Number of samples that one arm is expected to yield for one selection of an SLO.
 
-    ``rate_per_s``: the arm's rate; ``subjects``: number of subjects (such as partitions) that share the arm's rate;
-    ``length_ms``: length of the SLO's window; ``slot_ms``: length of the SLO's time slots; None stands for unknown.
+    ``subjects`` is the number of subjects (such as partitions) that share the arm's rate, ``length_ms`` the length of
+    the SLO's window, and ``slot_ms`` the length of the SLO's time slots. None stands for an unknown value.
     """
 
     arm: str
@@ -141,7 +139,7 @@ def sample_sizes(draft: Draft, slo: Slo) -> Iterator[SampleSize]:
 
 
 def _smallest(draft: Draft, size: SampleSize, arm: str | None) -> SampleSize:
-    """Return the sample size of an arm; if ``arm`` is None, of the arm with the lowest rate per subject."""
+    """Return the sample size of an arm; without ``arm``, of the arm with the lowest rate per subject."""
     workloads = draft.workloads.values()
     sizes = []
     for name in [arm] if arm else arms_on(draft, size.side):
@@ -215,7 +213,7 @@ def slo_problems(draft: Draft) -> Iterator[Problem]:
 
 
 def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
-    """Yield the reasons why no run of a plan could satisfy or measure an SLO, whatever its sample size."""
+    """Yield the reasons why no run of a plan could satisfy or measure an SLO, even with enough samples."""
     if isinstance(slo, Recovery):
         rest_ms = _rest_ms(draft, slo.after, timing)
         if rest_ms is not None and slo.for_us > rest_ms * 1000:

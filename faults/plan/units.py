@@ -1,10 +1,11 @@
-"""Durations, rates, sizes and bandwidths as plans write them: ``50ms``, ``60/s``, ``10kB``, ``100kB/s``; and ranges.
+"""Durations (``50ms``), rates (``60/s``), sizes (``10kB``), bandwidths (``100kB/s``) and ranges in plans.
 
 A value needs a unit, except a size in bytes. The prefixes k and M are decimal (1 kB = 1000 B). A parsed value is
-written back with its unit, so that Plan -> YAML -> Plan is the identity.
+written back with its unit, so that conversion of a plan to YAML and back gives an equal plan.
 
-A range such as ``{range: [20ms, 200ms]}`` may replace any value of a fault except its kind and its id, and the ``at``
-and ``wait`` of a composed element: the compiler draws a value from 20 ms to 200 ms, both included.
+A range, a mapping with the key ``range`` and a list like ``[20ms, 200ms]``, may replace any value of a fault except its
+kind and its id, and the ``at`` and ``wait`` of a composed element. The compiler draws a value from a range, both ends
+included.
 """
 
 import re
@@ -32,7 +33,7 @@ DAY_MS = 24 * _MS_PER["h"]
 
 
 def parse_duration_ms(value: object) -> int:
-    """Parse a duration, ``"1.5s"`` -> 1500: whole ms, at most a day; raise ValueError with the valid forms."""
+    """Parse a duration, ``"1.5s"`` -> 1500, of whole ms and at most a day; raise ValueError with the valid forms."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{value} is not a duration: give a number with its unit: 50ms, 4s, 1.5s or 2m")
@@ -127,7 +128,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class ValueType:
-    """Type of the values of a range; ``whole``: True if the compiler draws only whole numbers."""
+    """Type of the values of a range; ``whole`` is True if the compiler draws only whole numbers."""
 
     name: str
     read: Callable[[Any], float]
@@ -156,7 +157,7 @@ VALUE_TYPES = (
 
 @dataclass(frozen=True)
 class Range:
-    """Range of values from ``low`` to ``high``; ``ends``: low and high in the plan's notation, such as ``20ms``."""
+    """Range of values from ``low`` to ``high``; ``ends`` has both in the plan's notation, such as ``20ms``."""
 
     value_type: ValueType
     low: float
@@ -175,12 +176,12 @@ class Range:
 
 
 def is_range(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Return True for ``{range: ...}``: a value that the compiler will draw."""
+    """Return True for a range, that is a value in a plan's data which the compiler will draw."""
     return isinstance(value, Mapping) and set(value) == {RANGE}
 
 
 def parse_range(value: Mapping[str, Any]) -> Range:
-    """Parse a range ``{range: [low, high]}``; raise ValueError with the valid forms."""
+    """Parse a mapping with the key ``range`` and a list ``[low, high]``; raise ValueError with the valid forms."""
     ends = value[RANGE]
     if not isinstance(ends, list | tuple) or len(ends) != 2:  # noqa: PLR2004 -- two ends
         raise ValueError(RANGE_HELP)

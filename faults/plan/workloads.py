@@ -57,7 +57,7 @@ class Topic(Part):
 
 
 class RecordSize(Part):
-    """The size of a record's value: ``1000``, ``10kB``, or drawn between ``min`` and ``max``."""
+    """Size of a record's value in bytes (``1000`` or ``10kB`` in a plan), or drawn between ``min`` and ``max``."""
 
     min: Annotated[Size, Field(ge=1, le=_MIB)]
     max: Annotated[Size, Field(ge=1, le=_MIB)]
@@ -79,7 +79,7 @@ class RecordSize(Part):
 
 
 class Produce(Part):
-    """Open-loop production of records at ``rate`` for each arm; ``keys``: number of distinct record keys, or None."""
+    """Open-loop production of records at ``rate`` for each arm, with ``keys`` distinct record keys, or without keys."""
 
     topic: TopicName
     rate: Rate
@@ -99,7 +99,7 @@ class Produce(Part):
 
 
 class Consume(Part):
-    """Consumption by each arm in its own group ``<group>-<arm>``; without ``group``, of all partitions."""
+    """Consumption by each arm in its own group ``<group>-<arm>``, or of all partitions without a group."""
 
     topic: TopicName
     group: GroupName | None = None
@@ -108,11 +108,11 @@ class Consume(Part):
 
 
 class Commit(Part):
-    """OffsetCommit load of each arm: commits in turn to ``groups`` groups that have no members (KIP-1224).
+    """OffsetCommit load of each arm, which commits in turn to ``groups`` groups that have no members (KIP-1224).
 
     The load is either open-loop at ``rate`` commits per second, or closed-loop with ``in_flight`` concurrent commits.
-    ``by_coordinator``: commit to all groups of one coordinator, then to all groups of the next coordinator. ``topic``:
-    the topic of the committed offsets, by default the plan's first topic.
+    With ``by_coordinator`` the arm commits to all groups of one coordinator, then to all groups of the next
+    coordinator. ``topic`` is the topic of the committed offsets, by default the plan's first topic.
     """
 
     groups: Annotated[StrictInt, Field(ge=1, le=10_000)] = 1
@@ -136,7 +136,7 @@ class Commit(Part):
 
 
 class LeaderDiscovery(Part):
-    """Switches for a client's rules of KIP-951; the word ``response`` in a plan turns all on, ``metadata`` all off."""
+    """Switches for a client's rules of KIP-951; a plan's word ``response`` turns all rules on, ``metadata`` all off."""
 
     hints: StrictBool = True
     immediate_retry: StrictBool = True
@@ -154,10 +154,10 @@ class LeaderDiscovery(Part):
 
 
 class Arm(Part):
-    """One variant of a client in a workload; ``client_rack``: the rack it reports to Kafka (KIP-392), or ``none``.
+    """One variant of a client in a workload, which reports the rack ``client_rack`` to Kafka (KIP-392), or none.
 
-    ``settings`` use the client's own setting names: librdkafka's for ``confluent``, Kafka's for ``reference`` and
-    ``java``, and the program's names for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica`` and
+    The names in ``settings`` are librdkafka's for the client ``confluent``, Kafka's for ``reference`` and ``java``, and
+    those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica`` and
     ``partitioner`` turn rules of the ``reference`` client on or off.
     """
 
@@ -189,14 +189,14 @@ class Arm(Part):
 
     @property
     def switches(self) -> dict[str, Any]:
-        """Plain data of the keys, such as ``fetch_session``, that turn rules of the reference client on or off."""
+        """Keys of the arm, such as ``fetch_session``, that turn rules of the reference client on or off."""
         names = ("leader_discovery", "fetch_session", "read_replica", "partitioner")
         values = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
 class Workload(Part):
-    """Traffic of all arms of a workload, concurrently: produce, consume, commit, or several of these."""
+    """Concurrent traffic of all arms of a workload, to produce records, consume records or commit offsets."""
 
     name: WorkloadName
     produce: Produce | None = None

@@ -9,7 +9,7 @@ _HOME = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Return the names of the bundled plans, sorted: ``demo``, and plans of trials such as ``kips/951-move``."""
+    """Return the sorted names of the bundled plans, such as ``demo`` and ``kips/951-move``."""
     return sorted(path.relative_to(_HOME).with_suffix("").as_posix() for path in _HOME.rglob("*.yaml"))
 
 

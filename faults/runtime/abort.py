@@ -1,14 +1,10 @@
-"""Abort conditions of a plan, ``abort: "in_sync_replicas == 0 for 5s"``, which end a run early while the load is on.
+"""Abort conditions of a plan, such as ``in_sync_replicas == 0 for 5s``, which end a run early while the load is on.
 
-::
+A condition compares one of these measures with a number by ``==``, ``<``, ``<=``, ``>`` or ``>=``:
 
-    CONDITION = MEASURE ==|<|<=|>|>= NUMBER [for DURATION]
-
-==================== =========================================================================================
-in_sync_replicas     smallest ISR of any partition of the plan's topics
-offline_partitions   number of partitions of the plan's topics without a leader
-registered_brokers   number of brokers that are registered and unfenced
-==================== =========================================================================================
+* ``in_sync_replicas`` is the size of the smallest ISR of any partition of the plan's topics.
+* ``offline_partitions`` is the number of partitions of the plan's topics without a leader.
+* ``registered_brokers`` is the number of brokers that are registered and unfenced.
 
 An abort condition is met when all polls of the cluster during its ``for`` satisfy the comparison. A poll that Kafka
 doesn't answer restarts the ``for`` of every abort condition.
@@ -41,7 +37,7 @@ _GRAMMAR = re.compile(rf"({'|'.join(MEASURES)}) *(==|<=|>=|<|>) *(\d{{1,6}})(?: 
 
 @dataclass(frozen=True)
 class Condition:
-    """Abort condition: ``measure`` compared with ``number`` must hold for ``lasting_ms``."""
+    """Abort condition, met when the comparison of ``measure`` with ``number`` holds for ``lasting_ms``."""
 
     measure: str
     operator: str
@@ -70,7 +66,7 @@ class AbortConditionMet(Exception):  # noqa: N818 -- not an error: the plan asks
 
 
 class AbortWatch:
-    """Polls the cluster for the plan's abort conditions; ``looks``: number of polls that Kafka answered."""
+    """Polls the cluster for the plan's abort conditions; ``looks`` counts the polls that Kafka answered."""
 
     def __init__(
         self, conditions: Sequence[Condition], topics: Sequence[str], world: Administered, clock: Clock

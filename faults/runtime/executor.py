@@ -1,12 +1,12 @@
-"""Execute a timeline: journal and inject each fault at its time, and heal every started fault in any case.
+"""Executor of a timeline, which journals and injects each fault at its time, and heals every started fault.
 
 The journal's states of a fault are ``intended`` (targets and undo known, nothing changed yet), ``injected``,
 ``witnessed`` (once or more), ``healing``, ``healed``. A fault that fails after ``intended`` is ``failed`` and is then
 healed; a fault whose targets can't be resolved is only ``failed``. Faults run concurrently, and a failed fault stops no
 other fault.
 
-Each heal is verified before the fault is ``healed``, except if the executor is cancelled: then every open fault is
-undone at once, without verification. Errors of heals are raised at the end, after all heals.
+Each heal is verified before the fault is ``healed``, except if the executor is cancelled, which undoes every open fault
+at once, without verification. Errors of heals are raised at the end, after all heals.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def execute(
 
 
 class _StepRun:
-    """Execution of one fault of a timeline; ``unhealed``: the reason why the heal failed, or None."""
+    """Execution of one fault of a timeline; ``unhealed`` is the reason why the heal failed, or None."""
 
     rehearsal = False
     no_undo_reason = "the fault was a single action, which has no undo"
@@ -135,7 +135,7 @@ class _StepRun:
 
 
 class _Rehearsal(_StepRun):
-    """Rehearsal of one fault: nothing is injected or undone, so a witness that sees the fault is wrong."""
+    """Rehearsal of one fault, which injects and undoes nothing, so a witness that sees the fault is wrong."""
 
     rehearsal = True
     no_undo_reason = "a rehearsal: nothing was injected"

@@ -17,7 +17,7 @@ Answer = Literal["answered", "closed", "silent"]
 
 
 async def probe(link: Link, context: InjectionContext) -> Answer:
-    """Probe a link for ``SILENCE_MS`` at most; ``closed``: the connection was refused or closed within this time."""
+    """Probe a link for ``SILENCE_MS`` at most; return ``closed`` if the connection was refused or closed meanwhile."""
     began_us = context.clock.now_us()
     try:
         answer_ms = await with_timeout(context.world.probe_ms(link), context.clock, SILENCE_MS)
@@ -32,7 +32,7 @@ async def probe_all(links: Sequence[Link], context: InjectionContext) -> list[An
 
 
 async def answering_links(links: Iterable[Link], context: InjectionContext) -> tuple[Link, ...]:
-    """Return those of the links over which a broker answers a probe now, sorted by the links' proxies."""
+    """Return the links over which a broker answers a probe now, sorted by the links' proxies."""
     ordered = sorted(set(links), key=lambda link: link.proxy)
     answers = await probe_all(ordered, context)
     return tuple(link for link, answer in zip(ordered, answers, strict=True) if answer == "answered")
@@ -45,7 +45,8 @@ async def links_to_running_brokers(links: Iterable[Link], context: InjectionCont
 async def silence_witness(links: Sequence[Link], context: InjectionContext, held: Sequence[str] = ()) -> Witness:
     """Probe links that answered before the fault, and return a witness that fails if a broker answers now.
 
-    ``held``: results of requests over connections that existed before the fault; closed connections are not counted.
+    ``held`` has the results of requests over connections that existed before the fault, of which closed connections are
+    not counted.
     """
     answers: list[str] = [*await probe_all(links, context), *held]
     answered = answers.count("answered")

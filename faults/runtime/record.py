@@ -1,7 +1,7 @@
-"""Journal entries of a fault: its targets, its undo, its witnesses.
+"""Journal entries of a fault, with its targets, its undo and its witnesses.
 
-A fault is *open* from its ``intended`` entry to its ``healed`` entry. Any process can heal an open fault: the undo in
-the fault's last journal entry consists of plain values.
+A fault is *open* from its ``intended`` entry to its ``healed`` entry. Any process can heal an open fault, because the
+undo in the fault's last journal entry consists of plain values.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,9 +31,10 @@ Verb = Literal[
 
 @dataclass(frozen=True)
 class Targets:
-    """Targets of a fault in the running cluster; ``clients``: the names of the client processes.
+    """Targets of a fault in the running cluster; ``clients`` are names of client processes.
 
-    ``roles``: roles (such as leader) that target brokers held at the injection, and facts that only some kinds record.
+    ``roles`` has the roles (such as leader) that target brokers held at the injection, and facts that only some fault
+    kinds record.
     """
 
     brokers: tuple[int, ...] = ()
@@ -49,7 +50,7 @@ class Targets:
 
 @dataclass(frozen=True)
 class Undo:
-    """Undo of a fault as data: one of a closed set of verbs (``undo.py`` performs them) and plain arguments."""
+    """Undo of a fault as data, that is a verb from the closed set in ``undo.py``, and plain arguments."""
 
     verb: Verb
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +69,7 @@ def all_of(undos: Iterable[Undo]) -> Undo:
 
 @dataclass(frozen=True)
 class Witness:
-    """Measurement that shows a fault in force: ``asked`` is the expected value, ``n`` the number of observations."""
+    """Measurement that shows a fault in force; ``asked`` is the expected value, ``n`` the number of observations."""
 
     what: str
     asked: float
@@ -108,7 +109,7 @@ class Journal(Protocol):
 
 
 class Clock(Protocol):
-    """The run's monotonic clock: microseconds since the run's origin."""
+    """The run's monotonic clock, in microseconds since the run's start."""
 
     def now_us(self) -> int:
         """Return the microseconds since the run's origin."""

@@ -1,7 +1,7 @@
-"""Perform undos: a closed set of verbs that can heal every fault, also from another process than the injector's.
+"""Undo verbs, a closed set of actions that can heal every fault from any process, not only the injecting process.
 
-Each undo verb is idempotent: a repeated undo changes nothing and raises nothing. An undo that can't be performed raises
-FaultError, or the AftershockError of the failed operation.
+Each undo verb is idempotent, so a repeated undo changes nothing and raises nothing. An undo that can't be performed
+raises FaultError, or the AftershockError of the failed operation.
 
 The undo of a changed setting restores the resource's dynamic value of the setting, or removes the dynamic value
 (KIP-226), so that the value from the server's file or Kafka's default applies again.
@@ -100,7 +100,7 @@ async def _await_all(heals: Iterable[Awaitable[None]]) -> None:
 
 
 def values_equal(left: str | None, right: str | None) -> bool:
-    """Return True if Kafka treats two setting values as equal: Kafka may format the same number in another way."""
+    """Return True if Kafka treats two setting values as equal, although it may format the same number differently."""
 
     def number(text: str | None) -> float | None:
         try:
@@ -163,14 +163,14 @@ async def elect_preferred_leaders(partitions: frozenset[TopicPartition], world: 
 
 
 def minor(version: str) -> tuple[int, ...]:
-    """Return (4, 1) for ``4.1.2``: the part of a Kafka version that determines its metadata level."""
+    """Return the part of a Kafka version that determines its metadata level, (4, 1) for ``4.1.2``."""
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 async def _roll_back(args: Mapping[str, Any], world: World, clock: Clock) -> None:
     """Start nodes one after the other, in their old Kafka versions if ``metadata.version`` was not raised.
 
-    ``args``: ``{"nodes": [[node, old version], ...], "level": old metadata.version}``.
+    The undo's argument ``nodes`` is a list of pairs (node, old version), ``level`` the old ``metadata.version``.
     """
     for node, _ in args["nodes"]:
         if await world.state(BrokerId(node)) == "exited":

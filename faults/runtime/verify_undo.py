@@ -1,4 +1,4 @@
-"""Verification of an undo: check in the cluster that everything that an undo restores is as before the fault.
+"""Verification in the cluster that everything that an undo restores is as before the fault.
 
 The executor of faults verifies each undo, and ``aftershock heal`` verifies the undos of a dead executor's faults. The
 ``confirm_healed`` of an injection checks further effects of the heal (links answer, a node is back in every ISR).

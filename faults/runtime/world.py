@@ -1,8 +1,8 @@
-"""Interface through which faults use a cluster: one ``typing.Protocol`` for each part of a cluster that faults affect.
+"""Interface through which faults use a cluster, one ``typing.Protocol`` for each part of the cluster.
 
 A cluster in Docker implements every protocol, an attached cluster only some. Operations that do I/O are async and have
-a time limit. An operation that fails raises FaultError or another AftershockError. Operations are idempotent: starting
-a running node, removing a missing toxic, or enabling an enabled proxy is no error.
+a time limit. An operation that fails raises FaultError or another AftershockError. Operations are idempotent, so
+starting a running node, removing a missing toxic, or enabling an enabled proxy is no error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class Probe(Protocol):
 
 
 class Linked(Protocol):
-    """Control of network links: the Toxiproxy proxies in front of the brokers, and the toxics on these proxies."""
+    """Control of network links, by the Toxiproxy proxies in front of the brokers and the toxics on these proxies."""
 
     def links(self) -> Sequence[Link]:
         """Return all links that faults may use, which excludes the admin links of the harness."""
@@ -175,7 +175,7 @@ class MachineControl(Protocol):
     async def offline_log_dirs(self, broker: BrokerId) -> frozenset[str]: ...
 
     async def fill(self, broker: BrokerId, log_dir: str) -> None:
-        """Fill a log directory to its last byte with one file; raise FaultError if others share its file system."""
+        """Fill a log directory to its last byte; raise FaultError if another log directory shares its file system."""
 
     async def empty(self, broker: BrokerId, log_dir: str) -> None:
         """Remove the file with which ``fill`` filled a log directory."""

@@ -123,12 +123,13 @@ def apply_reduction(document: Document, reduction: Reduction, seed: int) -> Sear
 def ddmin(
     items: Items[Item], fails: Callable[[Items[Item]], Generator[Question, Answer, bool]]
 ) -> Generator[Question, Answer, Items[Item]]:
-    """Return a failing subset from which no single item can be removed (1-minimal), in the order of ``items``.
+    """Return a subset of ``items`` that fails, but passes if any single item is removed (1-minimal).
 
-    Delta debugging as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002. The plan with
-    all items must fail, and the plan with no item must pass. ``fails`` runs the plan with a subset of the items: first
-    with each half, then with all items except one quarter, one eighth, and so on. Unlike the paper's algorithm, `ddmin`
-    doesn't test a quarter on its own: if a failure needs two items far apart, all small parts pass.
+    The algorithm is delta debugging, as in Zeller & Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
+    2002. The plan with all items must fail, and the plan with no item must pass. ``fails`` runs the plan with a subset
+    of the items, first with each half, then with all items except one quarter, one eighth, and so on. Unlike the
+    paper's algorithm, `ddmin` doesn't test a quarter on its own, because if a failure needs two items far apart, all
+    small parts pass.
     """
     parts, tried = 2, set[Items[Item]]()
     while len(items) > 1:
@@ -152,7 +153,7 @@ def ddmin(
 
 
 def minimise_faults(document: Document, seed: int) -> Search[Document]:
-    """Return the plan with as few faults as possible that still fails: no faults, or the result of `ddmin`."""
+    """Return the plan with as few faults as possible that still fails; no faults at all, or the result of `ddmin`."""
     everything = fault_units(document)
     if not everything:
         return document
@@ -188,7 +189,7 @@ def fault_units(document: Document) -> tuple[Location, ...]:
 
 
 def fault_name(document: Document, loc: Location) -> str:
-    """Return a fault's name for the log: its id, else its kind and its position in the plan."""
+    """Return a fault's name for the log, which is its id, else its kind and its position in the plan."""
     entry = value_at(document, loc) or {}
     return str(entry.get("id") or f"{entry.get('kind', 'choose')} (entry {int(loc[1]) + 1})")
 
@@ -221,7 +222,7 @@ def with_faults(document: Document, units: Collection[Location]) -> Document:
 
 
 def _reduced_entry(entry: Mapping[str, Any], loc: Location, units: Collection[Location]) -> Mapping[str, Any] | None:
-    """Return an entry of the plan's ``faults`` with only the faults in ``units``; None if no fault remains."""
+    """Return an entry of the plan's ``faults`` reduced to the faults at the locations ``units``; None without them."""
     if "kind" in entry or "choose" in entry:
         return entry if loc in units else None
     if not any(unit[: len(loc)] == loc for unit in units):

@@ -1,4 +1,4 @@
-"""Coverage of ``explore``: how often runs exercised each cell (combination of fault, role, phase and workload).
+"""Coverage of ``explore``, counts of runs that exercised each cell (combination of fault, role, phase and workload).
 
 A run exercises a coverage cell if the fault's witness passed, traffic met the fault, and the workload had records due
 while the fault was in force.
@@ -38,7 +38,7 @@ _GROUP_APIS = {"OffsetCommit", "OffsetFetch", "JoinGroup", "SyncGroup", "Heartbe
 
 
 class Cell(NamedTuple):
-    """Coordinates of a coverage cell: fault, role, phase and workload."""
+    """Coverage cell, a combination of fault, role, phase and workload."""
 
     fault: str  # kind of the fault: ``kill``
     role: str  # target of the fault: ``leader``, ``client link``, ``Produce requests``
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
 
 
 def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
-    """Return the phase in which a fault starts at ``start_ms``; ``windows``: (start, heal) of every other fault."""
+    """Return the phase in which a fault starts at ``start_ms``; ``windows`` has (start, heal) of every other fault."""
     begun = [window for window in windows if window[0] <= start_ms]
     if any(start_ms < end for _, end in begun):
         return "overlapping"
@@ -60,8 +60,8 @@ def phase_at(start_ms: float, windows: Iterable[tuple[float, float]]) -> Phase:
 class CoverageLine:
     """Line of the coverage file about one run and one coverage cell.
 
-    ``number`` is the run's number among the runs of ``seed``, so an interrupted search can continue; None if the
-    run was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` is None if the client's
+    ``number`` is the run's number among the runs of ``seed``, so an interrupted search can continue; None if the run
+    was not drawn. ``why`` is the reason if the cell was not exercised. ``recovered_s`` has no value if the client's
     recovery was not seen. Example::
 
         {"schema_version": 1, "night": "2026-11-22", "run_id": "...", "seed": 7, "number": 3, "exercised": true,
@@ -101,7 +101,7 @@ def parse_line(data: dict[str, Any]) -> CoverageLine:
 
 
 def role_of(fault: Fault) -> str:
-    """Return the role of a fault in coverage: its most specific target, ``cluster`` for a fault without a target.
+    """Return the role of a fault in coverage, its most specific target, or ``cluster`` for a fault without a target.
 
     A broker named by its number, or ``any``, has the role ``broker``, even if the broker is a leader at that moment.
     """
@@ -125,9 +125,9 @@ def api_of(fault: Fault) -> str | None:
 
 @dataclass(frozen=True)
 class Worker:
-    """Client process of a plan: one operation of one arm.
+    """Client process of a plan, which performs one operation of one arm.
 
-    ``label``: the client in the coverage matrix; ``grouped``: True if the client commits offsets.
+    ``label`` names the client in the coverage matrix; ``grouped`` is True if the client commits offsets.
     """
 
     workload: str
@@ -187,9 +187,9 @@ def can_affect(fault: Fault, worker: Worker) -> bool:
 class Tally:
     """Numbers of past runs for one coverage cell.
 
-    ``exercised``: runs that exercised the cell; ``fresh``: runs of the last ``STALE_AFTER`` that exercised the cell;
-    ``tried``: runs of the last ``STALE_AFTER`` that failed to exercise the cell; ``latest``: night of the last run that
-    exercised the cell.
+    ``exercised`` counts all runs that exercised the cell, and ``fresh`` those in the last ``STALE_AFTER``. ``tried``
+    counts the runs in the last ``STALE_AFTER`` that failed to exercise the cell. ``latest`` is the night of the last
+    run that exercised the cell.
     """
 
     exercised: int = 0
@@ -198,7 +198,7 @@ class Tally:
     latest: date | None = None
 
     def word(self, today: date) -> str:
-        """Return the number and age of runs for a coverage cell: ``NEVER``, ``STALE, 15 d``, or ``3x, 2 d``."""
+        """Return the number and age of runs for a coverage cell, as ``NEVER``, ``STALE, 15 d``, or ``3x, 2 d``."""
         if self.latest is None:
             return "NEVER"
         if not self.fresh:
@@ -246,7 +246,7 @@ def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) ->
 
 
 def uncovered_cells(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> dict[str, list[Cell]]:
-    """Return the uncovered cells: ``NEVER`` lists cells that no run exercised, ``STALE`` cells with only old runs."""
+    """Return the uncovered cells; ``NEVER`` lists cells that no run exercised, ``STALE`` cells with only old runs."""
     uncovered: dict[str, list[Cell]] = {"NEVER": [], "STALE": []}
     for cell in sorted(cells):
         word = tallies.get(cell, NO_RUNS).word(today).partition(",")[0]

@@ -1,4 +1,4 @@
-"""Sequential test of whether a failure is reproducible: Wald's probability ratio test (1945), with ``RUNS_MAX`` runs.
+"""Sequential test of whether a failure is reproducible, Wald's probability ratio test (1945) with ``RUNS_MAX`` runs.
 
 The two hypotheses are that a plan fails the same way in 20 % of all runs or fewer (a flake), or in 80 % or more
 (steady). Each failing run adds log 4 to the evidence for a steady failure, each passing run subtracts log 4. The test
@@ -23,7 +23,7 @@ Word = Literal["steady", "flake"]
 
 @dataclass(frozen=True)
 class Repeats:
-    """``n``: number of runs of a plan; ``failed``: number of these runs that failed the same way."""
+    """Results of ``n`` runs of a plan, of which ``failed`` runs failed the same way."""
 
     failed: int = 0
     n: int = 0

@@ -1,8 +1,8 @@
 """Draw a plan for ``explore`` from a seed, a run number and the coverage so far.
 
-Each run of ``explore`` has a goal: the coverage cell with the fewest recent runs. A run that failed to exercise its
-goal is counted as well, so an unreachable cell doesn't take all the time. The rest of a plan is drawn at random: half
-of the arms, half of the fault kinds, and from these kinds up to two more faults. Plans with few features find more
+Each run of ``explore`` has a goal, which is the coverage cell with the fewest recent runs. A run that failed to
+exercise its goal is counted as well, so an unreachable cell doesn't take all the time. The rest of a plan is drawn at
+random, from half of the arms and half of the fault kinds, with up to two more faults. Plans with few features find more
 defects than plans with all features, because some features hide defects of others (Groce et al., *Swarm Testing*, ISSTA
 2012).
 """
@@ -157,10 +157,10 @@ class FaultRole(NamedTuple):
 class Frame:
     """The fault-free plan to which each run of ``explore`` adds faults, and the reachable coverage cells, sorted.
 
-    The faults, blocks and abort conditions of the user's plan are omitted; ``slo``: the SLOs of the user's plan. Every
-    run uses the wire proxy, so that one cluster serves all runs. Faults that need the image of another Kafka version
-    are not drawn, nor faults on controller links, whose traffic can't be counted. ``templates``: the fault templates of
-    each role, each with a client that the fault affects.
+    The faults, blocks and abort conditions of the user's plan are omitted; the SLOs are kept. Every run uses the wire
+    proxy, so that one cluster serves all runs. Faults that need the image of another Kafka version are not drawn, nor
+    faults on controller links, whose traffic can't be counted. ``templates`` has the fault templates of each role, each
+    with a client that the fault affects.
     """
 
     plan: Plan
@@ -227,7 +227,7 @@ def _draw_fault(template: Template, worker: Worker, plan: Plan, source: random.R
 
 @dataclass(frozen=True)
 class DrawnPlan:
-    """Plan of one run of ``explore``; ``text``: YAML of the plan; ``goal``: the coverage cell to exercise."""
+    """Plan of one run of ``explore`` as YAML text; ``goal`` is the coverage cell to exercise."""
 
     text: str
     seed: int

@@ -1,11 +1,9 @@
-"""Client targets of faults: all workers of an arm, or only its workers of one workload or operation.
+"""Client targets of faults, which are all workers of an arm, or only its workers of one workload or operation.
 
-::
-
-    CLIENT = ARM | WORKLOAD/ARM           with `op`: only the workers that produce, consume or commit
-
-An arm (client variant) has one worker (client process) ``<workload>-<arm>-<op>`` for each operation of each workload in
-which the arm takes part. Arm names are checked when the plan is read; workers are looked up when the fault is injected.
+A client selector is ``ARM`` or ``WORKLOAD/ARM``; an operation (``produce``, ``consume`` or ``commit``) restricts the
+selector to the workers of this operation. An arm (client variant) has one worker (client process)
+``<workload>-<arm>-<op>`` for each operation of each workload in which the arm takes part. Arm names are checked when
+the plan is read; workers are looked up when the fault is injected.
 """
 
 import re

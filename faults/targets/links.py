@@ -1,12 +1,9 @@
-"""Link targets of faults: which connections between racks, clients and brokers a fault affects, and in which direction.
+"""Link targets of faults, connections between racks, clients and brokers that a fault affects, with a direction.
 
-::
-
-    client(a) -> broker                 traffic from clients of rack a to any broker
-    client(a) -> broker(ROLE)           ... to one broker
-    replication(a) -> broker(ROLE)      fetch requests of followers in rack a (to all brokers without ROLE)
-    controller(a) -> broker             ... to the controllers' listener
-    rack(a) -> rack(b)                  all traffic from nodes of rack a to nodes of rack b
+* ``client(a) -> broker(ROLE)`` selects traffic from clients of rack a to one broker, to all brokers without ``(ROLE)``.
+* ``replication(a) -> broker(ROLE)`` selects fetch requests of followers in rack a, to all brokers without ``(ROLE)``.
+* ``controller(a) -> broker`` selects requests of nodes in rack a to the controllers' listener.
+* ``rack(a) -> rack(b)`` selects all traffic from nodes of rack a to nodes of rack b.
 
 In a link selector, ``->`` selects one direction and ``<->`` both; ``*`` stands for every rack. In Toxiproxy's terms,
 ``X(a) -> broker(s)`` is the *upstream* of the proxies ``X_a-ks``. Traffic from rack a to rack b is the upstream of a's
@@ -48,7 +45,7 @@ class ToBroker:
 
 @dataclass(frozen=True)
 class ToRack:
-    """``rack(a) -> rack(b)``."""
+    """Link selector ``rack(a) -> rack(b)``, which selects all traffic between two racks."""
 
     source: str
     both: bool
@@ -57,7 +54,7 @@ class ToRack:
 
 @dataclass(frozen=True)
 class LinkStream:
-    """Upstream or downstream direction of a link: the unit to which a toxic is attached."""
+    """Upstream or downstream direction of a link, the unit to which a toxic is attached."""
 
     link: Link
     stream: Stream
@@ -137,9 +134,9 @@ async def resolve(text: str, world: World, draws: Mapping[str, object]) -> tuple
 
 
 async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream, ...]:
-    """Return the streams between a rack and other racks, on every channel; raise FaultError if there are none.
+    """Return the streams between a rack and other racks, on every channel; raise FaultError for a single rack.
 
-    ``ways``: streams into the rack, out of the rack, or both.
+    ``ways`` selects the streams into the rack, out of the rack, or both.
     """
     flows = {"in": [("*", rack)], "out": [(rack, "*")], "both": [("*", rack), (rack, "*")]}[ways]
     racks = world.racks()
@@ -153,7 +150,7 @@ async def links_of_rack(rack: str, ways: Ways, world: World) -> tuple[LinkStream
 
 
 async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]]:
-    """Return the partitions, by topic, that followers fetch over these links now: a fault on the links affects them."""
+    """Return the partitions, by topic, that followers fetch over these links now and a fault on the links affects."""
     replication = [link for link in links if link.channel == "replication"]
     if not replication:
         return {}
@@ -166,7 +163,7 @@ async def replicated_over(links: set[Link], world: World) -> dict[str, list[int]
 
 
 def _streams_of_flows(links: Iterable[tuple[Link, str]], flows: Iterable[tuple[str, str]]) -> set[LinkStream]:
-    """Return the streams that carry data between racks; ``links``: (link, broker's rack), ``flows``: (from, to)."""
+    """Return the streams of ``links`` that carry data between the pairs of racks in ``flows``, each as (from, to)."""
     streams = set()
     for (link, rack), (source, target) in product(links, flows):
         if source in ("*", link.source_rack) and target in ("*", rack):

@@ -1,12 +1,9 @@
-"""Broker targets of faults: a node id, or a role (such as leader) that a broker holds at the injection.
+"""Broker targets of faults, each a node id, or a role (such as leader) that a broker holds at the injection.
 
-::
-
-    ROLE = node id | controller | leader of TOPIC/P | replica of TOPIC/P in rack R
-         | coordinator of GROUP | any broker except ROLE
-
-A role is parsed when the plan is read, and resolved when the fault is injected, because an earlier fault may have moved
-a leader. For ``any``, the compiler draws a number in [0, 1), which selects one of the sorted broker ids.
+A role is a node id, ``controller``, ``leader of TOPIC/P``, ``replica of TOPIC/P in rack R``, ``coordinator of GROUP``
+or ``any broker except ROLE``. A role is parsed when the plan is read, and resolved when the fault is injected, because
+an earlier fault may have moved a leader. For ``any``, the compiler draws a number in [0, 1), which selects one of the
+sorted broker ids.
 """
 
 import re
@@ -82,7 +79,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Coordinator:
-    """The broker that coordinates a consumer group; ``group``: the group's name in Kafka, ``<group>-<arm>``."""
+    """The broker that coordinates a consumer group; ``group`` is the group's name in Kafka, ``<group>-<arm>``."""
 
     group: str
 

@@ -1,4 +1,4 @@
-"""Plain values shared by faults and clusters: nodes, links, toxics, partitions, limits, clients."""
+"""Plain values shared by faults and clusters, such as links, toxics, partitions and client processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ Resource = Literal["broker", "topic", "client"]
 
 @dataclass(frozen=True)
 class Link:
-    """Network path into one broker: from ``source_rack``, to one of its listeners, through one Toxiproxy proxy."""
+    """Network path from ``source_rack`` to one listener of a broker, through one Toxiproxy proxy."""
 
     proxy: str
     channel: Channel
@@ -40,7 +40,7 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request over a probe connection; ``end`` ``closed`` or ``reset``: by the other side, ``silent``: no data."""
+    """One request over a probe connection; the other side may have closed or reset it, or sent no data (``silent``)."""
 
     end: Literal["answered", "closed", "reset", "silent"]
     ms: float
@@ -79,7 +79,7 @@ class Throttling:
 
 @dataclass(frozen=True)
 class LogDir:
-    """Log directory of a broker; ``bounded``: True if the log directory has a file system of its own."""
+    """Log directory of a broker; ``bounded`` is True if the log directory has a file system of its own."""
 
     path: str
     size_bytes: int
@@ -90,7 +90,7 @@ class LogDir:
 
 @dataclass(frozen=True)
 class Setting:
-    """Kafka setting: its value in force and its dynamic value; ``read_only``: True if a change needs a restart."""
+    """Kafka setting, with its value in force and its dynamic value; ``read_only`` settings change only by a restart."""
 
     value: str | None
     dynamic: str | None
@@ -99,7 +99,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Quorum:
-    """Active controller; ``epoch``: epoch of the metadata quorum in which the node became the active controller."""
+    """Active controller, and the epoch of the metadata quorum in which the node became the active controller."""
 
     controller: BrokerId
     epoch: int
@@ -107,7 +107,7 @@ class Quorum:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Status report of a client process; ``ok``: successful operations, ``late_us``: p99 of the send schedule's lag."""
+    """Status report of a client process; ``ok`` counts successes, ``late_us`` is the p99 of the send schedule's lag."""
 
     t_us: int
     ok: int
@@ -116,7 +116,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class ClientProcess:
-    """A client process (worker): one operation of one arm of a workload."""
+    """A client process (worker), which performs one operation of one arm of a workload."""
 
     name: str
     workload: str
@@ -128,9 +128,9 @@ class ClientProcess:
 
 @dataclass(frozen=True)
 class Answer:
-    """Outcome of a probe of the wire proxy; ``silent``: no response within the limit.
+    """Outcome of a probe of the wire proxy; ``silent`` means that no response came within the limit.
 
-    ``errors``: all error codes in the response; ``versions``: the highest version of each API in an ApiVersions
+    ``errors`` has all error codes in the response, ``versions`` the highest version of each API in an ApiVersions
     response.
     """
 

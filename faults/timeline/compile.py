@@ -1,4 +1,4 @@
-"""Compiler: plan + seed -> timeline; equal plans and seeds give equal bytes.
+"""Compiler of a plan and a seed to a timeline; equal plans and seeds give equal bytes.
 
 If faults depend on random draws, the compiler checks conflicts, sample sizes, ids and length for the given seed.
 """
@@ -38,8 +38,8 @@ def compile_plan(
 ) -> Timeline:
     """Compile a plan that has passed all checks; raise PlanError if the seed's draws make the plan invalid.
 
-    ``source``: name of the plan file; ``slo_positions``: the position of each SLO in the plan file; ``source_map``:
-    positions for error messages, by default those of a plan built in Python.
+    ``source`` is the name of the plan file, ``slo_positions`` has the position of each SLO in the file, and
+    ``source_map`` the positions for error messages, by default those of a plan built in Python.
     """
     draft = draft or draft_of(plan)
     expansion = expand(draft.faults.elements, draft.faults.ids, seed, plan.blocks, plan.timing)

@@ -54,7 +54,7 @@ def end_ms(fault: Fault) -> int:
 
 
 def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
-    """Return the end of the load: when the last fault should be healed, plus ``timing.recovery``."""
+    """Return the end of the load, that is ``timing.recovery`` after the last fault should be healed."""
     ends = [fault.at + window_ms(fault, timing) + fault.allowance_ms for fault in faults]
     return max(ends, default=timing.fault) + timing.recovery
 
@@ -63,7 +63,7 @@ def length_ms(faults: Iterable[Fault], timing: Timing) -> int:
 class ScheduledFault:
     """A fault with its final time and id, its location in the plan, and its random stream.
 
-    ``entry``: the fault's id in the plan; ``block``: number of the repetition of all faults, 0 without ``blocks``.
+    ``entry`` is the fault's id in the plan, ``block`` the number of the repetition of all faults, 0 without ``blocks``.
     """
 
     loc: Location
@@ -79,9 +79,9 @@ class ScheduledFault:
 
 @dataclass(frozen=True)
 class Expansion:
-    """Single faults of a plan; ``certain``: True if no fault depends on a draw; ``problems``: caused by the draws.
+    """Single faults of a plan; ``certain`` is True if no fault depends on a draw; ``problems`` result from draws.
 
-    ``blocks_ms``: the start of each block (repetition of the plan's faults), empty if the plan has no blocks.
+    ``blocks_ms`` has the start of each block (repetition of the plan's faults), and is empty without blocks.
     """
 
     schedule: tuple[ScheduledFault, ...] = ()
@@ -99,7 +99,7 @@ def expand(
 ) -> Expansion:
     """Return all faults of a plan with the draws of a seed; without a seed, all faults that depend on no draw.
 
-    ``ids``: the id of each fault, by its location in the plan. A block (repetition of all faults) starts when the
+    ``ids`` has the id of each fault, by its location in the plan. A block (repetition of all faults) starts when the
     recovery phase after the previous block ends.
     """
     counts: Counter[str] = Counter()
@@ -158,7 +158,7 @@ def random_of(seed: int, stream: str) -> random.Random:
 
 
 class _Scheduler:
-    """Scheduler of faults and composed elements; a time is None if it depends on a draw and there is no seed."""
+    """Scheduler of faults and composed elements; without a seed, times that depend on a draw are None."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids

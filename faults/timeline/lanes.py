@@ -1,5 +1,8 @@
 """Picture of a timeline as lines of text (lanes), at most 80 columns wide.
 
+All lengths are planned; ``-`` is the time reserved for injecting and healing a fault. Faults share a lane if they never
+overlap and are repetitions of one fault, or have ids that differ only in the last number.
+
 ::
 
                    -8         0         10        20        30        40
@@ -7,9 +10,6 @@
     latency-1                 ==========
     kill-1..2                            ======----  ===---
                    seconds from the end of steady
-
-All lengths are planned; ``-`` is the time reserved for injecting and healing a fault. Faults share a lane if they never
-overlap and are repetitions of one fault, or have ids that differ only in the last number.
 """
 
 import math
@@ -65,7 +65,7 @@ def lanes(timeline: Timeline) -> str:
 
 
 class _Scale:
-    """Scale of a timeline's picture: converts ms after the end of ``steady`` to columns of text."""
+    """Scale of a timeline's picture, which converts ms after the end of ``steady`` to columns of text."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.start_ms = -timeline.timing.steady_ms
@@ -130,7 +130,7 @@ def _stem(step: Step) -> tuple[str, str]:
 
 
 def _row_name(row: Sequence[Step]) -> str:
-    """Return a lane's label: the fault's id (``nap-2``), or a summary like ``nap-1..3``, ``nap-1,3`` or ``nap-*``."""
+    """Return a lane's label, the fault's id (``nap-2``) or a summary like ``nap-1..3``, ``nap-1,3`` or ``nap-*``."""
     if len(row) == 1:
         return row[0].id
     if len({step.id.rpartition("-")[0] for step in row}) > 1:

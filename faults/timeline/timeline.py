@@ -27,12 +27,12 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Step:
-    """One fault of a timeline; ``draws``: its random choices; ``parameters``: as in the plan.
+    """One fault of a timeline; ``draws`` has its random choices, ``parameters`` its parameters in the plan.
 
-    Four fields describe the kind of the fault: ``met_by``, the type of target whose traffic is exposed; ``severs``,
-    True if the fault drops traffic; ``takes``, what clients can't use; ``told``, True if the fault closes connections.
-    ``entry``: the fault's id in the plan, without rounds and blocks; ``block``: number of the repetition of all faults,
-    0 for a plan without ``blocks``.
+    Four fields describe the kind of the fault. ``met_by`` is the type of target whose traffic is exposed, ``severs`` is
+    True if the fault drops traffic, ``takes`` is what clients can't use, and ``told`` is True if the fault closes
+    connections. ``entry`` is the fault's id in the plan, without rounds and blocks, and ``block`` the number of the
+    repetition of all faults, 0 for a plan without ``blocks``.
     """
 
     id: str
@@ -68,7 +68,7 @@ class TimelineTiming:
 
 @dataclass(frozen=True)
 class Objective:
-    """SLO of a plan; ``at``: position of the SLO in the plan file."""
+    """SLO of a plan; ``at`` is the position of the SLO in the plan file."""
 
     text: str
     at: str
@@ -79,8 +79,8 @@ class Objective:
 class Timeline:
     """A compiled plan. ``cluster``, ``topics`` and ``workloads`` are data of the plan, with defaults filled in.
 
-    ``length_ms``: the end of the load, from the end of ``steady``; ``abort``: conditions that end the load early;
-    ``blocks_ms``: the start of each block (repetition of all faults), empty without blocks.
+    ``length_ms`` is the time from the end of ``steady`` to the end of the load. ``abort`` has the conditions that end
+    the load early. ``blocks_ms`` has the start of each block (repetition of all faults), and is empty without blocks.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Phase:
-    """Phase of a run, a row of ``phases.json``; ``entry``: id in the plan of the fault, without rounds and blocks."""
+    """Phase of a run, a row of ``phases.json``; ``entry`` is the fault's id in the plan, without rounds and blocks."""
 
     name: str
     fault: str | None
@@ -153,7 +153,7 @@ class Phase:
 
 
 def phases(journal: Iterable[Mapping[str, Any]], marks: Marks, timeline: Timeline) -> list[Phase]:
-    """Return the rows of ``phases.json`` by start: warmup, steady, one ``fault`` for each fault, ``recovery``."""
+    """Return the phases warmup, steady, one ``fault`` for each fault, and ``recovery``, sorted by start."""
     lines = list(journal)
     windows = []
     for step in timeline.steps:

@@ -1,4 +1,4 @@
-"""Entry point of the wire proxy as a process: ``python -m aftershock.faults.wire_proxy``.
+"""Entry point of the wire proxy's process, ``python -m aftershock.faults.wire_proxy``.
 
 The only argument of the wire proxy is a JSON object with the routes; the wire proxy writes one line of JSON with its
 ports to stdout.

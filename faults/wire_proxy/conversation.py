@@ -1,15 +1,15 @@
 """Applies the wire proxy's rules to the requests and responses of one client connection.
 
-::
-
-    client ──▶ requests (FrameSplitter) ──▶ drop, delay, duplicate, refuse ──▶ to_broker (DelayQueue) ──▶ broker
-           ◀── to_client (DelayQueue) ◀── change, delay, drop, truncate ◀── responses (FrameSplitter) ◀──
-
 A broker answers the requests of a connection in their order, and clients rely on that.
 
 After the wire proxy drops a message, no later message of the connection may arrive, because TCP loses no message out of
 the middle of a stream. Therefore the wire proxy closes the connection at once, or keeps the connection silent until the
 rule is removed.
+
+::
+
+    client ──▶ requests (FrameSplitter) ──▶ drop, delay, duplicate, refuse ──▶ to_broker (DelayQueue) ──▶ broker
+           ◀── to_client (DelayQueue) ◀── change, delay, drop, truncate ◀── responses (FrameSplitter) ◀──
 """
 
 from collections import deque
@@ -36,8 +36,8 @@ PENDING_MAX = 100_000  # far above a client's requests in flight; with more unan
 class Pending:
     """A request that a client sent and that has no response yet.
 
-    ``built``: the response that the wire proxy built, for a request that the broker does not get; ``is_copy``: True for
-    the duplicate of a request, whose response the wire proxy discards.
+    ``built`` is the response that the wire proxy built, for a request that the broker does not get. ``is_copy`` is True
+    for the duplicate of a request, whose response the wire proxy discards.
     """
 
     head: RequestHead

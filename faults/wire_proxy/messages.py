@@ -1,4 +1,4 @@
-"""Kafka messages: reading of request headers, topics and partitions, decoding, and building of messages."""
+"""Kafka messages, whose headers, topics and partitions are read, and which are decoded, changed and built."""
 
 import struct
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ _PRODUCE_FLEXIBLE_SINCE = 9
 
 
 class RequestHead(NamedTuple):
-    """Header of a request; ``answered``: False if the broker sends no response (``acks=0``)."""
+    """Header of a request; ``answered`` is False if the broker sends no response (``acks=0``)."""
 
     key: int
     version: int
@@ -127,7 +127,7 @@ ANY = RuleSubject(None, None, None)
 
 
 def topics_in(message: Any) -> Iterator[Any]:
-    """Yield a Kafka message's items for topics: structs, or plain names in the messages of some APIs."""
+    """Yield a Kafka message's items for topics, which are structs, or plain names in the messages of some APIs."""
     for value in _lists_of(message):
         for item in value:
             if isinstance(item, str) or any(_has(item, name) for name in TOPIC_FIELDS):
@@ -135,7 +135,7 @@ def topics_in(message: Any) -> Iterator[Any]:
 
 
 def partitions_in(topic: Any) -> Iterator[Any]:
-    """Yield the items for partitions in a topic's item: structs, or plain numbers in the messages of some APIs."""
+    """Yield the items for partitions in a topic's item, which are structs, or plain numbers in some APIs."""
     for value in _lists_of(topic):
         yield from (item for item in value if number_of(item) is not None)
 

@@ -1,4 +1,4 @@
-"""Probes: harmless requests, about a topic that doesn't exist, which show the effect of a wire proxy rule.
+"""Probes, harmless requests about a topic that doesn't exist, which show the effect of a wire proxy rule.
 
 A test on a real broker shows that the broker refuses the probe of each API in ``PROBED``, or changes nothing.
 """
@@ -36,7 +36,7 @@ _VALUES: dict[str, Any] = {
 
 
 def probe_request(api: str, offered: Mapping[int, tuple[int, int]]) -> RequestPayload:
-    """Build a probe in the highest API version that broker and kio know; raise UnsupportedError if there is none."""
+    """Build a probe in the highest API version that broker and kio know; raise UnsupportedError without one."""
     lowest, highest = offered.get(API_KEYS[api], (0, -1))
     version = min(highest, max(_versions(api)))
     if version < lowest:

@@ -1,8 +1,8 @@
 """The wire proxy listens for clients, dials the brokers for them, and applies rules to requests and responses.
 
-The wire proxy has one listener for each route (a rack's clients to one broker). It reads from a client only as fast as
-the broker accepts the data, and the reverse. Clients see one difference to a cluster without the wire proxy: if the
-broker refuses a connection, the client's connection is accepted and closed at once.
+The wire proxy has one listener for each route (a rack's clients to one broker). The wire proxy reads from a client only
+as fast as the broker accepts the data, and from a broker only as fast as the client does. Clients see one difference to
+a cluster without the wire proxy, which is that a connection refused by the broker is accepted and closed at once.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _DIAL_S = 10.0
 
 
 class Route(NamedTuple):
-    """Route from the clients of a rack to a broker; ``upstream``: address of the Toxiproxy listener for this route."""
+    """Route from the clients of a rack to a broker; ``upstream`` is the address of the route's Toxiproxy listener."""
 
     name: str
     rack: str
@@ -32,7 +32,7 @@ class Route(NamedTuple):
 
 
 class Proxy:
-    """The wire proxy: all routes of a cluster, and the rules in force on every route."""
+    """The wire proxy, with all routes of a cluster, and the rules in force on every route."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
@@ -116,7 +116,7 @@ class Pair:
             self.end()
 
     def lost(self, side: "Side") -> None:
-        """Handle the end of a socket: close the other socket when all data for it has been written."""
+        """Close the other socket after the end of a socket, when all data for the other socket has been written."""
         side.queue.abandon()
         if side.peer.is_open:
             side.peer.queue.finish()
@@ -143,7 +143,7 @@ class Pair:
 
 
 class Side(asyncio.Protocol):
-    """Socket to the client or to the broker; ``queue``: delayed writes to the socket; ``peer``: the other socket.
+    """Socket to the client or to the broker; ``queue`` has delayed writes to it, ``peer`` is the other socket.
 
     If a socket accepts no more data, or if too many bytes for it are delayed, reading from its peer pauses.
     """
@@ -198,14 +198,11 @@ class Side(asyncio.Protocol):
 
 
 class Control:
-    """Receiver of commands for the wire proxy: lines of JSON over a loopback port, with one line of answer each.
+    """Receiver of commands for the wire proxy, lines of JSON over a loopback port, each with one line of answer.
 
-    ::
-
-        {"do": "add", "rule": {...}}   {"do": "remove", "name": "..."}   {"do": "rules"}
-        {"is": null}                   {"is": null}                      {"is": {name: {counter: number}}}
-
-    The answer to a command that fails is ``{"error": "..."}``.
+    The key ``do`` of a command is ``add`` with a ``rule``, ``remove`` with the ``name`` of a rule, or ``rules``. The
+    key ``is`` of the answer has null, or for ``rules`` each rule's counters by name. The answer to a command that fails
+    has the key ``error`` instead.
     """
 
     def __init__(self, proxy: Proxy) -> None:

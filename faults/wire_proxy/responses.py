@@ -95,7 +95,7 @@ def _has_item_errors(kind: type[Entity]) -> bool:
 
 
 def _with_leader(item: Any, broker: int | None) -> Any:
-    """Replace the leader in a partition's leader hint, or remove the hint if ``broker`` is None."""
+    """Replace the leader in a partition's leader hint by ``broker``, or remove the hint without ``broker``."""
     kind: type[Entity] = type(item)
     no_leader: Any = next(field.default for field in tagged_fields(kind) if field.name == "current_leader")
     if item.current_leader == no_leader:

@@ -1,33 +1,27 @@
-"""Rules of the wire proxy: the requests that a rule applies to, and the action on request or response.
+"""Rules of the wire proxy, each with the requests that it applies to, and the action on request or response.
 
-=====================  ========================================================================================
-``do``                 effect on a request that the rule applies to
-=====================  ========================================================================================
-``delay_request``      forwarded after ``delay_ms``; later requests of the connection wait behind it
-``drop_request``       never reaches the broker; then the connection is ``closed``, or stays ``silent``
-``duplicate_request``  reaches the broker twice, and the second response is discarded
-``answer_error``       answered with ``error``: without the broker, if the request would change something there
-``delay_response``     the response is late by ``delay_ms``; with ``serial``, counted from the previous response
-``drop_response``      served, and the response is discarded; then as for ``drop_request``
-``close_mid_frame``    half of the request or response (``message``) is forwarded; then the connection is closed
-``strip_hints``        ``hints`` are removed from the response
-``falsify_hints``      ``hints`` of the response name ``broker``, or a ``session_id`` that was never granted
-``cap_versions``       the response (ApiVersions) offers no version above ``versions``; None: API isn't offered
-=====================  ========================================================================================
+The field ``do`` of a rule names the action on each request to which the rule applies.
 
-``api``, ``topic``, ``partition`` and ``clients`` restrict the requests of a rule; None or empty selects all requests.
-Matching requests are counted from the moment the rule is in force: ``nth`` selects the request of this number,
-``chances``, a repeated string of digits 0 and 1, selects each request whose digit is 1. A request with the client id
-``probe_id(name)`` is a probe, to which the rule applies whatever ``topic``, ``nth`` and ``chances`` say.
+* ``delay_request`` forwards the request after ``delay_ms``; later requests of the connection wait behind the request.
+* ``drop_request`` discards the request; then the connection is ``closed``, or stays ``silent``.
+* ``duplicate_request`` sends the request to the broker twice, and discards the second response.
+* ``answer_error`` answers with ``error``, without the broker if the request would change state at the broker.
+* ``delay_response`` delays the response by ``delay_ms``; with ``serial``, counted from the previous response.
+* ``drop_response`` discards the broker's response; then the connection is ``closed``, or stays ``silent``.
+* ``close_mid_frame`` forwards half of the request or response (``message``), and closes the connection.
+* ``strip_hints`` removes ``hints`` from the response.
+* ``falsify_hints`` puts ``broker``, or a ``session_id`` that was never granted, into ``hints`` of the response.
+* ``cap_versions`` removes API versions above ``versions`` from an ApiVersions response, and APIs that have None there.
 
-=============  ===========================================================================
-counter        requests
-=============  ===========================================================================
-``matched``    that match the rule's API, client, topic and partition
-``hit``        matching requests to which the rule was applied
-``untouched``  matching requests that passed unchanged because they could not be decoded
-``probed``     under the rule's probe id, to which the rule was applied
-=============  ===========================================================================
+``api``, ``topic``, ``partition`` and ``clients`` restrict the requests of a rule; a rule without these selects all
+requests. Matching requests are counted from the moment the rule is in force. ``nth`` selects the request of this
+number; ``chances``, a repeated string of digits 0 and 1, selects each request whose digit is 1. A request with the
+client id ``probe_id(name)`` is a probe, to which the rule applies regardless of ``topic``, ``nth`` and ``chances``.
+
+* The counter ``matched`` counts requests that match the rule's API, client, topic and partition.
+* The counter ``hit`` counts matching requests to which the rule was applied.
+* The counter ``untouched`` counts matching requests that passed unchanged because they could not be decoded.
+* The counter ``probed`` counts requests under the rule's probe id, to which the rule was applied.
 """
 
 import base64
@@ -67,7 +61,7 @@ def probe_id(rule: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Rule of the wire proxy as plain values; ``topic_id``: for API versions with topic ids (KIP-516)."""
+    """Rule of the wire proxy as plain values; API versions with topic ids (KIP-516) need ``topic_id``."""
 
     name: str
     do: RuleAction
@@ -143,7 +137,7 @@ class ActiveRule(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A rule that applies to a request; ``is_probe``: True if the request is a probe sent by the harness."""
+    """A rule that applies to a request; ``is_probe`` is True if the request is a probe sent by the harness."""
 
     rule: Rule
     counts: Counter[str]
@@ -195,7 +189,7 @@ class ActiveRules:
     def hits(self, candidates: Iterable[ActiveRule], head: RequestHead, request: Any) -> tuple[Hit, ...]:
         """Return the rules that apply to a request, and count the request in the counters of the candidate rules.
 
-        ``request``: the request's body; None if no rule needs the body, or if the body can't be decoded.
+        ``request`` is the request's body, None if no rule needs the body, or if the body can't be decoded.
         """
         hits = []
         for rule, counts in candidates:

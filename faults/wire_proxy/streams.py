@@ -1,4 +1,4 @@
-"""Byte streams of one connection: splitting into frames on the way in, delays on the way out."""
+"""Byte streams of one connection, which are split into frames on the way in, and delayed on the way out."""
 
 import asyncio
 import struct

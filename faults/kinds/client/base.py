@@ -1,7 +1,7 @@
-"""Base of faults on clients: the worker processes of an arm's clients stop during the fault and return afterwards.
+"""Base of faults that stop the worker processes of an arm's clients, which return after the fault.
 
-Two observations show that a client is down: the kernel's state of its processes (for a container, also the engine's
-state), and the missing heartbeat, which a running worker process writes twice a second into shared memory.
+Two observations show that a client is down, namely the kernel's state of its processes (for a container, also the
+engine's state) and the missing heartbeat, which a running worker process writes twice a second into shared memory.
 """
 
 from abc import abstractmethod
@@ -32,7 +32,8 @@ HEARTBEAT_US = 1_000_000  # twice the heartbeat interval
 class DownInjection(Injection):
     """Injection that stops or pauses client processes.
 
-    ``down``: state of the processes during the fault; ``verb``: verb of the undo, which brings the processes back.
+    ``down`` is the state of the processes during the fault, ``verb`` the verb of the undo, which brings the processes
+    back.
     """
 
     down: ClassVar[ClientState]
@@ -124,5 +125,5 @@ class ClientFault(Fault):
 
     @property
     def client_text(self) -> str:
-        """The selector of the fault's clients as plans write it: ``orders/baseline`` or ``baseline produce``."""
+        """The selector of the fault's clients as plans write it, such as ``orders/baseline``."""
         return f"{self.client} {self.op}" if self.op else self.client

@@ -1,4 +1,4 @@
-"""``close_session``: close a consumer's fetch session (KIP-227), so that the consumer sends a full fetch request.
+"""Fault ``close_session``, which closes a consumer's fetch session (KIP-227), so that it sends a full fetch request.
 
 A broker closes a fetch session on the request of any client that names the session id, a random number. The reference
 consumers write their session ids to ``events.jsonl``; for another client, the plan gives a session id and its broker,

@@ -1,11 +1,11 @@
-"""``kill_client``, ``pause_client``, ``zombie`` and ``disconnect_client``: faults on the processes of an arm's clients.
+"""Faults on client processes, namely ``kill_client``, ``pause_client``, ``zombie`` and ``disconnect_client``.
 
 ``kill_client`` sends SIGKILL to the clients and their child processes. A restarted producer continues at the current
 point of its schedule; records due while it was dead count as failed. The group keeps a killed consumer as a member
 until its session times out, 45 s by default; only then the restarted consumer gets partitions and the heal ends.
 
 ``pause_client`` pauses the clients and their child processes with open sockets, like a long GC pause of a JVM. The
-schedule of a paused producer continues: after the resume the producer sends all overdue records at once.
+schedule of a paused producer continues, so after the resume the producer sends all overdue records at once.
 
 ``zombie`` pauses consumers for longer than their session timeouts, so that their group has expelled them when they
 resume. A resumed consumer may process records of partitions that now belong to another member, and the group
@@ -143,7 +143,7 @@ class Zombie(ClientFault):
 
 @dataclass(eq=False)
 class DisconnectInjection(Injection):
-    """Close of TCP connections; ``before``: the connections of each client before the fault."""
+    """Close of the clients' TCP connections; ``before`` lists the connections of each client before the fault."""
 
     before: Mapping[str, frozenset[str]]
 

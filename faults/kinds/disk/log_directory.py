@@ -1,12 +1,12 @@
-"""``disk_full`` and ``log_dir_offline``: a broker loses a log directory, to a full disk or to missing write permission.
+"""Faults ``disk_full`` and ``log_dir_offline``, by which a broker can't write to one of its log directories.
 
 A broker marks a log directory offline at the first write that fails (Kafka's ``LogDirFailureHandler``), which is at the
 latest the next checkpoint, after five seconds (``replica.high.watermark.checkpoint.interval.ms``). A broker that has a
 second log directory continues without the replicas of the offline directory; otherwise the broker halts. A log
 directory stays offline until the broker restarts, so the heal makes the directory usable and restarts the broker.
 
-``disk_full`` needs a log directory with its own size limit (``cluster: {disks: {size: 64MB}}``), because the engine's
-disk is shared.
+``disk_full`` needs a log directory with its own size limit (key ``cluster.disks`` of the plan), because all containers
+share the Docker engine's disk.
 
 ``log_dir_offline`` gives every file in a log directory another owner and no write bits. Brokers run without the
 capability to write everywhere (``CAP_DAC_OVERRIDE``), so that a broker that runs as root is affected too. The broker

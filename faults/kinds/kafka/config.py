@@ -1,9 +1,9 @@
-"""``config``: change dynamic settings of a broker or a topic, or the quotas of a client, for the duration of the fault.
+"""Fault ``config``, which changes dynamic settings of a broker or topic, or the quotas of a client, until the heal.
 
 Kafka resizes a thread pool at most to half or double of its current size in one request (``DynamicThreadPool``,
 ``SocketServer``, ``LogCleaner``), so a larger change is refused. Unknown setting names are refused, because brokers
-accept unknown names without effect (measured). A quota applies to an average over ten seconds: a quota close to the
-load takes effect late, and throttled clients recover some seconds after the heal.
+accept unknown names without effect (measured). As quotas limit an average over ten seconds, a quota close to the load
+takes effect late, and throttled clients recover some seconds after the heal.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ CHANGED_DEADLINE_MS = 10_000  # a change is read back within 0.1 s, measured
 
 @dataclass(frozen=True)
 class Change:
-    """Change of settings of a broker, topic or client; ``before``: the earlier dynamic values (None: not set)."""
+    """Change of settings of a broker, topic or client; ``before`` has the earlier dynamic values, None if not set."""
 
     of: Resource
     name: str

@@ -1,8 +1,8 @@
-"""``elect``: elect the leaders of a topic, by Kafka's leader election (KIP-460).
+"""Fault ``elect``, which elects the leaders of a topic's partitions by Kafka's leader election (KIP-460).
 
-``preferred``: the first replica of every partition becomes its leader. ``unclean``: in a partition without a leader,
-any live replica becomes the leader, even if it was not in sync; records that only dead replicas had are lost, including
-acknowledged records, and their offsets are used again.
+In a ``preferred`` election the first replica of every partition becomes its leader. In an ``unclean`` election any live
+replica of a partition without a leader becomes the leader, even if it was not in sync; records that only dead replicas
+had are lost, including acknowledged records, and their offsets are used again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ class Elect(TopicFault):
 
 @dataclass(eq=False)
 class PreferredInjection(Injection):
-    """Preferred election of ``partitions``; ``due``: the partitions that another than the preferred replica leads."""
+    """Preferred election of ``partitions``; ``due`` lists the partitions whose leader is not the preferred replica."""
 
     topic: str
     due: Mapping[int, PartitionState]

@@ -1,20 +1,17 @@
-"""``reassign``: move replicas by Kafka's partition reassignment (KIP-455).
+"""Fault ``reassign``, which moves replicas by Kafka's partition reassignment (KIP-455).
 
-==============================  ===================================================================================
-``rotate: N``                   each replica list is rotated left by N: every leader moves, no data is copied
-``swap: {from, to}``            two brokers exchange their replicas: leaders move; data only of partitions that only
-                                one of the two brokers holds
-``move: {from, to}``            ``to`` takes the replicas of ``from``, except of partitions that ``to`` holds already
-``replace: {from, to}``         ``to`` takes all replicas of ``from``, of one topic or of all topics
-``replication: N``              more or fewer replicas, spread over the racks
-==============================  ===================================================================================
+* ``rotate`` rotates each replica list to the left, so every leader moves, but no data is copied.
+* ``swap`` exchanges the replicas of two brokers; data moves only of partitions that only one of the two brokers holds.
+* ``move`` moves the replicas of one broker to another broker, except of partitions that the other broker holds already.
+* ``replace`` moves all replicas of one broker, of one topic or of all topics, to another broker.
+* ``replication`` changes the number of replicas of each partition, spread over the racks.
 
 Without ``for`` the moved replicas stay; with ``for`` the heal restores the earlier assignment of replicas and leaders.
 The undo of a reassignment in progress cancels the reassignment and restores the earlier assignment.
 
-``throttle`` slows the reassignment down by Kafka's replication throttle (KIP-73): two rates (leaders and followers) of
-each broker that sends or receives, and two lists of throttled replicas of each topic. Kafka never throttles in-sync
-replicas. The throttle is removed when the reassignment ends, even if the replicas stay moved.
+``throttle`` slows the reassignment down by Kafka's replication throttle (KIP-73), which consists of two rates (leaders
+and followers) on each broker that sends or receives, and of two lists of throttled replicas on each topic. Kafka never
+throttles in-sync replicas. The throttle is removed when the reassignment ends, even if the replicas stay moved.
 """
 
 from collections import Counter
@@ -58,7 +55,7 @@ def partition_of(state: PartitionState) -> TopicPartition:
 
 
 def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
-    """Rotate the replica list of each partition to the left: with one turn, the second replica becomes the first."""
+    """Rotate the replica list of each partition to the left; with one turn, the second replica becomes the first."""
     shifts = {state: turns % len(state.replicas) for state in states}
     return {partition_of(s): s.replicas[shift:] + s.replicas[:shift] for s, shift in shifts.items()}
 
@@ -75,7 +72,7 @@ def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: Bro
 
 
 def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move all replicas from ``source`` to ``target``; raise FaultError if ``target`` already holds one of them."""
+    """Move all replicas from ``source`` to ``target``; raise FaultError if ``target`` already has such a replica."""
     held = [state for state in states if source in state.replicas]
     if both := [state for state in held if target in state.replicas]:
         first = f"{both[0].topic}/{both[0].partition}"
@@ -113,7 +110,7 @@ MOVED_DEADLINE_MS = 60_000
 
 @dataclass(eq=False)
 class ReassignInjection(Injection):
-    """Move of replicas; ``before``: the partitions before the move; ``elects``: whether to elect preferred leaders."""
+    """Move of replicas, after which preferred leaders are elected if ``elects`` is True."""
 
     before: Mapping[TopicPartition, PartitionState]
     assignment: Assignment
@@ -218,14 +215,14 @@ class ThrottledInjection(ReassignInjection):
         report(Witness(what, count, moved_or_moving, "partitions", len(now), moved_or_moving == count))
 
     async def moving(self) -> list[TopicPartition]:
-        """Return those partitions of this fault whose reassignment is in progress."""
+        """Return the fault's partitions whose reassignment is in progress."""
         moving = await retry_refused(self.context.world.reassigning, self.context.clock, READ_DEADLINE_MS)
         return sorted(moving & self.assignment.keys())
 
 
 @dataclass(eq=False)
 class CancelledInjection(ThrottledInjection):
-    """Reassignment that is cancelled in progress; ``cancelled``: number of partitions whose move was cancelled."""
+    """Reassignment that is cancelled in progress; ``cancelled`` counts the partitions whose move was cancelled."""
 
     cancel_after_ms: int = 0
     cancelled: int = 0
@@ -274,7 +271,7 @@ class Move(BaseModel):
 
 
 class Reassign(Fault):
-    """Move replicas: rotate the leaders, swap, move or replace brokers, or change the replication factor."""
+    """Move replicas to rotate the leaders, swap, move or replace brokers, or change the replication factor."""
 
     family = "Kafka"
     band = Band("#2ca02c", "reassign")

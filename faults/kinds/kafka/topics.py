@@ -1,4 +1,4 @@
-"""``add_partitions``, ``delete_records`` and ``recreate_topic``: permanent changes of a topic.
+"""Faults ``add_partitions``, ``delete_records`` and ``recreate_topic``, which change a topic permanently.
 
 After ``add_partitions`` clients learn of the new partitions with their next metadata refresh, after five minutes by
 default; afterwards record keys map to other partitions.
@@ -50,7 +50,7 @@ class TopicFault(Fault):
 
 @dataclass(eq=False)
 class AddPartitionsInjection(Injection):
-    """Addition of partitions; ``before``, ``to``: the topic's number of partitions before and after the fault."""
+    """Addition of partitions, from ``before`` to ``to`` partitions of the topic."""
 
     topic: str
     before: int
@@ -108,7 +108,7 @@ ERASES = ("lost",)
 
 @dataclass(eq=False)
 class DeleteRecordsInjection(Injection):
-    """Deletion of records; ``before``: for each partition, the offset below which all records are deleted."""
+    """Deletion of each partition's records below the partition's offset in ``before``."""
 
     topic: str
     before: Mapping[TopicPartition, int]
@@ -181,7 +181,7 @@ RECREATE_ERASES = ("lost", "duplicate", "order")
 
 @dataclass(eq=False)
 class RecreateTopicInjection(Injection):
-    """Replacement of a topic; ``topic_id``: its id before the fault; ``partitions``: its number of partitions."""
+    """Replacement of a topic that has the id ``topic_id`` before the fault."""
 
     topic: str
     topic_id: str

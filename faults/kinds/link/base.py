@@ -33,7 +33,7 @@ class LinkFault(Fault):
         return role_at_end(self.link)
 
     async def target_roles(self, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-        """Return the result of ``link_roles``, and the broker that holds the role if the link selector has a role."""
+        """Return the journal entry about the links, with the broker that holds the link selector's role, if any."""
         broker = {"broker": streams[0].link.broker} if self.roles() else {}
         return await link_roles(self.link, streams, world) | broker
 
@@ -41,8 +41,8 @@ class LinkFault(Fault):
 class LinkInjection(Injection):
     """Injection that probes links at the beginning and right before the end of the fault.
 
-    ``reachable``: the links that answered before the fault and must answer after the heal; ``measuring_us``: time that
-    the probes take.
+    The links in ``reachable`` answered before the fault and must answer after the heal. A round of probes takes at most
+    ``measuring_us``.
     """
 
     reachable: Sequence[Link] = ()
@@ -80,7 +80,7 @@ class LinkInjection(Injection):
 class ToxicInjection(LinkInjection):
     """Injection that adds one Toxiproxy toxic to each stream (upstream, downstream) of its links.
 
-    ``streams``: the affected streams of each link.
+    ``streams`` maps each link to its affected streams.
     """
 
     toxics: dict[LinkStream, Toxic]
@@ -129,7 +129,7 @@ def role_at_end(link: str) -> dict[FieldPath, str]:
 
 
 async def link_roles(asked: str, streams: Sequence[LinkStream], world: World) -> dict[str, Any]:
-    """Return a journal entry: link selector, streams, and the partitions that followers fetch over the links."""
+    """Return a journal entry with link selector, streams, and the partitions that followers fetch over the links."""
     roles: dict[str, Any] = {"asked": asked, "streams": sorted({stream.stream for stream in streams})}
     if crossing := await replicated_over({stream.link for stream in streams}, world):
         roles["crossing"] = crossing

@@ -54,13 +54,13 @@ T = TypeVar("T")
 
 
 def permutation(items: Iterable[T], drawn: float, unlike: Sequence[T] = ()) -> tuple[T, ...]:
-    """Return the permutation of the items that ``drawn``, in [0, 1), selects; never the permutation ``unlike``."""
+    """Return the permutation of the items that the number ``drawn``, in [0, 1), selects, but never ``unlike``."""
     orders = [order for order in permutations(items) if order != unlike]
     return orders[int(drawn * len(orders))]
 
 
 def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
-    """Return the grudge that separates all groups, or (``in``, ``out``) only data to, or from, the first group."""
+    """Return the grudge that separates all groups, or only cuts data into or out of the first group."""
     group_of = {node: number for number, group in enumerate(groups) for node in group}
     both = {(s, t) for s in group_of for t in group_of if group_of[s] != group_of[t]}
     outgoing = {(s, t) for s, t in both if group_of[s] == 0}
@@ -69,7 +69,7 @@ def of_groups(groups: Sequence[Iterable[int]], ways: Ways) -> Grudge:
 
 
 def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
-    """Return the grudge by which each rack receives data only from the majority of racks whose middle it is."""
+    """Return the grudge by which each rack receives data only from the majority of racks nearest to it on the ring."""
     majority = len(order) // 2 + 1
     heard = {
         order[(first + majority // 2) % len(order)]: {order[(first + i) % len(order)] for i in range(majority)}
@@ -79,7 +79,7 @@ def of_ring(order: Sequence[str], homes: Homes) -> Grudge:
 
 
 def minority(order: Sequence[str], homes: Homes) -> list[list[int]]:
-    """Return two groups of nodes: those in the first racks of ``order``, fewer than half, and all other nodes."""
+    """Return two groups of nodes, those in the first racks of ``order``, fewer than half, and all other nodes."""
     first = order[: (len(order) - 1) // 2]
     return [[n for n in homes if homes[n] in first], [n for n in homes if homes[n] not in first]]
 

@@ -1,12 +1,13 @@
-"""``latency`` and ``slow_rack``: traffic over some links is late, by a constant delay or by a schedule.
+"""Faults ``latency`` and ``slow_rack``, which delay traffic over some links, constantly or by a schedule of delays.
 
 ``latency`` delays the links that ``link`` selects; ``slow_rack`` delays all traffic into and out of a rack, as if the
 rack were far away. A delay does not limit throughput, and the delays of several faults on one link add up.
 
-The schedule divides the fault into intervals of the length ``every``. The compiler draws one delay for each interval,
-because Toxiproxy's own ``jitter`` is not reproducible, and the latency toxics are updated at the start of each
-interval. ``jitter`` draws each delay uniformly around ``delay``; ``ramp_to`` raises or lowers the delay in equal steps;
-``spikes`` draws intervals with another delay. When the delay of a toxic is changed, Toxiproxy sends some data early.
+The schedule of delays divides the fault into intervals of the length ``every``. The compiler draws one delay for each
+interval, because Toxiproxy's own ``jitter`` is not reproducible, and the latency toxics are updated at the start of
+each interval. ``jitter`` draws each delay uniformly around ``delay``; ``ramp_to`` raises or lowers the delay in equal
+steps; ``spikes`` draws intervals with another delay. When the delay of a toxic is changed, Toxiproxy sends some data
+early.
 
 The witness compares round trips of small requests, less the delays that other faults add to the link. The median round
 trip over a link must exceed the fastest round trip before the fault by at least 0.8 x the smallest delay in force
@@ -45,7 +46,7 @@ MOMENT_MS = 500  # on both streams it adds up to the second that the impact `mom
 
 
 class Spikes(BaseModel):
-    """``count`` intervals with another delay, drawn among the intervals of the schedule but the first and the last."""
+    """Delay spikes, that is ``count`` intervals of the schedule that are drawn to have another delay."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -166,9 +167,9 @@ class SlowRack(DelayFault):
 class DelayInjection(ToxicInjection):
     """One latency toxic for each stream of each link, updated at the start of each interval of the schedule.
 
-    ``delays_ms``: the delay of each interval; ``spikes``: indices of the intervals with spikes; ``before_ms``: fastest
-    round trip over each link before the fault; ``history_ms``: delays of the intervals that have started, the current
-    delay last; ``updating``: True while toxics are updated.
+    ``delays_ms`` has the delay of each interval, ``spikes`` the indices of the intervals with spikes, ``before_ms`` the
+    fastest round trip over each link before the fault, and ``history_ms`` the delays of the intervals that have
+    started, with the current delay last. ``updating`` is True while the latency toxics are updated.
     """
 
     delays_ms: Sequence[int]
@@ -243,9 +244,10 @@ class DelayInjection(ToxicInjection):
             return await super().read_back()
 
     async def _probe_link(self, link: Link, count: int) -> list[tuple[float, bool]]:
-        """Probe a link until the delay stayed constant during ``count`` probes, or ``TRIES`` times.
+        """Probe a link until ``count`` probes ran with a constant delay, at most ``TRIES`` times.
 
-        Returns the duration in ms of each probe with a constant delay (else of all probes), and True if answered.
+        Each result is a probe's duration in ms, and True if the probe was answered. If there was a probe with a
+        constant delay, only such probes are returned.
         """
         undisturbed: list[tuple[float, bool]] = []
         disturbed: list[tuple[float, bool]] = []

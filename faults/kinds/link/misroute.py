@@ -1,8 +1,9 @@
-"""``misroute``: two client links are swapped, so a client that dials one broker reaches the other.
+"""Fault ``misroute``, which swaps two client links, so that a client that dials one broker reaches the other.
 
 The Toxiproxy proxies of the two links exchange their upstreams, which closes every connection over the links. If a
 client names the broker that it expects (ApiVersions v5, KIP-1242), the other broker rejects the connection. To witness
-the swap, the harness asks the broker behind each link for its settings: a broker returns settings only for its own id.
+the swap, the harness asks each link's broker for the settings of a broker id, because brokers return settings only for
+their own id.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +38,7 @@ PROBE_SLACK_MS = 300
 
 @dataclass(eq=False)
 class MisrouteInjection(LinkInjection):
-    """Proxies redirected to ``upstreams`` (addresses); ``expected``: the broker that each redirected link leads to."""
+    """Proxies redirected to the addresses ``upstreams``; each link then leads to its broker in ``expected``."""
 
     measuring_us = PROBE_SLACK_MS * 1000
     expected: Mapping[Link, BrokerId]

@@ -1,9 +1,9 @@
-"""``refuse`` and ``flap``: connections over some links are closed, and new connections refused, once or repeatedly.
+"""Faults ``refuse`` and ``flap``, which close connections over some links and refuse new ones, once or repeatedly.
 
 ``refuse`` disables the link's proxy in Toxiproxy, so client and broker notice at once, unlike with ``cut``. The link
-selector ``a -> b`` disables the proxies that clients and nodes of rack ``a`` dial; ``a <-> b`` also those that rack
-``b`` dials. ``flap`` alternates phases with disabled proxies, of the duration ``down``, and phases with enabled
-proxies, of the duration ``up``; with ``jitter`` the compiler draws the duration of each phase.
+selector ``a -> b`` disables the proxies that clients and nodes of rack ``a`` dial; ``a <-> b`` also disables the
+proxies that rack ``b`` dials. ``flap`` alternates phases with disabled proxies, of the duration ``down``, and phases
+with enabled proxies, of the duration ``up``; with ``jitter`` the compiler draws the duration of each phase.
 """
 
 import random
@@ -39,7 +39,7 @@ PHASE_MS_MIN = 200  # a phase must be long enough for a probe
 
 @dataclass(eq=False)
 class RefuseInjection(LinkInjection):
-    """Disabled proxies of links; ``phases_ms``: durations of the phases of ``flap``, disabled and enabled in turn."""
+    """Disabled proxies of links; under ``flap`` the proxies are disabled and enabled in turn for ``phases_ms``."""
 
     measuring_us = REFUSAL_MS * 1000
     reachable: Sequence[Link]
@@ -106,7 +106,7 @@ class FlapInjection(RefuseInjection):
         self.injected = True
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Alternate the phases, and report a witness for each two phases: proxies disabled, then enabled."""
+        """Disable and enable the proxies in turn, and report a witness after each pair of phases."""
         clock, world = self.context.clock, self.context.world
         ends_us = until_us or clock.now_us()
         phase_us = clock.now_us()
@@ -158,7 +158,7 @@ class Flap(ProxyFault):
     # the impact is unknown: data that crosses while connections are accepted may keep a leader in place
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also the durations of the phases of ``flap``: ``phases_ms``."""
+        """Draw also ``phases_ms``, the durations of the phases of ``flap``."""
         draws, phases = super().draw(source), list[int]()
         while sum(phases) < (self.for_ or 0):
             base = self.up if len(phases) % 2 else self.down

@@ -1,4 +1,4 @@
-"""``stall``: traffic over some links stops, and the heal continues it over the same connections.
+"""Fault ``stall``, which stops traffic over some links, until the heal continues it over the same connections.
 
 ``stall`` is Toxiproxy's ``bandwidth`` toxic at rate 0. Sent data waits in Toxiproxy and then in the sender's own
 buffers; the heal of a ``stall`` delivers the data in order and without loss (``tests/contract/test_toxics.py``), while
@@ -25,7 +25,7 @@ FOREVER_MS = 24 * 3_600_000
 
 
 class StallInjection(ToxicInjection):
-    """Stall with a request of the harness in ``requests``, on each link's connection from before (``connections``)."""
+    """Stall of links; the harness sends a request over each of its ``connections`` from before the fault."""
 
     measuring_us = SILENCE_US
 

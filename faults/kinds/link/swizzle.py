@@ -1,14 +1,8 @@
-"""``swizzle``: racks are cut off one by one until all racks are cut off, and healed one by one in another order.
+"""Fault ``swizzle``, which cuts off all racks one by one, and heals them one by one in another order.
 
-::
-
-    a  ====================            cut: a, b, c, a ``period`` apart
-    b     =======================      healed: a, c, b, the last at the end of ``for``
-    c        ==============
-
-``swizzle`` is modelled on FoundationDB's swizzle-clogging: most defects show while links fail and recover. The order of
-the cuts and the different order of the heals are drawn. Each rack is cut off as by ``cut: {rack: ...}``; a link between
-two racks works again only when both racks are healed.
+``swizzle`` is modelled on FoundationDB's swizzle-clogging, because most defects show while links fail and recover. The
+order of the cuts and the different order of the heals are drawn. Each rack is cut off as by the fault ``cut`` with
+``rack``; a link between two racks works again only when both racks are healed.
 """
 
 import asyncio
@@ -48,7 +42,7 @@ RACKS_MIN = 2
 class SwizzleInjection(Injection):
     """Toxics that cut racks off, added rack by rack and removed rack by rack in another order.
 
-    ``toxics``: proxies and toxics by rack; ``cut``: the racks that are cut off now.
+    ``toxics`` maps each rack to its proxies and toxics; ``cut`` lists the racks that are cut off now.
     """
 
     toxics: Mapping[str, Sequence[tuple[str, Toxic]]]

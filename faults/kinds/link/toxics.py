@@ -4,8 +4,9 @@
 data. The heal of a ``blackhole`` closes all remaining connections, because their streams lack the lost data.
 
 ``reset`` (``reset_peer``) discards data and ends its connection ``timeout`` later. Toxiproxy sends a TCP reset only on
-connections made during the fault; earlier connections see an ordinary close. So does a client that dials a port which
-Docker forwards on loopback, because Docker's forwarder doesn't pass a reset on (``tests/contract/test_toxics.py``).
+connections made during the fault; earlier connections see an ordinary close. A client that dials a port which Docker
+forwards on loopback always sees an ordinary close, because Docker's forwarder doesn't pass a reset on
+(``tests/contract/test_toxics.py``).
 
 ``slow_close`` passes the close of a connection on late, so the client keeps a connection that the broker has closed, or
 the reverse. The heal of a ``slow_close`` passes delayed closes on immediately.
@@ -67,7 +68,7 @@ class Reading(NamedTuple):
 class MeasuredInjection(ToxicInjection):
     """Toxics whose effect the harness measures on its own connections; ``what`` and ``unit`` describe the effect.
 
-    ``before``: the result of ``sample`` for each link before the fault.
+    ``before`` has the result of ``sample`` for each link before the fault.
     """
 
     what: ClassVar[str]

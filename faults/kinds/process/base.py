@@ -34,9 +34,10 @@ SESSION_TIMEOUT_MS = {"fast": 3_000, "production": 9_000}
 
 
 class NodeInjection(Injection):
-    """Injection that stops or pauses the node ``victim``; ``led``: the partitions that it led before the fault.
+    """Injection that stops or pauses the node ``victim``, which led the partitions ``led`` before the fault.
 
-    ``down``: state of the node's container during the fault; ``verb``: verb of the undo, which brings the node back.
+    ``down`` is the state of the node's container during the fault, ``verb`` the verb of the undo, which brings the node
+    back.
     """
 
     down: ClassVar[BrokerState]
@@ -55,7 +56,7 @@ class NodeInjection(Injection):
         await wait_for_state(self.victim, self.down, self.context, deadline_ms)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Read the state of the node's container each second: a restart by the engine would shorten the fault."""
+        """Read the state of the node's container each second, as a restart by the engine would shorten the fault."""
         await report_each_second(self.read_back, report, self.context.clock, until_us)
 
     async def read_back(self) -> Witness:
@@ -123,9 +124,9 @@ async def led_partitions(node: BrokerId, world: World) -> tuple[PartitionState, 
 
 
 async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: World) -> dict[str, Any]:
-    """Return a journal entry about a node: ``{"leads": {topic: partitions}, "controller": bool | None, "rack": str}``.
+    """Return a journal entry with the partitions that a node leads (by topic), its rack, and ``controller``.
 
-    ``controller``: whether the node is the active controller; None during an election, which has no active controller.
+    ``controller`` is True if the node is the active controller, and None during an election of the controller.
     """
     topics = Counter(state.topic for state in led)
     active = await active_controller(world)
@@ -134,7 +135,7 @@ async def node_duties(node: BrokerId, led: Iterable[PartitionState], world: Worl
 
 
 async def active_controller(world: World) -> BrokerId | None:
-    """Return the node id of the active controller; None during an election, which must not prevent a fault."""
+    """Return the node id of the active controller; None during an election."""
     try:
         return await world.controller()
     except AftershockError:
@@ -152,8 +153,8 @@ async def wait_until_in_service(node: BrokerId, context: InjectionContext) -> No
 async def out_of_service_reason(node: BrokerId, context: InjectionContext) -> str | None:
     """Return None once a node answers, is registered and in the ISR of all its partitions, else the missing condition.
 
-    A request to the node comes first: until the cluster notices that a node is gone, its registration and the ISR still
-    show the state before the fault.
+    The first condition is that the node answers a request, because registration and ISR show the state before the fault
+    until the cluster notices that a node is gone.
     """
     world = context.world
     if await world.state(node) != "running":

@@ -1,10 +1,10 @@
-"""``kill_controller`` and ``move_controller``: faults on the active controller.
+"""Faults ``kill_controller`` and ``move_controller`` on the active controller.
 
 If the controller's node is also a broker, clients lose a broker at the same time, and the two effects can't be
 distinguished. After ``kill_controller`` the killed node stays dead until the heal. ``move_controller`` stops, pauses or
 kills the active controller, because no request makes it resign, and brings its node back once another controller is
-elected. With ``by: restart`` the controller resigns at its shutdown and the election is quick; with ``by: pause`` and
-``by: kill`` the quorum must detect the loss first.
+elected. With the parameter ``by=restart`` the controller resigns at its shutdown and the election is quick; with
+``by=pause`` and ``by=kill`` the quorum must detect the loss first.
 """
 
 from abc import abstractmethod
@@ -99,7 +99,7 @@ def _took_over(before: Quorum, now: Quorum) -> bool:
 
 
 class KillControllerInjection(KillInjection):
-    """Kill of the active controller; ``before``: its node id and controller epoch before the kill."""
+    """Kill of the active controller; ``before`` has its node id and controller epoch before the kill."""
 
     def __init__(self, context: InjectionContext, before: Quorum, targets: Targets) -> None:
         super().__init__(context, before.controller, {}, ())
@@ -141,7 +141,7 @@ By = Literal["restart", "pause", "kill"]
 
 @dataclass(eq=False)
 class MoveControllerInjection(Injection):
-    """Move of the active controller; ``before``: its node id and controller epoch before the fault."""
+    """Move of the active controller to another node; ``before`` has its node id and epoch before the fault."""
 
     before: Quorum
     by: By

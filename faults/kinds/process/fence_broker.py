@@ -1,12 +1,8 @@
-"""``fence_broker``: cut a broker off from the controllers, which fence the broker until the fault ends.
+"""Fault ``fence_broker``, which cuts a broker off from the controllers, so that they fence the broker.
 
-::
-
-    broker in rack a ──x── controllers of the other racks          clients and followers reach it as before
-
-The broker serves clients as before until its broker session times out; then the controller fences the broker and moves
-its leaderships, without its knowledge. Brokers share the links of their rack, so all brokers of a rack are fenced
-together. Nodes of one rack have no link that could be cut, so the active controller must be in another rack.
+The broker serves clients and followers as before until its broker session times out; then the controller fences the
+broker and moves its leaderships, without its knowledge. Brokers share the links of their rack, so all brokers of a rack
+are fenced together. Nodes of one rack have no link that could be cut, so the active controller must be in another rack.
 """
 
 from collections.abc import Iterator
@@ -46,7 +42,7 @@ READ_US = 300_000  # upper bound for reading the registered brokers
 
 @dataclass(eq=False)
 class FenceInjection(ToxicInjection):
-    """Cut of the links from one rack to the controllers; ``fenced``: the brokers of the rack."""
+    """Cut of the links from one rack, whose brokers are ``fenced``, to the controllers."""
 
     measuring_us = READ_US
     fenced: frozenset[BrokerId]

@@ -1,10 +1,10 @@
-"""``kill``, ``crash_loop`` and ``lose_rack``: SIGKILL one node, once or repeatedly, or all nodes of a rack.
+"""Faults ``kill``, ``crash_loop`` and ``lose_rack``, which SIGKILL one node, once or repeatedly, or a whole rack.
 
 The journal records whether a killed node was the active controller, because recovery from the death of a combined node
 takes seconds longer if the quorum must elect a controller first (5.8 s against 3 s, measured). SIGKILL keeps the host's
 page cache, so a killed broker loses no data that it had written.
 
-``crash_loop`` kills a node, starts it at once, and kills it again each time it is back in service: leaders move away
+``crash_loop`` kills a node, starts it at once, and kills it again each time it is back in service, so leaders move away
 and back repeatedly. ``lose_rack`` kills all brokers and isolated controllers of a rack at once, as in a power failure;
 clients in the rack keep running.
 """
@@ -65,7 +65,7 @@ DEATHS_MIN = 2  # a single death is a kill
 
 
 class CrashLoopInjection(KillInjection):
-    """Repeated kill; ``deaths``: number of kills of the node; ``returns``: number of its returns into service."""
+    """Repeated kill; ``deaths`` counts the kills of the node, ``returns`` its returns into service."""
 
     every_us: int
     deaths = 0

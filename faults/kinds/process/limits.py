@@ -1,10 +1,10 @@
-"""``cpu_quota`` and ``memory_limit``: lower the limits of one node, and restore the limits at the end.
+"""Faults ``cpu_quota`` and ``memory_limit``, which lower the CPU or memory limit of one node until the heal.
 
 If a node under ``cpu_quota`` or ``memory_limit`` never reaches its limit, the fault has no effect, and its witness
 fails. Once a node has used up its CPU quota of a 100 ms period (CFS bandwidth control), the kernel stops all threads of
-the node until the next period. ``memory_limit`` limits all memory of a node: heap, threads, and the page cache of its
-logs, which the kernel evicts first. If a memory limit is below the needs of the JVM, the kernel kills the node's
-process, and the heal starts the node again.
+the node until the next period. ``memory_limit`` limits all memory of a node, including the page cache of its logs,
+which the kernel evicts first. If a memory limit is below the needs of the JVM, the kernel kills the node's process, and
+the heal starts the node again.
 """
 
 from abc import abstractmethod
@@ -32,7 +32,7 @@ from aftershock.faults.targets.values import BrokerId, Limits
 
 @dataclass(eq=False)
 class LimitInjection(Injection):
-    """Injection that lowers the CPU or memory limit of a node; ``lowered``: both limits during the fault."""
+    """Injection that lowers the CPU or memory limit of a node; ``lowered`` has both limits during the fault."""
 
     victim: BrokerId
     lowered: Limits
@@ -75,7 +75,7 @@ class LimitFault(NodeFault):
 
     @abstractmethod
     def lower(self, before: Limits) -> Limits:
-        """Return the limits of the fault: one limit is lowered, the other stays as in ``before``."""
+        """Return the node's limits during the fault, one of which is lowered from ``before``."""
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         victim = await resolve(self.broker, context.world, draws, "broker")
@@ -92,7 +92,7 @@ class LimitFault(NodeFault):
 
 
 class CpuQuotaInjection(LimitInjection):
-    """CPU quota of a node; ``throttled``: the kernel's first and last count of throttled CPU periods of the node."""
+    """CPU quota of a node; ``throttled`` has the kernel's first and last count of throttled CPU periods of the node."""
 
     throttled: tuple[int, int] | None = None
 
@@ -130,7 +130,7 @@ USED_UP = 0.95  # share of the limit that counts as reached
 
 
 class MemoryLimitInjection(LimitInjection):
-    """Memory limit of a node; ``bytes_max``: its largest memory use; ``killed``: True if the kernel killed the node."""
+    """Memory limit of a node; ``bytes_max`` is its largest memory use; ``killed`` is True if the kernel killed it."""
 
     bytes_max = 0
     killed = False

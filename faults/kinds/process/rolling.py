@@ -1,16 +1,13 @@
-"""``rolling_restart`` and ``rolling_upgrade``: restart or replace all nodes, one after the other.
+"""Faults ``rolling_restart`` and ``rolling_upgrade``, which restart or replace all nodes, one after the other.
 
 Before a node is stopped, the previous node must be in the ISR of all its partitions again; a node that doesn't return
 into service ends the fault. The active controller is restarted last, so that the quorum elects only once.
 
-``rolling_upgrade`` replaces every node by a node of another Kafka version on the same disk::
-
-    k1 4.1.2 ─▶ stopped ─▶ 4.3.1, in every ISR ─▶ pause ─▶ k2 ... ─▶ kN ─▶ (finalize: metadata.version raised)
-
-With ``for`` (which includes the time of the upgrade) the heal downgrades node by node; without ``for`` the upgrade
-stays. ``finalize`` raises the cluster's ``metadata.version`` to the highest level that all nodes support, which no heal
-reverts (rules: ``runtime/undo.py``). The cluster must be launched with the older version: a cluster formatted by a
-newer version has a ``metadata.version`` that no older node supports.
+``rolling_upgrade`` replaces every node by a node of another Kafka version on the same disk. With ``for`` (which
+includes the time of the upgrade) the heal downgrades node by node; without ``for`` the upgrade stays. ``finalize``
+raises the cluster's ``metadata.version`` to the highest level that all nodes support, which no heal reverts (see
+``runtime/undo.py``). The cluster must be launched with the older version, because a cluster formatted by a newer
+version has a ``metadata.version`` that no older node supports.
 """
 
 from abc import abstractmethod
@@ -61,9 +58,9 @@ MIN_ISR = "min.insync.replicas"
 class RollingInjection(Injection):
     """Stop and start of nodes, one after the other, with ``pause_ms`` between two nodes.
 
-    ``returned``: number of nodes that were stopped and are back in service; ``down_max``: largest number of nodes that
-    were down at one time; ``led``: number of partitions that the nodes led before their stop; ``grown``: number of
-    these partitions whose leader epoch grew.
+    ``returned`` counts the nodes that were stopped and are back in service, ``led`` the partitions that the nodes led
+    before their stop, and ``grown`` the partitions of ``led`` whose leader epoch grew. ``down_max`` is the largest
+    number of nodes that were down at one time.
     """
 
     nodes: Sequence[BrokerId]
@@ -154,7 +151,7 @@ class RollingFault(Fault):
 
 
 async def rolling_order(world: World, candidates: Sequence[BrokerId]) -> list[BrokerId]:
-    """Return isolated controllers before brokers, and the active controller last of its group; all nodes must run."""
+    """Return the nodes in restart order, isolated controllers first, the active controller last of its group."""
     active, brokers = await active_controller(world), brokers_of(world)
     for node in candidates:
         await require_running(node, world)
@@ -195,8 +192,8 @@ RAISED_DEADLINE_MS = 15_000
 class RollingUpgradeInjection(RollingInjection):
     """Replacement of all nodes by nodes of Kafka version ``to``.
 
-    ``before``: Kafka version of each node before the fault; ``levels_before``: highest ``metadata.version`` that each
-    broker supported before the fault; ``level``: the cluster's finalised ``metadata.version`` before the fault.
+    The state before the fault is in ``before`` (Kafka version of each node), ``levels_before`` (highest
+    ``metadata.version`` that each broker supported) and ``level`` (finalised ``metadata.version`` of the cluster).
     """
 
     to: str
@@ -249,7 +246,7 @@ class RollingUpgradeInjection(RollingInjection):
                 raise FaultError(f"node {node} runs Kafka {reported} after the heal and ran {version} before the fault")
 
     async def _levels_witness(self) -> Witness:
-        """Return a witness that brokers support another ``metadata.version`` than before, where the releases differ."""
+        """Return a witness that brokers with a new minor version support another ``metadata.version`` than before."""
         levels = await self._supported_levels()
         due = [broker for broker in self.levels_before if minor(self.before[broker]) != minor(self.to)]
         changed = sum(levels[broker] != self.levels_before[broker] for broker in due)

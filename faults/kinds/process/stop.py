@@ -1,7 +1,7 @@
-"""``stop``, ``restart`` and ``pause``: take one node down cleanly, or freeze it.
+"""Faults ``stop``, ``restart`` and ``pause``, which shut one node down cleanly, or freeze it.
 
 ``stop`` and ``restart`` send SIGTERM. A broker hands its leaderships over before it exits, so clients should hardly
-notice a ``stop``. A ``restart`` ends when the node is back in service. ``pause`` freezes a node's processes:
+notice a ``stop``. A ``restart`` ends when the node is back in service. ``pause`` freezes a node's processes;
 connections stay open and no request is answered, so clients see only silence until their own timeouts expire.
 """
 

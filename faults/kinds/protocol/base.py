@@ -1,9 +1,9 @@
-"""Base classes of the protocol faults: a rule of the wire proxy, its matching requests, and its witnesses.
+"""Base classes of the protocol faults, each of which is a rule of the wire proxy.
 
 In a plan with a protocol fault, every client connects through the wire proxy (``faults/wire_proxy``), which counts the
-requests that it alters. The harness also sends probes, that is requests that the rule selects by their client id:
-before the fault, at the beginning of the fault and right before its end. If the probe before the fault looks like the
-fault already, or is not answered, no later probes are sent.
+requests that it alters. Before the fault, at the beginning of the fault and right before its end, the harness sends
+probes, requests that the rule selects by their client id. If the probe before the fault looks like the fault already,
+or is not answered, no later probes are sent.
 """
 
 import random
@@ -43,7 +43,7 @@ HEALED_DEADLINE_MS = 10_000
 
 @dataclass(eq=False)
 class TamperInjection(Injection):
-    """One rule of the wire proxy; ``before``: response to a probe before the fault, None without usable probes."""
+    """One rule of the wire proxy; ``before`` is the response to a probe before the fault, if probes are possible."""
 
     fault: "TamperFault"
     rule: Mapping[str, Any]
@@ -208,14 +208,14 @@ class TamperFault(Fault):
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:
         """Return a witness from the responses to probes before and during the fault.
 
-        ``probed``: number of probes that the wire proxy has altered according to its own counter.
+        ``probed`` is the wire proxy's own count of the probes that it has altered.
         """
 
     def clients(self) -> dict[FieldPath, str]:
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also ``chances`` for ``probability``: a digit per request, 1 if the rule applies to the request."""
+        """Draw also ``chances`` for ``probability``, a digit per request, 1 if the rule applies to the request."""
         draws = super().draw(source)
         if self.probability is not None:
             hits = [source.random() < self.probability for _ in range(CHANCES)]

@@ -1,19 +1,19 @@
 """Protocol faults that delay, lose, duplicate or truncate messages of an API.
 
-``delay_request``: on one connection, later requests wait behind a delayed request; their delays overlap rather than add
-up. ``delay_response``: the broker has served a request long before its response reaches the client. With ``serial``,
-the responses on a connection leave one at a time, each a ``delay`` after the previous response, which resembles a slow
-request handler, while a slow network delays everything in flight together.
+Under ``delay_request``, later requests of a connection wait behind a delayed request; the delays of several requests
+overlap rather than add up. Under ``delay_response``, the broker has served a request long before its response reaches
+the client. With ``serial``, the responses on a connection leave one at a time, each a ``delay`` after the previous
+response, which resembles a slow request handler, while a slow network delays everything in flight together.
 
 After ``drop_request`` or ``drop_response`` loses a message, the connection is closed, as by a peer that died, or silent
 until the heal closes it, because TCP loses no message out of the middle of a stream. The client can't know whether the
 broker served a request whose response is lost; a retry repeats the effect of the request, unless it is idempotent.
 
-``duplicate_request``: the client gets one response to a request that reaches the broker twice. TCP never duplicates a
-request, but a proxy, a replay or a client that retries too early does.
+Under ``duplicate_request``, the client gets one response to a request that reaches the broker twice. TCP never
+duplicates a request, but a proxy, a replay or a client that retries too early can duplicate a request.
 
-``close_mid_frame``: if only half of a response arrives, the broker has served the request, but the client can't decode
-the response. If only half of a request arrives, the broker discards the request.
+If ``close_mid_frame`` lets only half of a response arrive, the broker has served the request, but the client can't
+decode the response. If only half of a request arrives, the broker discards the request.
 """
 
 from typing import Annotated, Any, ClassVar, Literal

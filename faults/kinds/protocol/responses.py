@@ -1,24 +1,20 @@
-"""Protocol faults that change responses: errors, offered versions, and hints.
+"""Protocol faults that change errors, offered API versions or hints in brokers' responses.
 
-``answer_error``: a request that would change state at the broker never reaches the broker: the wire proxy answers with
-the error for everything that the request names. A read-only request is served, and the wire proxy puts the error into
-the broker's response, for the fault's topic and partition.
+Under ``answer_error``, a request that would change state at the broker never reaches the broker; the wire proxy answers
+with the error for everything that the request names. The broker serves a read-only request, and the wire proxy puts the
+error into the broker's response, for the fault's topic and partition.
 
-``cap_versions``: clients negotiate API versions once for each connection, so injection and heal close the connections
+Clients negotiate API versions once for each connection, so injection and heal of ``cap_versions`` close the connections
 of the affected clients. Brokers don't offer an API whose lowest version is above its cap, or whose cap is ``none``.
 
 ``falsify_hints`` names a wrong broker, given by the plan, as leader, as address of the leader or as preferred replica,
 or a fetch session that no broker gave out. After ``strip_hints`` a client must request metadata, or fetch without a
 session.
 
-=====================  ==========================================================  =================
-hint                   content                                                     source
-=====================  ==========================================================  =================
-``current_leader``     beside an error: the current leader of the partition        KIP-951
-``node_endpoints``     the address of that broker                                  KIP-951
-``session_id``         in a Fetch: the session that was granted                    KIP-227
-``preferred_replica``  in a Fetch: the replica that the consumer should read from  KIP-392
-=====================  ==========================================================  =================
+* The hint ``current_leader``, beside an error, names the current leader of the partition (KIP-951).
+* The hint ``node_endpoints`` has the address of the current leader (KIP-951).
+* The hint ``session_id`` in a Fetch response is the id of the fetch session that the broker granted (KIP-227).
+* The hint ``preferred_replica`` in a Fetch response names the replica that the consumer should read from (KIP-392).
 
 Responses to harmless probes contain no hints, so the wire proxy's count of changed responses is the only witness of a
 hint fault.
@@ -107,7 +103,7 @@ class CapVersions(TamperFault):
         return "ApiVersions"  # the API in which brokers offer their API versions
 
     def parameters(self) -> dict[str, Any]:
-        """Return the fault's parameters as plans write them: ``none`` for an API that is not offered."""
+        """Return the fault's parameters as plans write them, with ``none`` for an API that is not offered."""
         return super().parameters() | {"versions": {api: _NONE if c is None else c for api, c in self.versions.items()}}
 
     def rule_action(self, draws: Draws) -> dict[str, Any]:  # noqa: ARG002 -- no draws of its own
