@@ -1,4 +1,4 @@
-"""``cut``: data sent over some links is discarded, while connections stay open.
+"""Fault ``cut``, which discards all data sent over some links, while connections stay open.
 
 ``cut`` is Toxiproxy's ``timeout`` toxic with a timeout of 0. Connections stay open without traffic (half-open, as after
 a silent network failure), so clients notice a cut only by their own timeouts. The heal closes all connections over the
@@ -9,13 +9,14 @@ racks, or every rack off from all but its neighbours on a drawn ring. Under ``be
 their links, whereas ``rack`` cuts a rack off together with its clients.
 
 A grudge (Jepsen's term) is the set of (from, to) pairs of nodes that a cut separates. Data from a node s to a node t
-goes upstream over the link of s's rack into t, and downstream over the link of t's rack into s. All nodes of a rack (on
-the replication listener: its brokers) send over the same link, so a cut separates either all nodes of a rack from
-another node, or none. Nodes of one rack have no link between them and can't be separated.
+goes upstream over the link of s's rack into t, and downstream over the link of t's rack into s. All nodes of a rack
+(all its brokers, for replication) send over the same link, so a cut separates either all nodes of a rack from another
+node, or none. Nodes of one rack have no link between them and can't be separated.
 
-A ring is Jepsen's "majorities ring": every rack receives data only from a majority of the racks, whose middle it is on
-the ring, and no two racks from the same majority. In a ring of three racks each pair of racks is cut in one direction;
-as Kafka sends requests and responses over one connection, no two of the three racks can work together.
+A ring is Jepsen's "majorities ring", in which every rack receives data only from a majority of the racks, namely itself
+and the racks nearest to it on the ring, and no two racks receive data from the same majority. In a ring of three racks
+each pair of racks is cut in one direction; as Kafka sends requests and responses over one connection, no two of the
+three racks can work together.
 """
 
 import random
@@ -184,7 +185,7 @@ class Cut(Fault):
     between: Groups | None = None
     shape: Shape | None = Field(
         default=None,
-        description="`minority`: cut off a random minority of racks; `ring`: each rack only reaches its neighbours",
+        description="`minority`: cut off a random minority of racks; `ring`: each rack reaches only its neighbours",
     )
     ways: Annotated[
         Ways, Field(description="direction of the cut traffic, as seen from `rack` or from the first of two groups")
