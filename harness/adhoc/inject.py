@@ -1,4 +1,4 @@
-"""Injection of a fault by hand into a kept cluster: journalled, witnessed and healed as in a run.
+"""Injection of a fault by hand into a kept cluster, with journal, witness and heal as in a run.
 
 Ctrl-C, SIGTERM and a closed terminal heal the fault at once; if the injecting process is killed, the watchdog heals the
 fault. Several processes may inject faults into one cluster at the same time, if the faults have different targets.
@@ -48,7 +48,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True)
 class Request:
-    """Arguments of ``aftershock inject``: ``KIND key=value … --for duration --seed seed``."""
+    """Arguments of ``aftershock inject KIND key=value … --for duration --seed seed``."""
 
     kind: str
     pairs: Sequence[str]

@@ -1,4 +1,4 @@
-"""Kept clusters for ad-hoc work: launch, status with faults in force, conversion of faults to a plan, and removal."""
+"""Kept clusters for ad-hoc work, with launch, status, conversion of their faults to a plan, and removal."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -37,7 +37,7 @@ def kept_clusters(client: docker.DockerClient) -> list[LabelledCluster]:
 
 
 def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
-    """Return the kept cluster ``run_id`` (default: the only kept cluster); raise ClusterError if it is missing."""
+    """Return the kept cluster ``run_id``, by default the only kept cluster; raise ClusterError if it is missing."""
     standing = ownership.list_clusters(client)
     if run_id is None:
         candidates = [cluster for cluster in standing if cluster.keep]
@@ -141,7 +141,7 @@ class LiveFault:
 
 
 def describe_targets(targets: Mapping[str, Any]) -> str:
-    """Return the targets of a fault as text: ``node 2``, ``client_a-k1``, ``topic orders`` or the name of a client."""
+    """Return the targets of a fault as text, such as ``node 2``, ``client_a-k1`` or ``topic orders``."""
     nodes = [f"node {broker}" for broker in targets["brokers"]]
     topics = [f"topic {topic}" for topic in targets["topics"]]
     return ", ".join([*nodes, *targets["links"], *topics, *targets.get("clients", ())]) or "all matching requests"

@@ -1,8 +1,8 @@
 """Entry point of the ``aftershock`` command, with the commands that run, judge and check plans.
 
-Progress and messages go to stderr, results to stdout. Exit codes: 0 PASS, 1 FAIL, 2 INCONCLUSIVE, 3 ERROR (usage, plan,
-engine or harness), 130 interrupted. Each command imports its modules only when the command runs, so that ``--help`` and
-the plan commands start quickly.
+Progress and messages go to stderr, results to stdout. The exit code is 0 for PASS, 1 for FAIL, 2 for INCONCLUSIVE, 3
+for ERROR (usage, plan, engine or harness), and 130 after an interrupt. Each command imports its modules only when the
+command runs, so that ``--help`` and the plan commands start quickly.
 """
 
 import json

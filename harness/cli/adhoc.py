@@ -1,7 +1,7 @@
-"""Commands for ad-hoc work: kept clusters, faults by hand, healing, and listing or pruning runs.
+"""Commands for ad-hoc work with kept clusters, faults by hand, healing, and listing or pruning runs.
 
-Exit codes of ``inject``: 0 fault witnessed and healed, 2 fault not witnessed, 3 fault not injected or not healed, 130
-interrupted, fault healed.
+The exit code of ``inject`` is 0 if the fault was witnessed and healed, 2 if it was not witnessed, 3 if it was not
+injected or not healed, and 130 if an interrupt ended the fault and it was healed.
 """
 
 import json
@@ -147,7 +147,7 @@ def plan_faults(
         bool, typer.Option("--markdown", help="Print the built-in fault kinds as the page docs/FAULTS.md.")
     ] = False,
 ) -> int:
-    """List the fault kinds: effect, parameters, witness, and undo."""
+    """List the fault kinds, with effect, parameters, witness, and undo."""
     from aftershock.faults.plan.catalogue import catalogue, page
 
     print(page() if markdown else catalogue(), end="" if markdown else "\n")

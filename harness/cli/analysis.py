@@ -1,7 +1,7 @@
-"""Commands that read judged runs: ``report``, ``explain``, ``compare``, ``trend``, ``sql`` and ``runs archive``.
+"""Commands ``report``, ``explain``, ``compare``, ``trend``, ``sql`` and ``runs archive``, which read judged runs.
 
-The commands ``report`` and ``explain`` read stored results and don't start Spark. Exit codes of ``compare`` and
-``trend``: 0 improved, equivalent or steady, 1 regressed, 2 inconclusive, 3 an error.
+The commands ``report`` and ``explain`` read stored results and don't start Spark. The exit code of ``compare`` and
+``trend`` is 0 for improved, equivalent or steady, 1 for regressed, 2 for inconclusive, and 3 for an error.
 """
 
 import json
@@ -33,7 +33,7 @@ def report(
         ReportFormat, typer.Option("--format", help="Write an HTML file beside the evidence, or print Markdown.")
     ] = "html",
 ) -> int:
-    """Report judged runs: write each report.html and, for several runs in one folder, an index; or print Markdown.
+    """Write the report.html of judged runs and, for several runs in one folder, an index; or print Markdown.
 
     Up to eight runs also get a comparison.html with their checks side by side.
     """
@@ -74,7 +74,7 @@ def explain(
     as_json: JsonOption = False,
     style: FormatOption = "text",
 ) -> int:
-    """Explain a run: each fault, its effect on the clients, and the slowest records with their causes."""
+    """Explain each fault of a run, its effect on the clients, and the slowest records with their causes."""
     from aftershock.harness.run.runs import find_run
     from aftershock.results.explain import output
     from aftershock.results.explain.record import record_history
@@ -199,7 +199,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header line.")] = False,
     spark: SparkOption = None,
 ) -> int:
-    """Query runs in Spark SQL: outcomes, log, metrics, latency_hist, checks, phases, journal, events."""
+    """Query the tables outcomes, log, metrics, latency_hist, checks, phases, journal, events of runs in Spark SQL."""
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.runs import find_run
     from aftershock.results.spark import sql as query

@@ -1,8 +1,9 @@
-"""Commands that run many plans: ``explore``, ``minimise`` and ``kip``.
+"""Commands ``explore``, ``minimise`` and ``kip``, which run many plans.
 
-Exit codes of ``explore``: 0 no failure, 1 a run failed, 2 no run passed or failed. Exit codes of ``minimise``: 0 a
-smaller failing plan was written, 2 the failure is intermittent, or the time budget ended first. Exit codes of ``kip``:
-0 claims confirmed, 1 a claim contradicted, 2 a claimed effect not seen, or inconclusive. Exit code 3 means an error.
+The exit code of ``explore`` is 0 if no run failed, 1 if a run failed, and 2 if no run passed or failed. The exit code
+of ``minimise`` is 0 if a smaller failing plan was written, and 2 if the failure is intermittent, or the time budget
+ended first. The exit code of ``kip`` is 0 if all claims are confirmed, 1 if a claim is contradicted, and 2 if a claimed
+effect was not seen, or inconclusive. For all these commands, exit code 3 means an error.
 """
 
 import json
@@ -38,7 +39,7 @@ def explore(
     as_json: JsonOption = False,
     spark: SparkOption = None,
 ) -> int:
-    """Search for failures with random faults: first plans that failed before, then the least tested faults."""
+    """Search for failures with random faults; plans that failed before run first, then the least tested faults."""
     from rich.console import Console
 
     from aftershock.faults.plan.check import load_plan
@@ -140,7 +141,7 @@ def kip(
     out: OutOption = Path("runs"),
     as_json: JsonOption = False,
 ) -> int:
-    """Test the claims of a KIP: perform the missing runs, and judge each claim from the evidence."""
+    """Test the claims of a KIP by performing the missing runs and judging each claim from the evidence."""
     from aftershock.harness.labs.kip import output, runner
     from aftershock.harness.labs.kip.trials import select_trials
     from aftershock.harness.run.progress import Progress

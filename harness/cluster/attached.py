@@ -1,4 +1,4 @@
-"""Attached cluster: a user's own cluster, reached by its bootstrap address and described by its own brokers.
+"""Attached cluster, a user's own cluster, reached by its bootstrap address and described by its own brokers.
 
 A run on an attached cluster uses existing topics, and creates and deletes the topics under ``attach.create`` in the
 plan. All clients of the run are in the rack ``attach.rack``; each broker is in the rack that its ``broker.rack`` names.
@@ -47,14 +47,11 @@ _DESCRIBE = DescribeClusterRequest(include_cluster_authorized_operations=False, 
 
 @dataclass(frozen=True)
 class AttachmentDescriptor:
-    """Content of ``attached.json``: objects that a run may change on an attached cluster, for healing after a crash.
+    """Content of ``attached.json``, which lists what a run may change on an attached cluster, to heal after a crash.
 
-    ``attached.json`` contains the names of environment variables with secrets, but no secret.
-
-    Attributes:
-        clients: client ids of the run's clients.
-        created: ids of the topics that the run created, by topic name.
-        over: True if the run has removed its groups and topics.
+    ``attached.json`` contains the names of environment variables with secrets, but no secret. ``clients`` has the
+    client ids of the run's clients, and ``created`` the ids of the topics that the run created, by topic name. ``over``
+    is True if the run has removed its groups and topics.
     """
 
     run_id: str

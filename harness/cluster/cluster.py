@@ -1,4 +1,4 @@
-"""A running Kafka cluster that this or another process launched: nodes, proxies and administration."""
+"""A running Kafka cluster that Aftershock launched, with nodes, proxies and administration."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ class Cluster:
         return self._proxy_layer.host_address(inside_port)
 
     def voter_addresses(self) -> Mapping[BrokerId, Address]:
-        """Return the address of each quorum voter for the harness's own requests: a proxy that faults never touch."""
+        """Return each quorum voter's address for requests of the harness, which is a proxy that faults never touch."""
         return {BrokerId(voter): self.host_address(QUORUM_PROXY_PORT + voter) for voter in self.voters}
 
     def describe(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class Cluster:
         self.await_in_sync(deadline_s)
 
     def await_in_sync(self, deadline_s: float, topics: Sequence[str] | None = None) -> None:
-        """Wait until all brokers are unfenced and the ISRs of ``topics`` (default: all) are full, as `await_ready`."""
+        """Wait until all brokers are unfenced and the ISRs of ``topics``, by default of all topics, are full."""
 
         def not_in_sync() -> str:
             # the metadata of a broker that was down can be outdated
@@ -164,7 +164,7 @@ class Cluster:
 
 
 class ProxyLayer:
-    """Addresses of a cluster's proxies: Toxiproxy on the host and on the racks' networks, and the wire proxy."""
+    """Addresses of a cluster's Toxiproxy, on the host and on the racks' networks, and of its wire proxy."""
 
     def __init__(self, spec: ClusterSpec, prefix: str, container: Container) -> None:
         self._topology = spec.topology
@@ -183,7 +183,7 @@ class ProxyLayer:
         return Address(LOOPBACK, self._ports[inside_port])
 
     def advertised(self, rack: str, broker: int) -> Address:
-        """Return the address that a broker advertises to clients in ``rack``: on the wire proxy, else on Toxiproxy."""
+        """Return the address, of the wire proxy or Toxiproxy, that a broker advertises to clients in ``rack``."""
         if self.wire_proxy is not None:
             return self.wire_proxy.addresses[client_proxy(rack, broker)]
         return self.host_address(self._topology.client_proxy_port(rack, broker))

@@ -1,7 +1,7 @@
-"""Access to the Docker engine, and the images that runs need: local if present, else pulled, else built.
+"""Access to the Docker engine, and to the images that runs need, which are pulled or built if missing.
 
-The Docker engine is chosen as in testcontainers: ``DOCKER_HOST``, else the docker client's current context, else the
-local socket. If an image can't be pulled in time, `images.build` builds an equivalent image.
+The Docker engine is that of ``DOCKER_HOST``, else of the docker client's current context, else of the local socket, as
+in testcontainers. If an image can't be pulled in time, `images.build` builds an equivalent image.
 """
 
 import os
@@ -87,7 +87,7 @@ def docker_errors(kind: type[AftershockError], action: str) -> Iterator[None]:
 
 
 def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:
-    """Return an image of Kafka ``version`` (``4.3.1``): the official image, or an equivalent that is built.
+    """Return an image of Kafka ``version`` (``4.3.1``), either the official image, or an equivalent that is built.
 
     Raises ImageError if the image can be neither pulled nor built, and EngineError if the Docker engine refused a
     request.

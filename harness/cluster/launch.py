@@ -1,8 +1,8 @@
 """Launch of a Kafka cluster with Testcontainers, under Aftershock's own names and labels.
 
-All Docker objects of a cluster carry Aftershock's labels: `ownership.remove_run` removes the objects after a failure,
-and the watchdog removes the objects if the launching process dies. Testcontainers' own reaper is switched off, because
-its image can't always be pulled, and because it would remove clusters that should stay.
+All Docker objects of a cluster carry Aftershock's labels, by which `ownership.remove_run` removes the objects after a
+failure, and the watchdog removes the objects if the launching process dies. Testcontainers' own reaper is switched off,
+because its image can't always be pulled, and because it would remove clusters that should stay.
 """
 
 import os
@@ -74,7 +74,7 @@ def images_for(client: docker.DockerClient, spec: ClusterSpec, log: Log) -> Imag
 
 
 def provenance(home: RunDir, cluster: Cluster, images: Images) -> dict[str, Any]:
-    """Return the facts for ``run.json`` about a run's cluster: its id, profile, images and versions."""
+    """Return the facts for ``run.json`` about a run's cluster, which are its id, profile, images and versions."""
     profile, kafka = cluster.spec.profile, cluster.spec.kafka
     return {
         "cluster": cluster.run_id,
@@ -94,7 +94,7 @@ def launch(
     keep: bool = False,
     owner: str | None = None,
 ) -> Cluster:
-    """Launch a cluster that belongs to ``owner`` (default: this process), and wait until the cluster is ready.
+    """Launch a cluster that belongs to ``owner``, by default this process, and wait until the cluster is ready.
 
     If a launch fails, the caller must remove the created Docker objects with `ownership.remove_run`. Raises EngineError
     if the Docker engine refused a request, ClusterError if a node died at boot or the cluster was not ready in time.

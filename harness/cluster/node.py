@@ -1,4 +1,4 @@
-"""Container of a Kafka node: its state, the operations on its process, and its replacement by another image.
+"""Container of a Kafka node, with operations on its process, and replacement by a container of another image.
 
 A node's replacement container has the old container's name, disk, addresses, labels, environment and limits, and the
 new image's command and default environment. The replaced container is stopped, renamed to ``<name>-was-<n>``, and stays
@@ -27,7 +27,7 @@ _KILLED = 128 + 9  # the exit code that SIGKILL leaves
 
 
 class ContainerUsage(NamedTuple):
-    """Resource usage of a container since its start: CPU time as the kernel counts it (cgroups), and bytes sent."""
+    """CPU time, as the kernel counts it (cgroups), and bytes sent of a container since its start."""
 
     cpu_us: int
     sent_bytes: int
@@ -50,7 +50,7 @@ class KafkaNode:
         return self.container.status if self.container.status in ("running", "paused") else "exited"
 
     def version(self) -> str:
-        """Return the Kafka version in the tag of the node's image; raise ClusterError if there is none."""
+        """Return the Kafka version in the tag of the node's image; raise ClusterError for a tag without version."""
         image = str(self.container.attrs["Config"]["Image"])
         match = _VERSION.search(image)
         if match is None:

@@ -44,7 +44,7 @@ _DESCRIPTOR_FILE = "pool.json"
 
 @dataclass(frozen=True)
 class PoolDescriptor:
-    """Content of ``pool.json``: ``owner`` is the pool's owner process, and run ids of clusters start ``pool-<id>-``."""
+    """Content of ``pool.json``; ``owner`` is the pool's owner process, and run ids of clusters start ``pool-<id>-``."""
 
     id: str
     owner: str
@@ -53,13 +53,11 @@ class PoolDescriptor:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``lease.json``: one of the pool's clusters.
+    """Content of ``lease.json``, the description of one cluster of the pool.
 
-    Attributes:
-        cluster: the cluster's run id.
-        spec: the cluster's specification, as `ClusterSpec.to_json` returns it.
-        owner: the process that leased the cluster last, as `ownership.owner` returns it.
-        run: the run directory of the last run on the cluster; None before the first run.
+    ``cluster`` is the cluster's run id, and ``spec`` its specification, as `ClusterSpec.to_json` returns it. ``owner``
+    is the owner label of the process that leased the cluster last. ``run`` is the run directory of the last run on the
+    cluster, None before the first run.
     """
 
     state: Literal["launching", "used", "clean"]
@@ -119,7 +117,7 @@ def _write_document(file: Path, document: PoolDescriptor | Record) -> None:
 
 
 class Upkeep:
-    """Operations on a pool's clusters through the Docker engine, which tests of the pool replace."""
+    """Operations on a pool's clusters through the Docker engine, replaceable in tests of the pool."""
 
     @cached_property
     def _client(self) -> docker.DockerClient:
@@ -156,9 +154,8 @@ class Upkeep:
 class ClusterLease:
     """A leased cluster of the pool.
 
-    Attributes:
-        since: start time of the lease; lines of the broker logs before that time belong to earlier leases.
-        run: function to call with the run directory before the first fault of a run on the cluster.
+    ``since`` is the start time of the lease; lines of the broker logs before that time belong to earlier leases. A run
+    on the cluster must call the function ``run`` with its run directory before its first fault.
     """
 
     cluster: Cluster
@@ -170,11 +167,9 @@ class ClusterLease:
 class Pool:
     """Pool of warm clusters, used by any process that knows the pool's folder and owner.
 
-    Args:
-        folder: the folder for the clusters of the pool; created if missing.
-        owner: the process that the clusters belong to, as `ownership.owner` returns it.
-        clusters_max: limit of clusters at the same time; by default the number of CPU cores.
-        keep_dirty: True to restore a cluster not at the end of a lease, but at the start of the next lease.
+    The pool's folder is created if missing. ``owner`` is the owner label of the process that the clusters belong to. At
+    most ``clusters_max`` clusters exist at the same time, by default one for each CPU core. With ``keep_dirty`` a
+    cluster is not restored at the end of a lease, but at the start of the next lease.
 
     Raises LeaseError if the folder has a pool of another live process.
     """
@@ -297,7 +292,7 @@ class Pool:
         return wait_for(choose, log_holders)
 
     def _cost(self, record: Record | None, spec: ClusterSpec) -> int:
-        """Return how slowly a slot with this record can provide a cluster of ``spec``, from 0 (fastest) to 4."""
+        """Return how slowly a slot can provide a cluster of ``spec``, from 0 (fastest) to 4."""
         if record is None:
             return 3
         if self._can_serve(record, spec):

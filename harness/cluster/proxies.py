@@ -1,4 +1,4 @@
-"""Proxies in front of a Kafka cluster: clients for Toxiproxy's API and for the wire proxy process.
+"""Proxies in front of a Kafka cluster, controlled by clients of Toxiproxy's API and of the wire proxy process.
 
 Faults never use the Toxiproxy options ``toxicity`` and ``jitter``, because Toxiproxy's randomness can't be seeded; the
 plan compiler draws all random values. The wire proxy is a process that understands Kafka's protocol; it may outlive the
@@ -108,7 +108,7 @@ class LaunchedToxiproxy(Toxiproxy):
     """Client of the Toxiproxy server of a launched cluster, on which all proxies belong to the cluster."""
 
     def populate(self, proxies: Iterable[Proxy], address_in: Mapping[str, str]) -> None:
-        """Create all proxies in one request; ``address_in``: Toxiproxy's address on each rack's network."""
+        """Create all proxies in one request; ``address_in`` has Toxiproxy's address on each rack's network."""
         wildcard = "0.0.0.0"  # noqa: S104  # inside the container; published ports are on loopback
         definitions = []
         for proxy in proxies:
@@ -141,7 +141,7 @@ _LINE_BYTES_MAX = 1 << 20
 
 
 class WireProxy:
-    """Client of a wire proxy; ``ports``: port on loopback of each of the wire proxy's routes, by the route's name."""
+    """Client of a wire proxy; ``ports`` has the loopback port of each route of the wire proxy, by the route's name."""
 
     def __init__(self, process: str, control: int, ports: Mapping[str, int]) -> None:
         self._process = process

@@ -12,7 +12,7 @@ from aftershock.workloads.load.logread import EndOffsets, Topic
 
 
 class Target(Protocol):
-    """Kafka cluster of a run: launched (``cluster.Cluster``) or attached (``attached.AttachedCluster``)."""
+    """Kafka cluster of a run, launched (``cluster.Cluster``) or attached (``attached.AttachedCluster``)."""
 
     run_id: str
     security: SecuritySettings
@@ -31,7 +31,7 @@ class Target(Protocol):
         """Ids of the nodes that vote in the metadata quorum; empty for an attached cluster."""
 
     def bootstrap(self, rack: str | None) -> str:
-        """Return ``bootstrap.servers`` for clients in ``rack``, or, if ``rack`` is None, for the harness itself."""
+        """Return ``bootstrap.servers`` for clients in ``rack``, or, without ``rack``, for the harness itself."""
 
     def kafka_rack(self, rack: str | None) -> str | None:
         """Return the value of Kafka's ``broker.rack`` for a rack that the plan names."""

@@ -1,4 +1,4 @@
-"""Topology and specification of a Kafka cluster: racks, nodes, listeners, proxies, and each node's configuration.
+"""Topology (racks, nodes, listeners, proxies) and specification of a Kafka cluster.
 
 client in rack a ──▶ client_a-k2 ─────────┐
 rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
@@ -59,8 +59,8 @@ class Node:
 class Proxy:
     """A Toxiproxy proxy for one source rack, node and listener.
 
-    ``listen_rack``: rack whose network has the only address on which the proxy listens, for replication and controller
-    traffic from that rack; None for a proxy of clients or the harness, which is reached through the host's loopback.
+    A proxy for replication or controller traffic listens only on the network of ``listen_rack``. A proxy for clients or
+    the harness has no ``listen_rack``, and is reached through the host's loopback.
     """
 
     name: str
@@ -143,8 +143,8 @@ def node_of(proxy: str) -> int:
 def topology(racks: Mapping[str, int], controllers: int) -> Topology:
     """Return a topology with the given number of brokers in each rack and of controllers that are not brokers.
 
-    Without such controllers, an odd number of up to five brokers, spread over the racks, are also controllers: an even
-    or larger quorum is slower and no safer.
+    Without such controllers, an odd number of up to five brokers, spread over the racks, are also controllers, as an
+    even or larger quorum is slower and no safer.
     """
     broker_racks = [rack for rack, count in racks.items() for _ in range(count)]
     if controllers:
@@ -201,11 +201,9 @@ PROFILES = {profile.name: profile for profile in (FAST, PRODUCTION)}
 class ClusterSpec:
     """Specification of a Kafka cluster, from which equal clusters can be launched.
 
-    Attributes:
-        racks: number of brokers by rack, in the order of the brokers' ids.
-        controllers: number of controllers that are not brokers.
-        config: properties of all brokers; an empty value means Kafka's default.
-        brokers: properties of single brokers by broker id, which override the properties in ``config``.
+    ``racks`` has the number of brokers in each rack, in the order of the brokers' ids. ``controllers`` is the number of
+    controllers that are not brokers. ``config`` has properties of all brokers; an empty value means Kafka's default.
+    ``brokers`` has properties of single brokers by broker id, which override the properties in ``config``.
     """
 
     kafka: str
@@ -276,9 +274,10 @@ class ClusterSpec:
         return tuple(f"{DISK}{number}" for number in disk_numbers) or (LOG_DIR,)
 
     def environment(self, node: Node, cluster_id: str, advertised: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a node's container: Kafka's official image turns ``KAFKA_*`` into properties.
+        """Return the environment of a node's container, whose ``KAFKA_*`` Kafka's official image turns into properties.
 
-        ``advertised``: address ``host:port`` by listener name, for the listeners that clients reach through the host.
+        ``advertised`` has the address ``host:port``, by listener name, of the listeners that clients reach through the
+        host.
         """
         racks, brokers = self.topology.racks, self.topology.brokers
         voters = ",".join(f"{v.id}@{v.name}:{_CONTROLLER_PORT + v.id}" for v in self.topology.controllers)

@@ -74,7 +74,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Quorum:
-    """State of the metadata quorum, whose leader is the active controller; ``ends``: log end offset of each voter."""
+    """State of the metadata quorum, whose leader is the active controller; ``ends`` has each voter's log end offset."""
 
     leader: BrokerId
     epoch: int
@@ -148,14 +148,14 @@ class Admin:
         return quorum_of(self.ask(quorum_request()))
 
     def topics(self, seen_by: BrokerId | None = None) -> tuple[str, ...]:
-        """Return all topics except internal topics, according to the broker ``seen_by`` (default: any broker)."""
+        """Return all topics except internal topics, according to the broker ``seen_by``, by default any broker."""
         response = self.ask(metadata_request(), only=seen_by)
         return tuple(sorted(topic.name for topic in response.topics if not topic.is_internal))
 
     def partitions(
         self, topics: Sequence[str] | None = None, seen_by: BrokerId | None = None
     ) -> tuple[PartitionState, ...]:
-        """Return the sorted partitions of ``topics`` (default: all), as the broker ``seen_by`` (default: any) knows."""
+        """Return the sorted partitions of ``topics``, or else of all topics, as the broker ``seen_by`` knows them."""
         response = self.ask(metadata_request(topics), only=seen_by)
         for topic in response.topics:
             raise_for(topic.error_code, f"describe topic {topic.name}")
@@ -313,7 +313,7 @@ def _retry_transient(ask: Callable[[], Any], deadline_s: float) -> Any:
 
 
 def metadata_request(topics: Sequence[str] | None = None) -> RequestPayload:
-    """Return a Metadata request for ``topics`` (default: all topics) that does not create missing topics."""
+    """Return a Metadata request for ``topics``, by default all topics, that does not create missing topics."""
     named = None
     if topics is not None:
         named = tuple(message(metadata.MetadataRequestTopic, topic_id=None, name=name) for name in topics)

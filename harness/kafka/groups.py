@@ -54,7 +54,7 @@ def delete_group(admin: Admin, coordinator: BrokerId, group: str, kind: str) -> 
 def remove_members(
     admin: Admin, coordinator: BrokerId, group: str, kind: str, clients: Collection[str] | None = None
 ) -> None:
-    """Remove the members whose ``client.id`` is in ``clients`` (default: all) from a group, but not from share groups.
+    """Remove the members whose ``client.id`` is in ``clients``, or all members, from a group that is no share group.
 
     Without the removal, a killed client would stay a member until its session times out, after 45 s by default.
     """
@@ -142,8 +142,8 @@ def open_sessions(events: Iterable[Mapping[str, Any]], worker: str) -> dict[Brok
 def sessions_after_run(events: Iterable[Mapping[str, Any]], admin: Admin) -> dict[str, Any] | None:
     """Return the number of fetch sessions that a run opened (key ``told``); None if the run opened no fetch session.
 
-    The key ``left`` lists the sessions that still exist as (broker id, session id), or is None if a broker does not
-    answer.
+    The key ``left`` lists the sessions that still exist as (broker id, session id), or has no value if a broker does
+    not answer.
     """
     granted = {(BrokerId(line["node_id"]), line["session_id"]) for line in events if line.get("event") == _OPENED}
     try:

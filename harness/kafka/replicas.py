@@ -1,7 +1,7 @@
-"""Contents of logs: their ends, record deletion, fingerprints of replicas, and committed offsets with their batches.
+"""Contents of logs, with log ends, record deletion, fingerprints of replicas, and commits of offsets.
 
-The end of a log means its high watermark: consumers can read, and DeleteRecords (KIP-107) can delete, only records
-below the high watermark.
+The end of a log means its high watermark, because consumers can read, and DeleteRecords (KIP-107) can delete, only
+records below the high watermark.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Corpus of failing plans, each a file that ``aftershock run`` accepts; ``aftershock explore`` runs these plans first.
 
-The first line of a plan in the corpus is a YAML comment with the plan's origin: ``# corpus: {"schema_version": 1,
-"seed": 7, "night": "2026-11-22", "failed": ["integrity/lost"], "evidence": "…"}``.
+The first line of a plan in the corpus is a YAML comment with the plan's origin as JSON, which has the keys
+``schema_version``, ``seed``, ``night``, ``failed`` (such as ``["integrity/lost"]``) and ``evidence``.
 """
 
 import json
@@ -20,7 +20,7 @@ _MARK = "# corpus: "
 
 @dataclass(frozen=True)
 class Origin:
-    """Origin of a plan in the corpus: seed, date, ids of the failed checks, and the run directory with the evidence."""
+    """Origin of a plan in the corpus, with seed, date, ids of the failed checks, and the run directory as evidence."""
 
     seed: int
     night: str
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Valid plans of the corpus, newest first; ``skipped``: a message for each file that is not a valid plan."""
+    """Valid plans of the corpus, newest first; ``skipped`` has a message for each file that is not a valid plan."""
 
     entries: tuple[Entry, ...] = ()
     skipped: tuple[str, ...] = ()

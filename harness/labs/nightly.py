@@ -1,9 +1,10 @@
-"""Nightly work: ``python -m aftershock.harness.labs.nightly [--budget 30m] [--seed N] [--out DIR]``.
+"""Nightly work, started by ``python -m aftershock.harness.labs.nightly [--budget 30m] [--seed N] [--out DIR]``.
 
 The nightly is a list of commands (steps), followed by reports. A step whose shortest duration does not fit the time
 budget is omitted; the remaining time extends the selected steps. ``nightly.json`` records finished steps, so an
 interrupted night (a date and a seed) continues. A failed step does not end the night; Ctrl-C ends the current step and
-the night. The exit code is that of the worst step: 3 ERROR, 1 FAIL, 2 INCONCLUSIVE, 0 PASS; 130 means interrupted.
+the night. The exit code is that of the worst step, from worst to best 3 (ERROR), 1 (FAIL), 2 (INCONCLUSIVE) and 0
+(PASS); exit code 130 means interrupted.
 
 Because any two nights differ, tonight counts as worse only if its run of a plan is worse than the runs of each of the
 last three nights, when their blocks (repetitions of the plan's faults) are compared.
@@ -44,7 +45,7 @@ CLOSING_S = 120.0  # report, trend and summary
 
 @dataclass(frozen=True)
 class Step:
-    """Step of the nightly: a command with placeholders ``{out}``, ``{seed}`` and ``{seconds}``, and its duration."""
+    """Step of the nightly, a command with placeholders ``{out}``, ``{seed}`` and ``{seconds}``, and its duration."""
 
     name: str
     command: tuple[str, ...]
@@ -300,7 +301,7 @@ def _blocks(run: Run) -> int:
 
 
 def _summary(night: Night, allotted: Allotted, finished: Mapping[str, int], compared: Mapping[str, str]) -> str:
-    """Return the nightly's Markdown summary: exit codes, comparison with earlier nights, and coverage of faults."""
+    """Return the nightly's Markdown summary of exit codes, comparison with earlier nights, and coverage of faults."""
     rows = [["step", "exit", "again"], ["---"] * 3]
     for step, seconds in allotted.seconds.items():
         words = step.words(str(night.out), night.seed, seconds)

@@ -1,4 +1,4 @@
-"""The ``chaos`` fixture: runs plans during a test, and records the SLOs that the test expects of the runs.
+"""The ``chaos`` fixture, which runs plans during a test, and records the SLOs that the test expects of the runs.
 
 All runs of a pytest session are judged together after the last test.
 """
@@ -41,7 +41,7 @@ _SHARED = (
 
 @dataclass(frozen=True)
 class Origin:
-    """Test that runs plans; ``mark``: the test's ``chaos`` mark; ``seed``: the value of ``--aftershock-seed``."""
+    """Test that runs plans; ``mark`` is the test's ``chaos`` mark, ``seed`` the value of ``--aftershock-seed``."""
 
     nodeid: str
     file: Path
@@ -79,13 +79,11 @@ class Chaos:
     ) -> "ChaosRun":
         """Wait for the host and a warm cluster, run the plan, and return at the end of the load, before the verdict.
 
-        Args:
-            plan: a file's path, relative to the test's folder or pytest's rootdir; the name of a bundled plan;
-                YAML text of more than one line; or a ``Plan``.
-            seed: seed of all random choices; default: the seed in the ``chaos`` mark, else ``--aftershock-seed``.
-            changes: ``key=value`` strings, as for ``aftershock run --set``.
-            rehearse: run the full load without injecting faults.
-            allow_exec: allow the plan to start your own programs (``client: exec``).
+        ``plan`` is a ``Plan``, a YAML text of more than one line, the name of a bundled plan, or the path of a file
+        relative to the test's folder or pytest's rootdir. ``seed`` determines all random choices, by default the seed
+        in the ``chaos`` mark, else ``--aftershock-seed``. ``changes`` has ``key=value`` strings, as for ``aftershock
+        run --set``. With ``rehearse`` the full load runs without faults. With ``allow_exec`` the plan may start your
+        own programs, with the client ``exec``.
 
         Raises PlanError, before anything starts, for an invalid plan or an async test; otherwise the errors of
         ``aftershock.harness.run.run.perform``.
@@ -130,7 +128,7 @@ class ChaosRun:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Content of ``run.json`` in the run directory: versions, host, times, topics, producers."""
+        """Content of ``run.json`` in the run directory, such as versions, host, times and topics."""
         return dict(self._home.facts)
 
     def expect(self, slo: str, gate: Gate = "verdict") -> None:
@@ -156,7 +154,7 @@ class ChaosRun:
 
 
 class _OneLocation:
-    """Source map for an SLO in a test: each position is that of the line that calls `ChaosRun.expect`."""
+    """Source map for an SLO in a test, in which each position is that of the line that calls `ChaosRun.expect`."""
 
     def __init__(self, at: str) -> None:
         self._at = at

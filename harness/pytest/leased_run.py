@@ -37,7 +37,7 @@ def drive(
     console: Console,
     pool: Pool | None = None,
 ) -> RunDir:
-    """Run a compiled plan on a cluster of ``pool`` (default: the pool of ``suite``); return the run directory.
+    """Run a compiled plan on a cluster of ``pool``, by default the pool of ``suite``; return the run directory.
 
     ``begin`` creates the run directory after host and cluster are leased. Other processes see ``test`` as the holder of
     the leases. Raises the errors of ``aftershock.harness.run.run.perform`` except PlanError.

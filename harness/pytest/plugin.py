@@ -1,4 +1,4 @@
-"""pytest plugin: the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
+"""pytest plugin with the ``chaos`` fixture and mark, command line options, and verdicts after the last test.
 
 The reports of a test carry the ids of the test's runs. The controller (pytest's main process) defers the reports of
 tests with runs, judges all runs together, and releases the reports with the tests' outcomes. See `docs/PYTEST.md`.
@@ -72,7 +72,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> "Chaos":
-    """Run chaos plans in this test: ``run = chaos.run("plan.yaml")``, ``run.expect("lost == 0")``.
+    """Run chaos plans in this test, as in ``run = chaos.run("plan.yaml")`` and ``run.expect("lost == 0")``.
 
     All runs are judged after the last test of the session, and a test passes only if the verdicts of its runs are PASS.
     """
@@ -118,7 +118,7 @@ class _Controller:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        """Hide the reports of tests that wait for verdicts from other plugins, until the runs are judged."""
+        """Hide from other plugins the reports of tests whose runs are not judged yet."""
         held = not self._releasing and self._deferred.offer(report)
         if report.failed and not held:
             self._failed.add(report.nodeid)

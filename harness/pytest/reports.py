@@ -33,7 +33,7 @@ class Outcome:
 
 @dataclass
 class HeldTest:
-    """Deferred reports of a test: of pytest's phase ``call`` and, after the teardown, of the phase ``teardown``."""
+    """Deferred reports of a test from pytest's phase ``call`` and, after the teardown, from the phase ``teardown``."""
 
     nodeid: str
     runs: tuple[str, ...]
@@ -48,7 +48,7 @@ class DeferredReports:
         self._awaiting_teardown: dict[tuple[str, Any], HeldTest] = {}
 
     def offer(self, report: pytest.TestReport) -> bool:
-        """Defer a report of a test with runs: store a copy, blank the report, and return True; else return False."""
+        """Defer a report of a test with runs, store a copy, blank the report, and return True; else return False."""
         # a test may run in several workers at once (--dist=each)
         key = report.nodeid, getattr(report, "node", None)
         runs, passed = getattr(report, RUNS, ((), False))

@@ -1,4 +1,4 @@
-"""Pytest session: its folder ``session-<time>-<id>``, and the list of the session's runs in ``runs.jsonl``.
+"""Pytest session, with its folder ``session-<time>-<id>``, and the list of the session's runs in ``runs.jsonl``.
 
 The folder of a session is below ``--aftershock-out``, beside the run directories, and also holds ``session.json``,
 ``index.html``, ``spark.log`` and ``pool/``. A run is listed in ``runs.jsonl`` when the run *begins*, so that the list
@@ -19,7 +19,7 @@ PROPERTY = "aftershock.run"
 
 @dataclass(frozen=True)
 class Entry:
-    """Line of ``runs.jsonl``: the run id, and the node id of the test that started the run."""
+    """Line of ``runs.jsonl``, with the run id, and the node id of the test that started the run."""
 
     run_id: str
     test: str
@@ -29,8 +29,8 @@ class Entry:
 class Suite:
     """Session data that the controller of pytest-xdist shares with its workers.
 
-    ``owner_pid``: id of the process that owns the session's clusters; ``keep_failed``: leave the clusters of failed
-    tests running after the session.
+    The process ``owner_pid`` owns the session's clusters. With ``keep_failed``, the clusters of failed tests run on
+    after the session.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Output of a finished pytest session: ``session.json``, ``index.html``, terminal lines, and checks in the JUnit file.
+"""Output of a finished pytest session in ``session.json``, ``index.html``, the terminal and the JUnit file.
 
 In the JUnit file, each check of a test's runs is added as a ``<testcase>`` after the ``<testcase>`` of the test.
 """
@@ -29,7 +29,8 @@ _SETUP_PREFIX = 'failed on setup with "'  # pytest's text for an error of any ph
 class ChecksOfTest:
     """Verdicts of a test's runs, by run id; None for a run without a verdict.
 
-    ``outcome``: the outcome of the test according to its runs; None for a test that failed before its runs were judged.
+    ``outcome`` is the outcome of the test according to its runs; None for a test that failed before its runs were
+    judged.
     """
 
     verdicts: Mapping[str, Verdict | None]
@@ -91,7 +92,7 @@ def _insert_checks(suite: ET.Element, case: ET.Element, test: ChecksOfTest) -> N
 def finish(suite: Suite, verdicts: Mapping[str, RunVerdict], failed: Collection[str], start: Path) -> list[str]:
     """Remove or keep the session's clusters, annotate GitHub, write the index; return the lines for the terminal.
 
-    ``failed``: node ids of the tests that did not pass; ``start``: the folder to which printed paths are relative.
+    ``failed`` has the node ids of the tests that did not pass; printed paths are relative to the folder ``start``.
     """
     entries = suite.entries()
     runs = {e.run_id: verdicts.get(e.run_id) or without_verdict(suite.out / e.run_id) for e in entries}

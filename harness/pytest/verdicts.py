@@ -32,9 +32,9 @@ _CONSEQUENCES = ("harness/warmup",)  # latency does not settle on a starved host
 
 @dataclass(frozen=True)
 class RunVerdict:
-    """Result of judging a test's run; ``verdict`` is None if the run was not judged; ``why`` has the reason.
+    """Result of judging a test's run; a run that was not judged has no ``verdict``, and the reason in ``why``.
 
-    ``repetition``: the result of repeating the run; ``note``: a remark on the run, for example that the run could not
+    ``repetition`` is the result of repeating the run, ``note`` a remark on the run, for example that the run could not
     be repeated.
     """
 
@@ -59,7 +59,7 @@ class RunVerdict:
 
     @property
     def text(self) -> str:
-        """Text that pytest prints for a failed test: the summary of the final verdict, and the path of the report."""
+        """Text that pytest prints for a failed test, with a summary of the final verdict and the report's path."""
         if self.repetition:
             lines = [
                 f"{self.home.name} was {self.status}, because the host was starved of CPU.\n{self.repetition.text}"
@@ -76,7 +76,7 @@ def judge_all(
 ) -> Iterator[tuple[str, RunVerdict]]:
     """Judge all runs of the session together; yield each run's id and result, and again if the run was repeated.
 
-    ``repeatable``: ids of the runs that may be repeated, because their tests still wait for a verdict.
+    ``repeatable`` has the ids of the runs that may be repeated, because their tests still wait for a verdict.
     """
     entries = suite.entries()
     log(f"aftershock: judging {len(entries)} {'run' if len(entries) == 1 else 'runs'}")

@@ -3,9 +3,9 @@
 Each combination of workload, arm and operation (produce, consume or commit) has its own client process. All arms of a
 workload send the same records, at send times that are evenly interleaved between the arms.
 
-An arm with ``client: java`` runs Kafka's own client in a container on the host's network, and the container exchanges
-data with the arm's worker process through standard input and output. The container of a Java client ends when its
-standard input closes, for example when its worker process is killed.
+An arm with the client ``java`` runs Kafka's own client in a container on the host's network, and the container
+exchanges data with the arm's worker process through standard input and output. The container of a Java client ends when
+its standard input closes, for example when its worker process is killed.
 """
 
 import shutil
@@ -48,11 +48,10 @@ def label_worker(command: tuple[str, ...], worker: str) -> tuple[str, ...]:
 class RunContext:
     """Settings that all client processes of a run share.
 
-    Args:
-        origin_ns: start of the run's clock, by ``time.monotonic_ns()``.
-        spool: the folder in shared memory to which the clients write a row for each record.
-        begin: the first offset of this run in each partition where this offset is not 0.
-        java: the command that starts Kafka's own Java client; empty if no arm uses the Java client.
+    ``origin_ns`` is the start of the run's clock, by ``time.monotonic_ns()``. ``spool`` is the folder in shared memory
+    to which the clients write a row for each record. ``begin`` has the first offset of this run in each partition in
+    which the offset is not 0. ``java`` is the command that starts Kafka's own Java client, empty if no arm uses the
+    Java client.
     """
 
     run_id: str

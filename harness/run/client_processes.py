@@ -1,4 +1,4 @@
-"""Client processes of a run: their spools (output in shared memory), and the faults kill, pause and disconnect.
+"""Client processes of a run, their spools (output in shared memory), and the faults kill, pause and disconnect.
 
 A client consists of a worker process, child processes in its session, and, for Kafka's Java client, a container. Only
 the run's own process can start a killed worker again, so `ClientProcesses.kill` and `ClientProcesses.release` write
@@ -158,7 +158,7 @@ def shut_down_connection(pid: int, handle: SocketHandle) -> None:
 
 @dataclass(frozen=True)
 class Spool:
-    """Spool of a run: the folder in shared memory to which clients write their rows; ``owner``: the run's process."""
+    """Spool of a run, the folder in shared memory to which clients write their rows; ``owner`` is the run's process."""
 
     run_id: str
     owner: str
@@ -208,7 +208,7 @@ def _parse_spool(path: Path) -> Spool | None:
 
 
 class ClientProcesses:
-    """Clients of a run; ``spool``: the folder in shared memory for their rows (default: found by the run id)."""
+    """Clients of a run; ``spool`` is the folder in shared memory for their rows, by default found by the run id."""
 
     def __init__(self, run_id: str, spool: Path | None = None) -> None:
         self._run_id, self._given_spool = run_id, spool

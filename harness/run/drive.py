@@ -1,4 +1,4 @@
-"""Live part of a run, before judging: create topics, start clients, inject faults, and read the final logs.
+"""Live part of a run, before judging, which starts clients, injects faults, and reads the final logs.
 
 `docs/DESIGN.md` lists the metrics that are recorded during a run.
 """
@@ -100,7 +100,7 @@ async def drive(
 
 @dataclass(frozen=True)
 class Noise:
-    """Timing noise of the host: 90th percentile of timer delays, and median round trip of probes over client links."""
+    """Timing noise of the host, the 90th percentile of timer delays, and the median round trip over client links."""
 
     timer_late_ms: float
     timers: int
@@ -152,7 +152,7 @@ class Sample(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Current value of a counter of a broker, or of the whole run if ``broker_id`` is None."""
+    """Current value of a counter of a broker, or without ``broker_id`` of the whole run."""
 
     broker_id: int | None
     name: str
@@ -160,7 +160,7 @@ class Reading(NamedTuple):
 
 
 class CpuTimes(NamedTuple):
-    """CPU time since boot in jiffies: busy, stolen by the hypervisor, and total (proc(5), /proc/stat)."""
+    """CPU times since boot in jiffies, namely busy, stolen by the hypervisor, and total (proc(5), /proc/stat)."""
 
     busy: int
     steal: int

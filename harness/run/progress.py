@@ -1,4 +1,4 @@
-"""Progress display of a run on stderr: a live panel on a terminal, else plain lines; and GitHub annotations."""
+"""Progress display of a run on stderr, as a live panel or as plain lines; and GitHub annotations."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _LIVE_PERIOD_S = 0.5
 class ArmStatus:
     """Record counts of a client process so far, and the p99 latency of its latest records (None without records).
 
-    A consumer counts its delivered records as ``ok``, and its ``sent`` is None.
+    A consumer counts its delivered records as ``ok``, and has no value ``sent``.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Current state of a run; ``elapsed_s``: the time since the start of the load."""
+    """Current state of a run; ``elapsed_s`` is the time since the start of the load."""
 
     phase: str
     elapsed_s: float

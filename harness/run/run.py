@@ -1,4 +1,4 @@
-"""Execution of ``aftershock run``: plan, timeline, cluster, load with faults, evidence, verdict, report.
+"""Execution of ``aftershock run``, from the plan through the load with faults to the verdict and the report.
 
 Producing the evidence and judging the evidence are separate steps that share only the run directory. After an error or
 Ctrl-C in a run, its clients end, the evidence so far stays readable, and the cluster is removed, except with
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled plan to run; ``file`` is None if the plan was given as YAML text."""
+    """A compiled plan to run; a plan given as YAML text has no ``file``."""
 
     file: Path | None
     checked: CheckedPlan
@@ -126,13 +126,9 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
 
     A run whose plan has SLOs on latency waits until no other run uses the host.
 
-    Raises:
-        PlanError: the plan can't be run; nothing was started.
-        EngineError: the engine does not answer, or an image is not available.
-        ClusterError: the cluster did not start.
-        FaultError: a fault could not be healed.
-        WorkloadError: a client process died.
-        LeaseError: the host can't be leased, because the lock files can't be used.
+    Raises PlanError, before anything starts, if the plan can't be run, EngineError if Docker does not answer or an
+    image is not available, ClusterError if the cluster did not start, FaultError if a fault could not be healed,
+    WorkloadError if a client process died, and LeaseError if the lock files of the host's lease can't be used.
     """
     log = progress.log
     job = prepare(

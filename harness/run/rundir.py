@@ -1,4 +1,4 @@
-"""Run directory: the folder with all evidence of a run, readable during the run and after a failure."""
+"""Run directory, the folder with all evidence of a run, readable during the run and after a failure."""
 
 import asyncio
 import json
@@ -23,9 +23,9 @@ from aftershock.workloads.load.events import run_clock
 
 @dataclass(frozen=True)
 class RunClock:
-    """Clock of a run: microseconds since the run's start, by the host's monotonic clock, comparable across processes.
+    """Clock of a run, in microseconds since the run's start, by the host's monotonic clock, which all processes share.
 
-    ``origin_ns``: the value of ``time.monotonic_ns()`` at the run's start.
+    ``origin_ns`` is the value of ``time.monotonic_ns()`` at the run's start.
     """
 
     origin_ns: int
@@ -47,7 +47,7 @@ _TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
 
 
 class RunDir:
-    """Run directory; ``facts``: the content of ``run.json``."""
+    """Run directory; ``facts`` is the content of ``run.json``."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path

@@ -18,9 +18,9 @@ from aftershock.harness.cluster.ownership import LabelledCluster
 
 @dataclass(frozen=True)
 class Run:
-    """Run directory; ``owner``: the process that executes the run; ``cluster``: the run id of the run's cluster.
+    """Run directory; ``owner`` is the process that executes the run, ``cluster`` the run id of the run's cluster.
 
-    ``status``: the verdict, or for an unjudged run the status in ``run.json``, or ``died`` if the run's process died.
+    ``status`` is the verdict, or for an unjudged run the status in ``run.json``, or ``died`` if the run's process died.
     """
 
     path: Path
@@ -100,8 +100,8 @@ def pruning(
 ) -> tuple[list[Run], list[tuple[Run, str]]]:
     """Return the runs to remove, and the runs in use (the process or cluster of the run exists) with the reasons.
 
-    A run is to be removed if it started before ``before`` and is not one of the newest ``keep`` runs; a parameter that
-    is None sets no condition.
+    A run is to be removed if it started before ``before`` and is not one of the newest ``keep`` runs; a parameter with
+    the value None sets no condition.
     """
     removable, in_use = [], []
     for run in runs[keep or 0 :]:

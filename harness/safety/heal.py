@@ -245,7 +245,7 @@ async def undo_open(run: RunDir, cluster: Target, log: Log, *, orphaned_only: bo
 
 
 def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:
-    """Add to the error the shell commands that heal each fault in force by hand; ``lines``: lines of the journal."""
+    """Add to the error the shell commands that heal each fault in force by hand; ``lines`` are lines of the journal."""
     containers: Mapping[int, str] = {}
     names: Mapping[str, str] = {}
     if isinstance(cluster, Cluster):

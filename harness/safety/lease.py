@@ -1,8 +1,8 @@
-"""Lease of the host: file locks that decide which runs may load this machine at the same time.
+"""Lease of the host, by file locks that decide which runs may load this machine at the same time.
 
-    turnstile ──▶ timing ──▶ core-0 … core-<n-1>      lock files in one folder, for all users of the host
-    exclusive,     latency: exclusive         integrity: one core,
-    then released  integrity: shared          exclusive
+The lock files `turnstile`, `timing` and `core-<n>` are in one folder, for all users of the host. A run judged on
+latency holds `timing` exclusively. A run judged on counts of records holds `timing` shared, and one `core-<n>`
+exclusively.
 
 A process holds the lock file `turnstile` while it waits for the lock `timing` or the lock of a CPU core, so that later
 processes can't overtake a run judged on latency. The kernel releases the host's lease when its holder dies.
@@ -33,8 +33,8 @@ _FILE_MODE = 0o666
 class Lock:
     """A file that is used as a lock between processes; created if missing, with ``mode`` regardless of the umask.
 
-    * Each attempt to lock opens the lock file again: another process may have deleted the lock file, and a lock on a
-      deleted file protects nothing.
+    * Each attempt to lock opens the lock file again, because another process may have deleted the lock file, and a lock
+      on a deleted file protects nothing.
     * Because any user can write to the folder, symbolic links are not followed, and only a regular file without further
       hard links is written to.
     * The content of the lock file describes the last process that held the lock.
@@ -151,7 +151,7 @@ def hold(lock: Lock, holder: str, on_wait: Callable[[], None] = lambda: None) ->
 
 
 def lease_kind(slos: Sequence[str]) -> Kind:
-    """Return the kind of host lease that a run needs: "integrity" if all its SLOs count records, else "latency"."""
+    """Return the kind of host lease that a run needs, "integrity" if all its SLOs count records, else "latency"."""
     return "integrity" if slos and all(isinstance(parse(text), Count) for text in slos) else "latency"
 
 

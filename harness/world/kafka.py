@@ -15,7 +15,7 @@ _CLIENTS = "_clients"
 
 
 class KafkaWorld:
-    """Administration of Kafka for faults: implements `faults.runtime.world.Administered`."""
+    """Administration of Kafka for faults, by the protocol `faults.runtime.world.Administered`."""
 
     _cluster: Cluster
 
@@ -61,7 +61,7 @@ class KafkaWorld:
 
 
 class ClientsWorld:
-    """Operations of faults on client processes: implements `faults.runtime.world.ClientControl`."""
+    """Operations of faults on client processes, by the protocol `faults.runtime.world.ClientControl`."""
 
     _cluster: Cluster
     _clients: ClientProcesses

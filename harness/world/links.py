@@ -1,4 +1,4 @@
-"""Operations for faults on network links: toxics on Toxiproxy, and probes that measure a link's effect on traffic.
+"""Operations for faults on network links, by toxics on Toxiproxy, and probes that measure a link's round trips.
 
 A probe of a link is a connection of the harness over that link. A link probe usually sends ApiVersions, which every
 listener answers. For a large request and response, a link probe asks for Metadata of topics with long names that don't
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class LinkProbe:
-    """A probe connection over a network link: implements `faults.runtime.world.Probe`."""
+    """A probe connection over a network link, by the protocol `faults.runtime.world.Probe`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -123,7 +123,7 @@ class LinkProbe:
 
 
 class LinksWorld:
-    """Operations of faults on links: implements the protocol Linked of `faults.runtime.world`."""
+    """Operations of faults on links, by the protocol `faults.runtime.world.Linked`."""
 
     _cluster: Cluster
     _security: Security = PLAINTEXT
@@ -173,7 +173,7 @@ class LinksWorld:
             raise FaultError(f"no connection through the link {link.proxy} ({address}): {error}") from error
 
     async def node_behind(self, link: Link) -> BrokerId:
-        """Return the id of the broker at the end of a link: the only id for which that broker returns settings.
+        """Return the id of the broker at the end of a link, the only id for which that broker returns settings.
 
         A broker answers "Unexpected broker id" to a request for another broker's settings (Kafka's `ConfigHelper`).
         """

@@ -1,4 +1,4 @@
-"""Operations for faults on a launched cluster's nodes: processes, resource limits, log directories, Kafka versions."""
+"""Operations for faults on the processes, limits, log directories and Kafka versions of a launched cluster's nodes."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ def _on_node(operation: Callable[[KafkaNode], R]) -> Callable[[Any, BrokerId], C
 
 
 class NodesWorld:
-    """Faults on node processes: implements the protocol NodeControl of `faults.runtime.world`."""
+    """Operations of faults on node processes, by the protocol `faults.runtime.world.NodeControl`."""
 
     _cluster: Cluster
 
@@ -53,7 +53,7 @@ class NodesWorld:
 
 
 class MachineWorld:
-    """Faults on nodes' resources and disks: implements the protocol MachineControl of `faults.runtime.world`."""
+    """Operations of faults on nodes' resources and disks, by the protocol `faults.runtime.world.MachineControl`."""
 
     _cluster: Cluster
 
@@ -151,7 +151,7 @@ class MachineWorld:
 
 
 class UpgradesWorld:
-    """Upgrades of nodes to other Kafka versions: implements the protocol Upgradable of `faults.runtime.world`."""
+    """Upgrades of nodes to other Kafka versions, by the protocol `faults.runtime.world.Upgradable`."""
 
     _cluster: Cluster
 

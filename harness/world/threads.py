@@ -1,4 +1,4 @@
-"""Coroutine methods from blocking functions: each call runs in a thread."""
+"""Coroutine methods made from blocking functions, which run in a thread."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

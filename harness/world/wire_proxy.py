@@ -1,7 +1,8 @@
 """Operations for faults on the rules of a cluster's wire proxy, and a probe that measures a rule's effect.
 
-A probe of a wire proxy rule sends two requests of the harness through the wire proxy: ApiVersions with a client id that
-no rule matches, to prove that the broker answers, and a request with a client id that only the probed rule matches.
+A probe of a wire proxy rule sends two requests of the harness through the wire proxy. The first is ApiVersions with a
+client id that no rule matches, to prove that the broker answers; the second has a client id that only the probed rule
+matches.
 """
 
 import asyncio
@@ -73,7 +74,7 @@ def _errors(value: Any) -> Iterable[int]:
 
 
 class RulesWorld:
-    """Operations of faults on wire proxy rules: implements `faults.runtime.world.WireProxyControl`."""
+    """Operations of faults on wire proxy rules, by the protocol `faults.runtime.world.WireProxyControl`."""
 
     _cluster: Cluster
 

@@ -1,4 +1,4 @@
-"""Operations of faults on a cluster: implementations of the protocols in `faults/runtime/world.py`.
+"""Operations of faults on a cluster, which implement the protocols in `faults/runtime/world.py`.
 
 On an attached cluster, faults change only topics that the plan names, and brokers and proxies that ``attach`` names;
 faults never destroy records and topics that existed before the run. `plan check` rejects forbidden faults; they are
@@ -26,7 +26,7 @@ from aftershock.workloads.kafka.wire.connection import Address
 
 
 class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
-    """All operations of faults on an attached cluster: its Kafka administration, its links, and the run's clients."""
+    """All operations of faults on an attached cluster, on its topics and settings, its links, and the run's clients."""
 
     def __init__(self, cluster: AttachedCluster, clients: ClientProcesses) -> None:
         self._attached = cluster
@@ -127,7 +127,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
 
 class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWorld, ClientsWorld, RulesWorld):
-    """All operations of faults on a launched cluster; ``clients``: by default, those of the run that launched it."""
+    """All operations of faults on a launched cluster; ``clients`` are by default those of the run that launched it."""
 
     def __init__(self, cluster: Cluster, clients: ClientProcesses | None = None) -> None:
         self._cluster = cluster
@@ -136,7 +136,7 @@ class ClusterWorld(NodesWorld, UpgradesWorld, MachineWorld, LinksWorld, KafkaWor
 
 
 def world_of(cluster: Target, clients: ClientProcesses | None = None) -> World:
-    """Return the operations of faults on a cluster; ``clients``: by default, those of the run ``cluster.run_id``."""
+    """Return the operations of faults on a cluster; ``clients`` are by default those of the run ``cluster.run_id``."""
     if isinstance(cluster, AttachedCluster):
         return cast("World", AttachedWorld(cluster, clients or ClientProcesses(cluster.run_id)))
     return ClusterWorld(cast("Cluster", cluster), clients)

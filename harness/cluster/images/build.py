@@ -1,9 +1,9 @@
 """Build of the Docker images that can't be pulled, with a recipe for each image.
 
-The Dockerfiles of these images need no network: tools of the host (debootstrap, Maven, Go) download the files that a
-Dockerfile copies. If Aftershock runs as root on Debian or Ubuntu, missing tools are installed. The Docker engine's
-classic builder builds the images, without BuildKit. Only one process at a time builds an image; other processes wait
-for the image.
+The Dockerfiles of these images need no network, because tools of the host (debootstrap, Maven, Go) download the files
+that a Dockerfile copies. If Aftershock runs as root on Debian or Ubuntu, missing tools are installed. The Docker
+engine's classic builder builds the images, without BuildKit. Only one process at a time builds an image; other
+processes wait for the image.
 """
 
 import hashlib
@@ -53,15 +53,12 @@ class StepError(Exception):
 class Recipe:
     """Recipe of a Docker image that Aftershock builds.
 
-    Attributes:
-        image: name of the image and of the folder with its Dockerfile.
-        version: version of the software in the image.
-        download: function that downloads the files that the Dockerfile copies into the build context.
-        download_step: name of the download step, and its usual duration in seconds (two cores, fast connection).
-        build_s: usual duration of the Dockerfile's build in seconds.
-        pinned: versions and addresses of the downloaded files.
-        base: name of the parent image, the Dockerfile's argument BASE.
-        parent: recipe of the parent image, for a parent that Aftershock builds.
+    ``image`` is the name of the image and of the folder with its Dockerfile, ``version`` the version of the software in
+    the image. The function ``download`` downloads the files that the Dockerfile copies into the build context, and
+    ``pinned`` has the versions and addresses of these files. ``download_step`` has the name of the download step and
+    its usual duration, ``build_s`` the usual duration of the Dockerfile's build, in seconds with two cores and a fast
+    connection. ``base`` is the name of the parent image (the Dockerfile's argument BASE), ``parent`` the recipe of a
+    parent image that Aftershock builds.
     """
 
     image: str
@@ -207,7 +204,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
 
 
 class Build:
-    """A running image build; ``scratch``: temporary folder; ``context``: its subfolder with the Dockerfile."""
+    """A running image build; ``scratch`` is a temporary folder, ``context`` its subfolder with the Dockerfile."""
 
     def __init__(self, subject: str, log: Log, log_path: Path, scratch: Path) -> None:
         self.subject, self.log, self.log_path = subject, log, log_path

@@ -1,4 +1,4 @@
-"""Search for failures within a time budget: the plans of the corpus first, then random plans for rarely tested faults.
+"""Search for failures within a time budget, first with the plans of the corpus, then with random plans.
 
 A run starts only if it would end within the budget even with its longest warm-up; the plans of the corpus (known
 failures) get half of the budget. Each run adds a line to ``coverage.jsonl`` for each coverage cell (fault kind, role,
@@ -53,9 +53,9 @@ def load_s(timeline: Timeline) -> float:
 
 @dataclass
 class Budget:
-    """Time budget of a search, which starts with the object, and includes ``CLOSING_S`` to remove the cluster.
+    """Time budget of a search, from its creation on, which includes ``CLOSING_S`` to remove the cluster.
 
-    ``durations_s``: durations of all runs; ``overheads_s``: for each judged run, its duration minus the load phase.
+    ``durations_s`` has the durations of all runs, ``overheads_s`` the duration of each judged run minus its load phase.
     """
 
     total_s: float
@@ -178,7 +178,7 @@ _OPTION = "--out"
 
 @dataclass(frozen=True)
 class Ledger:
-    """Content of ``coverage.jsonl``: readable lines in file order, and a message for each unreadable line."""
+    """Content of ``coverage.jsonl``, with the readable lines in file order, and a message for each unreadable line."""
 
     lines: tuple[CoverageLine, ...] = ()
     broken: tuple[str, ...] = ()
@@ -202,7 +202,7 @@ ERRORS_MAX = 3
 
 @dataclass(frozen=True)
 class ExploredRun:
-    """Run of a search; ``plan``: the plan's file in the corpus, if any; ``why``: the reason for a missing verdict."""
+    """Run of a search; ``plan`` is the plan's file in the corpus, if any, ``why`` the reason for a missing verdict."""
 
     name: str
     seed: int
@@ -215,7 +215,7 @@ class ExploredRun:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """Parameters of a search for failures; ``today``: the date by which earlier coverage counts as outdated."""
+    """Parameters of a search for failures; ``today`` determines which earlier coverage counts as outdated."""
 
     frame: Frame
     seed: int

@@ -1,4 +1,4 @@
-"""Execution and output of ``aftershock explore``: the runs on a warm cluster, and the report of the search."""
+"""Execution and output of ``aftershock explore``, with the runs on a warm cluster, and the report of the search."""
 
 import os
 import secrets
@@ -67,9 +67,10 @@ def stage(
 
 
 def exit_code(runs: Sequence[ExploredRun]) -> int:
-    """Return the exit code of a search.
+    """Return the exit code of a search, which is 1 if any run failed, else 3 after repeated errors, else 0 or 2.
 
-    1: a run failed; 3: all runs, or the last three, are errors; 0: a run passed; 2: otherwise.
+    Repeated errors means that all runs, or the last three runs, are errors. The exit code is 0 if a run passed, and 2
+    if no run passed.
     """
     statuses = [run.status for run in runs]
     if Status.FAIL in statuses:

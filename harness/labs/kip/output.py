@@ -1,4 +1,4 @@
-"""Output of KIP trials, from stored runs: terminal text, JSON, the HTML page, and tables for the docs.
+"""Output of KIP trials, from stored runs, as terminal text, JSON, the HTML page, and tables for the docs.
 
 ``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes the result tables into PAGE (``docs/KIPS.md``)
 and a shorter table into README, from the runs below the folder OUT.
@@ -27,7 +27,7 @@ from aftershock.results.trials.statement import Statement, Word
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Result of a KIP trial; ``shortened``: a line for each run with fewer repetitions of its faults than intended."""
+    """Result of a KIP trial; ``shortened`` has a line for each run with fewer fault repetitions than intended."""
 
     kip: int
     title: str
@@ -165,7 +165,7 @@ _HEAD = "| | claim | published | measured | bound | result |\n| --- | --- | --- 
 
 
 def digest(trials: list[TrialResult]) -> str:
-    """Return a Markdown table with one row per trial: its first claim, and its number of confirmed claims."""
+    """Return a Markdown table with the first claim and the number of confirmed claims of each trial."""
     lines = ["| KIP | its first claim | published | measured | the trial |", "|" + " --- |" * 5]
     for result in trials:
         first = result.statements[0]

@@ -1,4 +1,4 @@
-"""Execution of KIP trials within a time budget: choose the runs, execute the missing runs, and record them.
+"""Execution of KIP trials within a time budget, which selects, executes and records the missing runs.
 
 A part of a trial is one run of a plan. A time budget shortens runs to at least six blocks (repetitions of the plan's
 faults), because a statistical test with fewer blocks can't decide. Trial parts that a claim about the KIP needs are
@@ -43,7 +43,7 @@ class Allotted:
 
 
 def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
-    """Select parts of the trials within ``budget_s`` (None: all parts); raise AftershockError if no part fits."""
+    """Select the parts of the trials that fit ``budget_s``, if given; raise AftershockError if no part fits."""
     decisive = _round_robin([[part for part in trial.parts if trial.decides_on(part)] for trial in trials])
     reported = _round_robin([[part for part in trial.parts if not trial.decides_on(part)] for trial in trials])
     decisive_share = _useful_parts(trials, decisive, budget_s)
@@ -90,7 +90,7 @@ def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
 
 
 def _blocks(part: Planned, share: float) -> int | None:
-    """Return a trial part's number of fault repetitions (blocks): ``share`` 0 gives the minimum, 1 the full number."""
+    """Return a trial part's number of fault repetitions (blocks); ``share`` 0 gives the minimum, 1 the full number."""
     if part.blocks is None:
         return None
     blocks_min = min(part.blocks, BLOCKS_MIN)

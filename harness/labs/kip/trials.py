@@ -1,4 +1,4 @@
-"""Trials of KIPs: the plans to run, the claims to judge, and the plots to show.
+"""Trials of KIPs, each with the plans to run, the claims to judge, and the plots to show.
 
 The durations of runs were measured on a host with two cores. To add a trial, define the trial in this module and add it
 to ``TRIALS``.
@@ -16,10 +16,11 @@ from aftershock.results.trials.statement import Plot
 
 @dataclass(frozen=True)
 class Planned:
-    """Part of a trial: a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
+    """Part of a trial, a bundled plan that ``aftershock run`` accepts, with changes as for ``--set``.
 
-    ``around_s``: the duration of the run from launch to verdict, without its blocks (repetitions of the plan's faults);
-    ``block_s``: the duration of a block; ``blocks``: the number of blocks, None for a plan without blocks.
+    ``around_s`` is the duration of the run from launch to verdict, without its blocks (repetitions of the plan's
+    faults), and ``block_s`` the duration of a block. ``blocks`` is the number of blocks, None for a plan without
+    blocks.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP; ``parts``: the trial's runs, most informative first, because a small budget covers only these."""
+    """Trial of a KIP; ``parts`` lists the runs, most informative first, as a small budget covers only the first."""
 
     kip: int
     title: str
@@ -45,7 +46,7 @@ class Trial:
     plots: Callable[[Parts], tuple[Plot, ...]]
 
     def decides_on(self, part: Planned) -> bool:
-        """True if a claim or control of the trial needs the run ``part``; False if only statements to report do."""
+        """True if a claim or control of the trial needs the run ``part``; False if only reported statements need it."""
         return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
 
     def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:

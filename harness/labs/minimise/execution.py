@@ -1,4 +1,4 @@
-"""Execution and output of ``aftershock minimise``: runs of candidate plans, the reduced plan, and the list of runs."""
+"""Execution and output of ``aftershock minimise``, with runs of candidate plans, and the reduced plan."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Minimisation of a failed run: the run's plan is reduced to the smallest plan that fails the same checks.
+"""Minimisation of a failed run, which reduces the run's plan to the smallest plan that fails the same checks.
 
 A minimisation first repeats the failed run's plan, to detect an intermittent failure, then tries smaller candidate
 plans, and in the end repeats the reduced plan. A run starts only if it ends within the time budget and leaves time to
@@ -36,7 +36,7 @@ from aftershock.results.text import sentence
 
 @dataclass(frozen=True)
 class Source:
-    """Failed run to minimise; ``checks``: ids of the checks that must all FAIL again in a smaller plan."""
+    """Failed run to minimise; ``checks`` has the ids of the checks that must all FAIL again in a smaller plan."""
 
     run_id: str
     document: Document
@@ -46,7 +46,7 @@ class Source:
 
 
 def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
-    """Read the failed run in ``home``; ``chosen``: ids of the failed checks to reproduce, by default all failed checks.
+    """Read the failed run in ``home``; ``chosen`` has the ids of the checks to reproduce, by default all failed checks.
 
     Raises AftershockError for a run that can't be minimised.
     """
@@ -119,7 +119,7 @@ def same_failure(verdict: Verdict, checks: Sequence[str]) -> tuple[Word, str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a run of a candidate plan; ``digest``: hash of the plan; ``change``: how the plan was reduced."""
+    """Outcome of a run of a candidate plan; ``digest`` is a hash of the plan, ``change`` describes the reduction."""
 
     digest: str
     change: str
@@ -168,7 +168,7 @@ _UNDECIDED_MAX = 3  # undecided repetitions after which the repetition stops
 
 
 class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
-    """The next run takes ``needed_s`` seconds, which would exceed the time budget of the minimisation."""
+    """Raised because the next run, of ``needed_s`` seconds, would exceed the time budget of the minimisation."""
 
     def __init__(self, needed_s: float) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ class OutOfBudget(Exception):  # noqa: N818 -- not an error: the search ends
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """Judged run of a candidate plan; ``why``: the reason for the result ``word``; ``run``: the run id, "" if none."""
+    """Judged run of a candidate plan; ``why`` is the reason for the result ``word``, ``run`` the run id, "" if none."""
 
     word: Word
     why: str
@@ -199,7 +199,7 @@ _NONE = Repeats()
 
 @dataclass(frozen=True)
 class Minimised:
-    """Result of a minimisation; ``before``: outcomes of the original plan; ``after``: outcomes of the reduced plan.
+    """Result of a minimisation; ``before`` has outcomes of the original plan, ``after`` those of the reduced plan.
 
     ``ending`` is ``minimal`` if no reduction is left to try; ``smaller`` if the budget ended first; ``unsteady`` if the
     reduced plan fails too rarely; ``flake`` if the run's own plan fails too rarely; ``undecided`` if repetitions of the
@@ -311,7 +311,7 @@ class Minimisation:
     def _outcome_of_run(self, candidate: Candidate, repeats: int) -> Outcome:
         """Return the cached outcome of a candidate plan, or run the plan; raise OutOfBudget if time is short.
 
-        ``repeats``: the number of later runs of the smallest failing plan that must still fit the time budget.
+        ``repeats`` is the number of later runs of the smallest failing plan that must still fit the time budget.
         """
         key = digest(candidate.document, self.source.seed, self.source.rehearse, self.source.checks)
         cached = outcome = self.cache.take(key)
