@@ -19,6 +19,7 @@ import docker
 import requests
 from docker.context import ContextAPI
 from docker.errors import APIError, ContextException, DockerException
+from urllib3.exceptions import HTTPError
 
 from aftershock.errors import AftershockError, EngineError, ImageError, Log
 from aftershock.harness.cluster.images import build
@@ -79,11 +80,30 @@ def connect() -> docker.DockerClient:
 
 @contextmanager
 def docker_errors(kind: type[AftershockError], action: str) -> Iterator[None]:
-    """Raise ``kind`` with the text "can't <action>: <reason>" if Docker refuses a request in the ``with`` block."""
+    """Raise ``kind`` with ``action`` and Docker's reason if Docker refuses a request in the ``with`` block.
+
+    Raises EngineError if the engine does not answer.
+    """
     try:
         yield
     except APIError as error:
         raise kind(f"can't {action}: {error.explanation or error}") from error
+    except (DockerException, requests.RequestException, HTTPError) as error:
+        raise engine_error(error) or error from error
+
+
+def engine_error(error: BaseException) -> EngineError | None:
+    """Return the EngineError for an exception of the Docker SDK or its HTTP client; None for another exception.
+
+    Most of these exceptions are also OSError, so this comes before any handling of OSError.
+    """
+    if isinstance(error, APIError):
+        return EngineError(f"the Docker engine refused a request: {error.explanation or error}")
+    if isinstance(error, (DockerException, requests.RequestException, HTTPError)):
+        return EngineError(
+            f"the Docker engine stopped answering ({error}); see its log, start it again, then type: aftershock heal"
+        )
+    return None
 
 
 def kafka_image(client: docker.DockerClient, version: str, log: Log) -> Image:

@@ -6,6 +6,7 @@ Ctrl-C in a run, its clients end, the evidence so far stays readable, and the cl
 """
 
 import asyncio
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -228,14 +229,26 @@ def record_outcome(home: RunDir, progress: Progress) -> Iterator[None]:
         home.update(status="interrupted", why="interrupted")
         progress.log(f"interrupted; the clean-up is complete, and the evidence so far is stored\nrun: {home.path}")
         raise
-    except OSError as error:
+    except Exception as error:
+        known = error if isinstance(error, AftershockError) else engine.engine_error(error) or _file_error(error, home)
         # if the run directory is not writable, run.json stays at "running", and there is no manifest
         with suppress(OSError):
-            home.update(status="failed", why=str(error))
-        problem = f"can't write evidence to {home.path}: {error.strerror or error}"
-        advice = f"free disk space, or choose another --out\nrun: {home.path}"
-        raise EvidenceError(f"{problem}; {advice}") from error
-    except Exception as error:
-        home.update(status="failed", why=str(error) if isinstance(error, AftershockError) else repr(error))
-        error.add_note(f"run: {home.path}")
+            home.update(status="failed", why=str(known) if known else repr(error))
+        (known or error).add_note(f"run: {home.path}")
+        if known and known is not error:
+            raise known from error
         raise
+
+
+def _file_error(error: Exception, home: RunDir) -> EvidenceError | None:
+    """Return the EvidenceError for an error of the file system; None for another error, such as of a connection."""
+    if not isinstance(error, OSError):
+        return None
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return EvidenceError(
+            f"can't write evidence to {home.path}: {error.strerror}; free disk space, or choose another --out"
+        )
+    if error.filename is not None or error.errno in (errno.EIO, errno.EROFS):
+        path = error.filename or home.path
+        return EvidenceError(f"can't read or write {path}: {error.strerror}; correct this, or choose another --out")
+    return None

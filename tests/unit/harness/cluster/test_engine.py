@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from docker.errors import APIError, DockerException, ImageNotFound
+from requests.exceptions import ConnectionError as NoConnection
 
-from aftershock.errors import EngineError, ImageError
+from aftershock.errors import ClusterError, EngineError, ImageError
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.images import build
 from aftershock.harness.cluster.images.build import Recipe
@@ -153,6 +154,16 @@ def test_a_malformed_docker_host_is_a_clear_error(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(EngineError, match="nonsense"):
         engine.connect()
+
+
+def test_a_refusal_differs_from_an_engine_without_answer() -> None:
+    """A refused request is an error of the operation; without an answer the engine is to blame."""
+    with pytest.raises(ClusterError, match="can't stop the node k1: driver failed"):
+        with engine.docker_errors(ClusterError, "stop the node k1"):
+            raise APIError("500 Server Error", explanation="driver failed")
+    with pytest.raises(EngineError, match="the Docker engine stopped answering"):
+        with engine.docker_errors(ClusterError, "stop the node k1"):
+            raise NoConnection("refused")
 
 
 def test_permission_denied_is_a_separate_error(monkeypatch: pytest.MonkeyPatch) -> None:

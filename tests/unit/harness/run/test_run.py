@@ -8,9 +8,12 @@ from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import pytest
+from docker.errors import APIError
+from requests.exceptions import ConnectionError as NoConnection
 from rich.console import Console
+from urllib3.exceptions import ReadTimeoutError
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError, WorkloadError
+from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, WorkloadError
 from aftershock.harness.run.drive import _race, _watch_processes
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import prepare, record_outcome
@@ -61,6 +64,34 @@ def test_a_full_disk_is_a_clear_error(home: RunDir) -> None:
     with pytest.raises(EvidenceError, match=r"No space left.*choose another --out"):
         with record_outcome(home, Progress(Console(file=io.StringIO()))):
             raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (NoConnection("refused"), EngineError, "the Docker engine stopped answering"),
+        (ReadTimeoutError(cast("Any", None), "/", "no answer"), EngineError, "the Docker engine stopped answering"),
+        (
+            APIError("500", explanation="driver failed"),
+            EngineError,
+            "the Docker engine refused a request: driver failed",
+        ),
+        (OSError(122, "Disk quota exceeded"), EvidenceError, "Disk quota exceeded; free disk space"),
+        (OSError(13, "Permission denied", "/x"), EvidenceError, "can't read or write /x: Permission denied"),
+        (OSError(5, "Input/output error"), EvidenceError, r"can't read or write .*demo.*: Input/output error"),
+        (ConnectionResetError(104, "reset by peer"), ConnectionResetError, "reset by peer"),
+    ],
+)
+def test_only_a_full_disk_is_called_a_full_disk(
+    home: RunDir, error: Exception, kind: type[Exception], says: str
+) -> None:
+    """Errors of the Docker SDK's HTTP client are OSErrors too."""
+    with pytest.raises(kind, match=says) as raised:
+        with record_outcome(home, Progress(Console(file=io.StringIO()))):
+            raise error
+    assert ("free disk space" in str(raised.value)) == ("quota" in says)
+    assert [f"run: {home.path}"] == raised.value.__notes__
+    assert "failed" == RunDir.open(home.path).facts["status"]
 
 
 async def test_work_is_cancelled_when_a_client_dies() -> None:
