@@ -24,7 +24,7 @@ from aftershock.harness.cluster.launch import images_for, launch, provenance
 from aftershock.harness.cluster.ownership import LabelledCluster
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.rundir import RunClock, RunDir
-from aftershock.harness.safety.heal import defer_interrupts, sweep
+from aftershock.harness.safety.heal import defer_interrupts, in_use, sweep
 from aftershock.harness.safety.journal import Line, open_faults, read_journal
 from aftershock.harness.safety.lease import host_lease
 from aftershock.results.evidence.files import read_json, read_lines
@@ -62,10 +62,10 @@ def resolve(client: docker.DockerClient, run_id: str | None) -> LabelledCluster:
 
 
 def describe_owner(cluster: LabelledCluster) -> str:
-    if not cluster.is_local:
-        return "the cluster belongs to a process of another host or container"
-    pid = cluster.owner.partition(":")[0]
-    return f"the owner of the cluster is process {pid}, which is {'running' if cluster.owned else 'dead'}"
+    if cluster.liveness == "unknown":
+        return in_use(cluster)
+    state = "running" if cluster.owned else "dead"
+    return f"the owner of the cluster is {ownership.describe_owner(cluster.owner)}, which is {state}"
 
 
 @contextmanager
@@ -173,8 +173,8 @@ def foreign_changes(
     for proxy, on_proxy in sorted(toxics.items()):
         for toxic in on_proxy:
             if (proxy, toxic.name) not in own_toxics:
-                yield f"not ours: toxic {toxic.name} ({toxic.type}, {toxic.stream}) on proxy {proxy}"
-    yield from (f"not ours: proxy {proxy} is disabled" for proxy in sorted(set(disabled) - own_disabled))
+                yield f"not by Aftershock: toxic {toxic.name} ({toxic.type}, {toxic.stream}) on proxy {proxy}"
+    yield from (f"not by Aftershock: proxy {proxy} is disabled" for proxy in sorted(set(disabled) - own_disabled))
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def heal(
 
     log, home = Progress().log, out / run_id if run_id else None
     if home and is_attached(home):
-        print("\n".join(healing.heal(None, run_id, log, home=home)) or "nothing to heal")
+        print("\n".join(healing.heal(None, run_id, log, home=home).actions) or "nothing to heal")
         return 0
     client = engine.connect()
     if home and not (home / "run.json").is_file():
@@ -134,11 +134,14 @@ def heal(
         if home.name not in run_ids:
             problem = f"no trace of a run {run_id} on this machine or in {out}"
             raise AftershockError(f"{problem}; `aftershock runs` lists the runs")
-    actions = healing.heal(client, run_id, log)
+    actions, problems = healing.heal(client, run_id, log)
     for cluster in ownership.list_clusters(client):
-        if cluster.owned and run_id is None:
+        if cluster.liveness == "alive" and run_id is None:
             log(healing.in_use(cluster))
-    print("\n".join(actions) or "nothing to heal")
+    if actions or not problems:
+        print("\n".join(actions) or "nothing to heal")
+    if problems:
+        raise AftershockError(f"{len(problems)} runs are not wholly healed; the lines above say why")
     return 0
 
 

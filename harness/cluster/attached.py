@@ -321,16 +321,19 @@ class AttachedCluster:
             coordinator = self.admin.coordinator(group)
             if kind := groups(self.admin, coordinator).get(group):
                 remove_members(self.admin, coordinator, group, kind, self.descriptor.clients)
+        deleted = list[str]()
         if created := self.descriptor.created:
             # by id: a topic that another user created under the same name stays
-            ids = (uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")) for text in created.values())
+            ids = {uuid.UUID(bytes=base64.urlsafe_b64decode(text + "==")): name for name, text in created.items()}
             states = tuple(DeleteTopicState(name=None, topic_id=topic_id) for topic_id in ids)
             for result in self.admin.ask_controller(DeleteTopicsRequest(topics=states, timeout=TIMEOUT)).responses:
+                name = ids[result.topic_id]
                 if result.error_code not in {ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition}:
-                    raise_for(result.error_code, f"delete topic {result.name or result.topic_id}", result.error_message)
+                    raise_for(result.error_code, f"delete topic {name}", result.error_message)
+                    deleted.append(name)
         self.descriptor = replace(self.descriptor, created={}, over=True)
         self.descriptor.write(self._home)
-        return tuple(created)
+        return tuple(deleted)
 
     def describe(self) -> dict[str, Any]:
         attach, security = self.descriptor.attach, self.security

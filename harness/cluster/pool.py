@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -259,7 +260,12 @@ class Pool:
             _write_document(self._folder / _DESCRIPTOR_FILE, replace(self._descriptor, closed=True))
         occupied = [(slot, record.cluster) for slot in self._slots if (record := slot.record())]
         # without a record nothing was ever launched, perhaps because no engine is available to ask
+        give_up_s = time.monotonic() + ownership.REMOVAL_DEADLINE_S
         while occupied and (names := [n for n in self._upkeep.list_clusters(self._descriptor.owner) if self._owns(n)]):
+            if time.monotonic() > give_up_s:
+                raise ClusterError(
+                    f"the pool's clusters {', '.join(names)} still exist; remove them with: aftershock heal"
+                )
             log(f"removing the pool's clusters: {', '.join(names)}")
             for run_id in names:
                 self._upkeep.destroy(run_id)

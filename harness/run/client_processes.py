@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import socket
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import docker
 from docker.errors import APIError
 from docker.models.containers import Container
 
-from aftershock.errors import FaultError
+from aftershock.errors import FaultError, Log
 from aftershock.faults.targets.values import BrokerId, ClientProcess, ClientState
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import RUN, WORKER, is_alive, owner
@@ -190,21 +191,38 @@ def spool_for(run_id: str, run_dir: Path) -> Spool:
     return Spool(run_id, this_process, path)
 
 
-def orphaned_spools() -> list[Spool]:
-    """Return the spools (run output in shared memory) of this user's runs whose process has died."""
-    paths = [path for path in sorted(TMPFS.glob("aftershock-*")) if path.stat().st_uid == os.getuid()]
-    return [spool for spool in map(_parse_spool, paths) if spool and not is_alive(spool.owner)]
+def orphaned_spools(log: Log = lambda _: None) -> list[Spool]:
+    """Return the spools (run output in shared memory) of this user's runs whose process has died.
+
+    ``log`` receives a line for each entry of shared memory that has the name of a spool and is no folder of this user.
+    """
+    spools = _spools("aftershock-*", log)
+    return [spool for spool in spools if not is_alive(spool.owner) and spool_of(spool.run_id) is None]
 
 
 def spool_of(run_id: str) -> Path | None:
     """Return the spool (folder in shared memory) of a run in progress; None for another run."""
-    spools = map(_parse_spool, TMPFS.glob(f"aftershock-{run_id}.*"))
-    return next((spool.path for spool in spools if spool and spool.run_id == run_id and is_alive(spool.owner)), None)
+    spools = _spools(f"aftershock-{run_id}.*", lambda _: None)
+    return next((spool.path for spool in spools if spool.run_id == run_id and is_alive(spool.owner)), None)
 
 
-def _parse_spool(path: Path) -> Spool | None:
-    run_id, dot, owned_by = path.name.removeprefix("aftershock-").rpartition(".")
-    return Spool(run_id, owned_by, path) if dot and ":" in owned_by else None
+def _spools(pattern: str, log: Log) -> list[Spool]:
+    spools = []
+    for path in sorted(TMPFS.glob(pattern)):
+        run_id, dot, owned_by = path.name.removeprefix("aftershock-").rpartition(".")
+        if not dot or ":" not in owned_by:
+            continue
+        try:
+            status = path.lstat()  # any user can put a link here, for example to another user's folder
+        except OSError:
+            continue  # its process has removed it meanwhile
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+            spools.append(Spool(run_id, owned_by, path))
+        elif not stat.S_ISDIR(status.st_mode):
+            log(
+                f"{path} is not a folder, so Aftershock did not create it and leaves it alone; remove it if it is yours"
+            )
+    return spools
 
 
 class ClientProcesses:

@@ -1,8 +1,9 @@
-"""Clean-up after runs whose process died: undo their faults, and remove their containers, processes and files.
+"""Clean-up after runs whose process died, which undoes their faults and removes their containers and files.
 
 Containers, processes and files that belong to a live process are left alone. The faults of a kept cluster are undone,
 and the kept cluster stays. Before the spool of a dead run (the clients' output in shared memory) is removed, its rows
-are converted to evidence. All steps of a clean-up can be repeated, and several processes may clean up at once.
+are converted to evidence. All steps of a clean-up can be repeated, and several processes may clean up at once. After a
+failure a clean-up goes on with the other faults and runs, also if neither the journal nor the log can be written.
 """
 
 import asyncio
@@ -12,27 +13,37 @@ import os
 import shlex
 import shutil
 import signal
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, Log
+from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError, Log
 from aftershock.faults.runtime.record import Undo
 from aftershock.faults.runtime.undo import perform
 from aftershock.faults.runtime.verify_undo import verify_undo
-from aftershock.harness.cluster import ownership
+from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.attached import AttachedCluster, is_attached, read_descriptor
 from aftershock.harness.cluster.cluster import DESCRIPTOR_FILE, Cluster, attach
 from aftershock.harness.cluster.ownership import LabelledCluster
 from aftershock.harness.cluster.target import Target
+from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run import client_processes
 from aftershock.harness.run.rundir import RunClock, RunDir
-from aftershock.harness.safety.journal import Journal, Line, open_faults, read_journal
+from aftershock.harness.safety.journal import FILE, Journal, Line, open_faults, read_journal
 from aftershock.harness.world.world import world_of
+
+LOCK_DEADLINE_S = 180.0  # an undo is verified for up to 60 s
+
+
+class Healing(NamedTuple):
+    """Result of a clean-up, with a sentence for each action, and for each run that is not wholly cleaned up."""
+
+    actions: list[str]
+    problems: list[str]
 
 
 def heal(
@@ -42,91 +53,129 @@ def heal(
     *,
     explicit: bool | None = None,
     home: Path | None = None,
-) -> list[str]:
-    """Undo the faults of dead processes and remove their resources; return a sentence for each action.
+) -> Healing:
+    """Undo the faults of dead processes and remove their resources.
 
     Without a ``client`` of the Docker engine, only attached clusters are healed; without a ``run_id``, all runs are
-    healed. ``explicit`` is True if the user named the run (default: True with a ``run_id``): then the faults of live
-    processes in a kept cluster are healed too, and a failure to heal is raised as an error instead of logged. ``home``
-    is the run directory of a run on an attached cluster, needed if the host was restarted since the run.
+    healed. ``explicit`` is True if the user named the run, by default if there is a ``run_id``. With ``explicit``, the
+    faults of live processes in a kept cluster are healed too, and a failure to heal is raised as an error instead of
+    logged. ``home`` is the run directory of a run on an attached cluster, needed if the host was restarted since the
+    run.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
-    healed.
+    healed, EvidenceError if its journal can't be read, EngineError if the engine can't list its containers.
     """
     explicit = run_id is not None if explicit is None else explicit
-    actions: list[str] = []
+    log = _unfailing(log)
+    actions, errors = list[str](), list[tuple[str, Exception]]()
+
+    def attempt(name: str, folder: Path | None, work: Callable[[], list[str]]) -> None:
+        try:
+            with _exclusive(folder):
+                actions.extend(work())
+        except Exception as error:  # noqa: BLE001 -- whatever the reason: the other runs are cleaned up regardless
+            errors.append((name, error))
+            if not explicit:
+                log(f"{name}: {_one_line(error)}")
+
     if home and is_attached(home):
-        with _exclusive(home):
-            actions += _heal_attached(home, log)
+        attempt(home.name, home, partial(_heal_attached, home, log))
     if client:
-        for cluster in ownership.list_clusters(client):
+        with engine.docker_errors(EngineError, "list the clusters"):
+            clusters = ownership.list_clusters(client)
+        for cluster in clusters:
             if run_id in (None, cluster.run_id):
-                try:
-                    with _exclusive(cluster.home):
-                        actions += _heal_launched(client, cluster, log, explicit=explicit)
-                except AftershockError as error:
-                    if explicit:
-                        raise
-                    log(f"{cluster.run_id}: {error}")
-    for spool in client_processes.orphaned_spools():
+                work = partial(_heal_launched, client, cluster, log, explicit=explicit)
+                attempt(cluster.run_id, cluster.home, work)
+    for spool in client_processes.orphaned_spools(log):
         if run_id in (None, spool.run_id):
-            with _exclusive(spool.home):
-                actions += _clear_spool(spool, log, explicit=explicit) if spool.path.exists() else []
-    return actions
+            attempt(spool.run_id, spool.home, partial(_clear_spool, spool, log))
+    if errors and explicit:
+        name, error = errors[0]
+        raise error if isinstance(error, AftershockError) else ClusterError(f"{name}: {_one_line(error)}") from error
+    return Healing(actions, [f"{name}: {_one_line(error)}" for name, error in errors])
 
 
 def sweep(client: docker.DockerClient | None, log: Log) -> None:
-    """Heal and remove all dead runs, before another cluster is launched."""
-    for action in heal(client, None, log):
+    """Heal and remove all dead runs, before another cluster is launched; log what can't be cleaned up."""
+    for action in heal(client, None, log).actions:
         log(f"cleaned up after a dead run: {action}")
 
 
-def has_remains(client: docker.DockerClient | None, run_id: str) -> bool:
+def has_remains(client: docker.DockerClient | None, run_id: str, home: Path) -> bool:
     """True if a dead run has left faults or resources; without a ``client``, Docker objects are not checked."""
     for cluster in ownership.list_clusters(client) if client else ():
-        if cluster.run_id == run_id and (not _is_kept(cluster) or _has_orphaned_faults(cluster.home)):
+        if cluster.run_id == run_id and not cluster.owned and (not _is_kept(cluster) or _has_orphaned_faults(home)):
             return True
+    if is_attached(home) and (read_descriptor(home).created or _has_orphaned_faults(home)):
+        return True
     return any(spool.run_id == run_id for spool in client_processes.orphaned_spools())
 
 
 def in_use(cluster: LabelledCluster) -> str:
-    """Return the error message for a cluster that belongs to a live process."""
-    if cluster.is_local:
-        pid = cluster.owner.partition(":")[0]
+    """Return the error message for a cluster that belongs, or may belong, to a live process."""
+    process = ownership.describe_owner(cluster.owner)
+    if cluster.liveness == "alive":
         return (
-            f"the cluster {cluster.run_id} belongs to the running process {pid}; interrupt that process, which then "
-            "heals the cluster"
+            f"the cluster {cluster.run_id} belongs to the running {process}; interrupt that process, which then heals "
+            "the cluster"
         )
-    return f"the cluster {cluster.run_id} belongs to a process of another host; run `aftershock heal` on that host"
+    label = f"label={ownership.RUN}={cluster.run_id}"
+    return (
+        f"the cluster {cluster.run_id} is left alone, because its owner, {process}, can't be checked from here (it is "
+        "on another host, in another container, hidden, or of an older version): run `aftershock heal` there, or, if "
+        f"it has ended, type: docker ps -aqf {label} | xargs -r docker rm -fv; docker network ls -qf {label} | "
+        f"xargs -r docker network rm; docker volume ls -qf {label} | xargs -r docker volume rm"
+    )
+
+
+def _one_line(error: Exception) -> str:
+    known = error if isinstance(error, AftershockError) else engine.engine_error(error)
+    text = str(known) if known else str(error) if isinstance(error, OSError) else repr(error)
+    return " ".join(text.split())
+
+
+def _unfailing(log: Log) -> Log:
+    """Return ``log`` as a function that ignores a log that can't be written, for example on a full disk."""
+
+    def write(line: str) -> None:
+        with suppress(OSError):
+            log(line)
+
+    return write
 
 
 def _heal_launched(client: docker.DockerClient, cluster: LabelledCluster, log: Log, *, explicit: bool) -> list[str]:
+    if cluster.owned:
+        if explicit:
+            raise ClusterError(in_use(cluster))
+        if cluster.liveness == "unknown":
+            log(in_use(cluster))
+        return []
     if not cluster.home.is_dir() and cluster.keep:
         raise ClusterError(
             f"the folder of the cluster {cluster.run_id}, {cluster.home}, is missing; "
             f"remove the cluster with: aftershock cluster down --run {cluster.run_id}"
         )
-    if cluster.owned:
-        if explicit:
-            raise ClusterError(in_use(cluster))
-        return []
     if _is_kept(cluster):
-        in_force = open_faults(read_journal(cluster.home / "journal.jsonl")) if explicit else ()
+        in_force = open_faults(read_journal(cluster.home / FILE)) if explicit else ()
         if not in_force and not _has_orphaned_faults(cluster.home):
             return []
         with closing(attach(client, cluster.home)) as attached:
             run = RunDir.open(cluster.home)
-            faults = asyncio.run(undo_open(run, attached, log, orphaned_only=not explicit))
+            outcomes = asyncio.run(undo_open(run, attached, log, orphaned_only=not explicit))
             attached.await_in_sync(60.0)
-        return [f"{cluster.run_id}: healed {', '.join(faults)}"]
+        return _healed(cluster.run_id, outcomes)
     client_processes.kill_workers(cluster.run_id)
-    removed: list[str] = []
-    # the engine may still be creating objects that the dead process requested: repeat until nothing is left
-    while names := ownership.remove_run(client, cluster.run_id):
-        removed += names
-        time.sleep(0.5)
+    removed = ownership.remove_run_completely(client, cluster.run_id)
     close_run(cluster.home)
     return [f"{cluster.run_id}: removed {', '.join(removed)}"]
+
+
+def _healed(run_id: str, outcomes: Mapping[str, str]) -> list[str]:
+    healed = [fault for fault, outcome in outcomes.items() if outcome == _HEALED]
+    others = [f"{run_id}: {fault}: {outcome}" for fault, outcome in outcomes.items() if outcome != _HEALED]
+    return [f"{run_id}: {_HEALED} {', '.join(healed)}", *others] if healed else others
 
 
 def _is_kept(cluster: LabelledCluster) -> bool:
@@ -134,47 +183,44 @@ def _is_kept(cluster: LabelledCluster) -> bool:
 
 
 def _has_orphaned_faults(home: Path) -> bool:
-    with suppress(EvidenceError):
-        return any(
-            not ownership.is_alive(line.get("owner", "")) for line in open_faults(read_journal(home / "journal.jsonl"))
-        )
-    return False
+    return any(not ownership.is_alive(line.get("owner", "")) for line in open_faults(read_journal(home / FILE)))
 
 
 def _heal_attached(home: Path, log: Log) -> list[str]:
     run = RunDir.open(home)
-    if ownership.is_alive(run.facts.get("owner", "")):
-        pid = run.facts["owner"].partition(":")[0]
+    owner = run.facts.get("owner", "")
+    if ownership.is_alive(owner):
+        process = f"the running {ownership.describe_owner(owner)}"
+        if ownership.liveness(owner) == "unknown":
+            process = f"{ownership.describe_owner(owner)}, which can't be checked from this host or container"
         raise ClusterError(
-            f"the run {run.run_id} belongs to the running process {pid}; interrupt that process, which then heals the "
-            "cluster"
+            f"the run {run.run_id} belongs to {process}; interrupt that process, which then heals the cluster"
         )
-    if read_descriptor(home).over and not open_faults(read_journal(home / "journal.jsonl")):
+    if read_descriptor(home).over and not open_faults(read_journal(home / FILE)):
         return []
     client_processes.kill_workers(run.run_id)
     with closing(AttachedCluster(read_descriptor(home), home)) as cluster:
-        faults = asyncio.run(undo_open(run, cluster, log))
+        outcomes = asyncio.run(undo_open(run, cluster, log))
         topics = cluster.clear()
-    actions = [f"{run.run_id}: healed {', '.join(faults)}"] if faults else []
+    actions = _healed(run.run_id, outcomes)
     return actions + ([f"{run.run_id}: deleted the topics that the run created: {', '.join(topics)}"] if topics else [])
 
 
-def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> list[str]:
+def _clear_spool(spool: client_processes.Spool, log: Log) -> list[str]:
+    if not spool.path.exists():
+        return []  # another process has cleared it meanwhile
     client_processes.kill_workers(spool.run_id)
     home, actions = spool.home, list[str]()
     if home and is_attached(home):
-        try:
-            actions += _heal_attached(home, log)
-        except AftershockError as error:
-            if explicit:
-                raise
-            log(f"{spool.run_id}: {error}")
-            return []  # the next attempt finds the run by its spool
+        actions += _heal_attached(home, log)  # after a failure, the next attempt finds the run by its spool
     try:
         spool.salvage()
     except OSError as error:
-        log(f"{spool.run_id}: the clients' records of their requests could not be saved as evidence: {error}")
-        spool.discard()
+        raise EvidenceError(
+            f"the clients' records of their requests, in {spool.path}, can't be saved as evidence in {home}: {error}; "
+            f"correct this, for example free disk space, then type: aftershock heal --run {spool.run_id}; or give the "
+            f"records up with: rm -r {spool.path}"
+        ) from error
     if home:
         close_run(home)
     return [*actions, f"{spool.run_id}: cleared {spool.path}"]
@@ -196,52 +242,101 @@ def close_run(home: Path) -> None:
 
 @contextmanager
 def _exclusive(home: Path | None) -> Iterator[None]:
-    """Lock the run's folder, if it exists, so that only one process at a time heals the run."""
+    """Lock the run's folder, if it exists, so that only one process at a time heals the run.
+
+    Raises ClusterError if another process holds the lock for longer than ``LOCK_DEADLINE_S``.
+    """
     try:
         folder = os.open(home or "", os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         yield
         return
+
+    def locked() -> str:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return "locked"
+        return ""
+
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        if still_lacking(locked, LOCK_DEADLINE_S):
+            raise ClusterError(
+                f"another process has been healing the run in {home} for more than {LOCK_DEADLINE_S:.0f} s; see which "
+                f"one with: fuser -v {home}"
+            )
         yield
     finally:
         os.close(folder)
 
 
-async def undo_open(run: RunDir, cluster: Target, log: Log, *, orphaned_only: bool = False) -> list[str]:
-    """Heal the faults in force of a run, or, if ``orphaned_only``, of its dead processes; return the faults' ids.
+_HEALED = "healed"
 
-    Raises FaultError, after an attempt for each fault, with a list of the faults that could not be healed.
+
+def _outcome(undo: Undo) -> str:
+    """Return what an undo has done to the cluster, also if the fault never took effect."""
+    if undo.verb == "nothing":
+        return "the fault has no undo, so nothing was changed; its effect on the cluster, if any, stays"
+    if undo.verb == "create_topic":
+        return f"the topic {undo.args['topic']} exists; if the fault deleted it, the records from before are lost"
+    return _HEALED
+
+
+async def undo_open(run: RunDir, cluster: Target, log: Log, *, orphaned_only: bool = False) -> dict[str, str]:
+    """Heal the faults in force of a run, or, if ``orphaned_only``, of its dead processes; return the outcome by fault.
+
+    If the journal can't be written, faults are healed all the same, and healed again by the next heal, which changes
+    nothing. Raises FaultError, after an attempt for each fault, with a list of the faults that could not be healed.
     """
-    journal_path = run.path / "journal.jsonl"
+    log = _unfailing(log)
+    journal_path = run.path / FILE
     faults = open_faults(read_journal(journal_path))
     if orphaned_only:
         faults = [line for line in faults if not ownership.is_alive(line.get("owner", ""))]
     # assignments come last, because replicas move only between running nodes
     faults.sort(key=lambda line: line["undo"]["verb"] == "restore_assignment")
-    failures = []
+    failures, outcomes, unwritten = list[str](), dict[str, str](), list[OSError]()
     clock = RunClock(run.facts.get("origin_ns", 0))
-    with closing(Journal(journal_path, clock)) as journal:
+    with ExitStack() as on_exit:
+
+        def write(line: Line) -> None:
+            try:
+                if journal:
+                    journal.append(line)
+            except OSError as error:
+                unwritten.append(error)
+
+        journal = None
+        try:
+            journal = Journal(journal_path, clock)
+            on_exit.callback(journal.close)
+        except OSError as error:
+            unwritten.append(error)
         for line in faults:
             fields = {name: line[name] for name in ("fault", "kind", "targets", "undo") if name in line}
+            write({**fields, "state": "healing"})
             try:
-                journal.append({**fields, "state": "healing"})
                 undo, world = Undo(line["undo"]["verb"], line["undo"]["args"]), world_of(cluster)
                 await perform(undo, world, clock)
                 await verify_undo(undo, world, clock)
-                why = "healed by a process that did not inject the fault, such as the watchdog or `aftershock heal`"
-                journal.append({**fields, "state": "healed", "why": why})
-            except AftershockError as error:
-                failures.append(f"the fault {line['fault']} could not be healed: {error}")
-                journal.append({**fields, "state": "failed", "why": str(error)})
+            except Exception as error:  # noqa: BLE001 -- reported at the end, after every other heal was tried
+                failures.append(f"the fault {line['fault']} could not be healed: {_one_line(error)}")
+                write({**fields, "state": "failed", "why": _one_line(error)})
             else:
-                log(f"{line['fault']}: healed")
+                outcomes[line["fault"]] = outcome = _outcome(undo)
+                by = "by a process that did not inject the fault, such as the watchdog or `aftershock heal`"
+                write({**fields, "state": "healed", "why": f"{outcome}{':' * (outcome != _HEALED)} {by}"})
+                log(f"{line['fault']}: {outcome}")
+    if unwritten:
+        log(
+            f"{journal_path} can't be written ({unwritten[0].strerror}), so the healed faults stay listed as in force; "
+            f"free disk space, then type: aftershock heal --run {run.run_id}"
+        )
     if failures:
         unhealed = FaultError("; ".join(failures))
         advise(unhealed, read_journal(journal_path), cluster)
         raise unhealed
-    return [line["fault"] for line in faults]
+    return outcomes
 
 
 def advise(error: FaultError, lines: Iterable[Line], cluster: Target) -> None:

@@ -11,7 +11,7 @@ from aftershock.harness.adhoc.kept import clock_of, connect, describe_owner, kep
 from aftershock.harness.cluster import ownership
 from aftershock.harness.run.rundir import RunDir
 
-DEAD = "1:1"
+DEAD = f"1:1:{ownership.owner().split(':', 2)[2]}"
 
 
 def engine(*clusters: dict[str, str]) -> Any:
@@ -58,10 +58,13 @@ def test_a_cluster_that_is_not_kept_is_refused(tmp_path: Path) -> None:
         cluster("pool-3f-0-1a", tmp_path, keep=False, owner=ownership.owner()), cluster("left", tmp_path, keep=False)
     )
     with pytest.raises(
-        ClusterError, match=r"pool-3f-0-1a is not kept: the owner of the cluster is process \d+, which is running"
+        ClusterError,
+        match=r"pool-3f-0-1a is not kept: the owner of the cluster is process \d+ of user \d+, which is running",
     ):
         resolve(client, "pool-3f-0-1a")
-    with pytest.raises(ClusterError, match=r"left is not kept: the owner of the cluster is process 1, which is dead"):
+    with pytest.raises(
+        ClusterError, match=r"left is not kept: the owner of the cluster is process 1 of user \d+, which is dead"
+    ):
         resolve(client, "left")
 
 
@@ -74,10 +77,10 @@ def test_a_cluster_may_be_kept_by_a_file(tmp_path: Path) -> None:
 
 def test_the_owner_of_another_host_is_not_checked(tmp_path: Path) -> None:
     """A process id of another host has no meaning on this host."""
-    made = {**cluster("far", tmp_path), ownership.HOST: "elsewhere/1"}
-    assert "the cluster belongs to a process of another host or container" == describe_owner(
-        resolve(engine(made), "far")
-    )
+    found = resolve(engine(cluster("far", tmp_path, owner="1:1:0:elsewhere:elsewhere:7")), "far")
+    assert found.owned
+    assert "its owner, process 1 of user 0, can't be checked from here" in describe_owner(found)
+    assert "label=aftershock.run=far | xargs -r docker rm -fv" in describe_owner(found)
 
 
 def test_the_clock_starts_at_the_origin_in_run_json(tmp_path: Path) -> None:
@@ -95,7 +98,8 @@ def test_a_cluster_that_is_being_launched(tmp_path: Path) -> None:
     """The error advises to wait for the cluster, not to take it down."""
     client = engine(cluster("young", tmp_path, owner=ownership.owner()))
     with pytest.raises(
-        ClusterError, match=r"young is still being launched: the owner of the cluster is process \d+, which is running"
+        ClusterError,
+        match=r"young is still being launched: the owner of the cluster is process \d+ of user \d+, which is running",
     ):
         with connect(client, resolve(client, None)):
             pass

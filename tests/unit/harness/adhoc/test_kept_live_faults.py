@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aftershock.errors import EvidenceError
 from aftershock.faults.runtime.record import Entry, Targets, Undo
 from aftershock.faults.targets.values import Toxic
 from aftershock.harness.adhoc.kept import foreign_changes, live_faults
@@ -68,11 +69,13 @@ def test_foreign_toxics_and_disabled_proxies_are_reported(home: Path) -> None:
     mine = Toxic("slow:client_a-k1:upstream", "latency", "upstream")
     toxics = {"client_a-k1": (mine, Toxic("mystery", "timeout", "downstream")), "client_c-k3": (mine,)}
     assert [
-        "not ours: toxic mystery (timeout, downstream) on proxy client_a-k1",
-        "not ours: toxic slow:client_a-k1:upstream (latency, upstream) on proxy client_c-k3",
-        "not ours: proxy client_c-k1 is disabled",
+        "not by Aftershock: toxic mystery (timeout, downstream) on proxy client_a-k1",
+        "not by Aftershock: toxic slow:client_a-k1:upstream (latency, upstream) on proxy client_c-k3",
+        "not by Aftershock: proxy client_c-k1 is disabled",
     ] == list(foreign_changes(lines, toxics, {"client_b-k2", "client_c-k1"}))
 
 
-def test_a_home_without_journal_has_no_faults(tmp_path: Path) -> None:
-    assert [] == live_faults(tmp_path, 0)
+def test_a_home_without_journal_is_an_error(tmp_path: Path) -> None:
+    """Each cluster has a journal from its launch on, so faults may be in force that nobody knows of."""
+    with pytest.raises(EvidenceError, match=r"journal\.jsonl: the fault journal is missing"):
+        live_faults(tmp_path, 0)

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from aftershock.errors import EvidenceError
 from aftershock.faults.plan.check import load_plan
@@ -49,7 +51,17 @@ def test_a_descriptor_reads_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "hunter2" not in (tmp_path / "attached.json").read_text()
     assert ("g-baseline",) == again.groups
     cluster.descriptor = replace(cluster.descriptor, groups=())
-    vars(cluster)["admin"] = SimpleNamespace(ask_controller=lambda _: SimpleNamespace(responses=()))
+    cluster.created("gone", "B" * 21 + "A")  # the user has deleted this topic
+
+    def delete(request: Any) -> Any:
+        codes = (ErrorCode.none, ErrorCode.unknown_topic_id)
+        states = zip(request.topics, codes, strict=True)
+        results = [
+            SimpleNamespace(topic_id=state.topic_id, error_code=code, error_message="") for state, code in states
+        ]
+        return SimpleNamespace(responses=results)
+
+    vars(cluster)["admin"] = SimpleNamespace(ask_controller=delete)
     assert ("fresh",) == cluster.clear()
     assert ({}, True) == (read_descriptor(tmp_path).created, read_descriptor(tmp_path).over)
 

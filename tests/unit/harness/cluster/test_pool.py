@@ -62,7 +62,8 @@ def run(tmp_path: Path) -> Path:
 
 def _line(kind: str, *topics: str) -> str:
     """Return the journal line of a fault in state ``kind``."""
-    line = {"fault": f"{kind}-1", "kind": kind, "state": "injected", "targets": {"topics": topics}, "undo": {}}
+    line = {"fault": f"{kind}-1", "kind": kind, "state": "injected", "targets": {"topics": topics}}
+    line["undo"] = {"verb": "nothing", "args": {}}
     return json.dumps(line) + "\n"
 
 

@@ -28,7 +28,7 @@ def run(out: Path, run_id: str, days_ago: int = 0, **facts: Any) -> Path:
 
 
 def stands(run_id: str, home: Path, *, keep: bool = True) -> LabelledCluster:
-    return LabelledCluster(run_id, DEAD, home, keep, is_local=True)
+    return LabelledCluster(run_id, DEAD, home, keep)
 
 
 @pytest.fixture

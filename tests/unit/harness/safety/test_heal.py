@@ -2,19 +2,26 @@
 commands name the parts that could not be healed.
 """
 
+import errno
+import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import APIError
+from requests.exceptions import ConnectionError as NoConnection
 
-from aftershock.errors import FaultError
+from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError
 from aftershock.faults.runtime.record import Entry, Targets, Undo, all_of
-from aftershock.harness.cluster import ownership
+from aftershock.harness.cli import adhoc
+from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.run import client_processes
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import heal
@@ -45,7 +52,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> FakeWorld:
 
 async def undone(path: Path, *, everybodys: bool = False) -> Sequence[str]:
     said: list[str] = []
-    return await undo_open(RunDir(path.parent, {}), NO_CLUSTER, said.append, orphaned_only=not everybodys)
+    return list(await undo_open(RunDir(path.parent, {}), NO_CLUSTER, said.append, orphaned_only=not everybodys))
 
 
 async def test_orphaned_faults_are_undone_and_written_down(tmp_path: Path, world: FakeWorld) -> None:
@@ -75,6 +82,83 @@ async def test_a_failed_undo_is_reported_after_all_were_tried(tmp_path: Path, wo
         await undone(path)
     assert "running" == await world.state(2)  # type: ignore[arg-type]
     assert ["odd"] == [line["fault"] for line in open_faults(read_journal(path))]
+
+
+def full_disk(*_: Any) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_faults_are_undone_when_nothing_can_be_written(
+    tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk under the journal and under the log: both nodes run, and the journal still lists their faults."""
+    await world.kill(2)  # type: ignore[arg-type]
+    await world.pause(1)  # type: ignore[arg-type]
+    lines = [(DEAD, "a", "intended", Undo("resume", {"broker": 1})), (DEAD, "b", "intended", START)]
+    path = journal_of(tmp_path / "journal.jsonl", *lines)
+    said = list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full_disk)
+        outcomes = await undo_open(RunDir(tmp_path, {}), NO_CLUSTER, said.append)
+    assert {"a": "healed", "b": "healed"} == outcomes
+    assert "can't be written (No space left on device), so the healed faults stay listed as in force" in said[-1]
+    assert ["running", "running"] == [await world.state(node) for node in (1, 2)]  # type: ignore[arg-type]
+    assert ["a", "b"] == [line["fault"] for line in open_faults(read_journal(path))]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full_disk)
+        assert outcomes == await undo_open(RunDir(tmp_path, {}), NO_CLUSTER, full_disk)
+
+
+async def test_faults_are_undone_when_the_journal_cannot_be_opened(
+    tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that became read-only."""
+    await world.kill(2)  # type: ignore[arg-type]
+    journal_of(tmp_path / "journal.jsonl", (DEAD, "dead", "intended", START))
+
+    def read_only(*_: Any) -> Journal:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(heal, "Journal", read_only)
+    assert ["dead"] == await undone(tmp_path / "journal.jsonl")
+    assert "running" == await world.state(2)  # type: ignore[arg-type]
+
+
+async def test_an_engine_without_answer_stops_no_other_undo(
+    tmp_path: Path, world: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception of the Docker SDK counts as a failed undo, like an error of ours."""
+    await world.kill(2)  # type: ignore[arg-type]
+
+    async def silent(_: int) -> None:
+        raise NoConnection("connection refused")
+
+    monkeypatch.setattr(world, "resume", silent)
+    lines = [(DEAD, "a", "intended", Undo("resume", {"broker": 1})), (DEAD, "b", "intended", START)]
+    path = journal_of(tmp_path / "journal.jsonl", *lines)
+    with pytest.raises(FaultError, match="a could not be healed: the Docker engine stopped answering"):
+        await undone(path)
+    assert "running" == await world.state(2)  # type: ignore[arg-type]
+    assert ["a"] == [line["fault"] for line in open_faults(read_journal(path))]
+
+
+@pytest.mark.usefixtures("world")
+async def test_the_outcome_says_what_was_not_restored(tmp_path: Path) -> None:
+    """A fault without undo is not "healed", and a topic that exists again has lost its records."""
+    lines = [
+        (DEAD, "elect-1", "intended", Undo("nothing")),
+        (
+            DEAD,
+            "recreate-1",
+            "intended",
+            Undo("create_topic", {"topic": "fresh", "replicas": [[0, [1]]], "config": {}}),
+        ),
+    ]
+    journal_of(tmp_path / "journal.jsonl", *lines)
+    outcomes = await undo_open(RunDir(tmp_path, {}), NO_CLUSTER, print)
+    assert "the fault has no undo, so nothing was changed" in outcomes["elect-1"]
+    assert "the topic fresh exists; if the fault deleted it, the records from before are lost" == outcomes["recreate-1"]
+    assert [] == open_faults(read_journal(tmp_path / "journal.jsonl"))
 
 
 def test_a_fault_id_may_be_used_again(tmp_path: Path) -> None:
@@ -148,6 +232,55 @@ def test_only_the_spools_of_the_dead_are_orphaned(tmp_path: Path, shm: Path) -> 
     assert not mine.path.exists()
 
 
+def test_links_in_shared_memory_are_left_alone(tmp_path: Path, shm: Path) -> None:
+    """A dangling link, and links with the name of a live run: no client ends, nothing is written, each is logged."""
+    live = client_processes.spool_for("live", tmp_path)
+    foreign = tmp_path / "foreign"
+    (foreign / "home" / "outcomes").mkdir(parents=True)
+    (shm / "aftershock-dangling.1:1").symlink_to(tmp_path / "missing")
+    (shm / "aftershock-live.1:1").symlink_to(foreign)
+    (shm / "aftershock-other.1:1").symlink_to(foreign)
+    (shm / "aftershock-live.2:1").mkdir()  # of this user, and with a dead owner
+    word = "aftershock.workloads.load.worker"
+    command = [sys.executable, "-c", "import time; time.sleep(60)", word, "live", "orders-x-produce"]
+    with subprocess.Popen(command, start_new_session=True) as client:
+        try:
+            said = list[str]()
+            assert heal.Healing([], []) == heal.heal(None, None, said.append)
+            assert client.poll() is None
+        finally:
+            client.kill()
+    assert ["dangling", "live", "other"] == sorted(
+        line.split()[0].rpartition("aftershock-")[2].partition(".")[0] for line in said
+    )
+    assert all("is not a folder, so Aftershock did not create it" in line for line in said)
+    assert ["home"] == [path.name for path in foreign.iterdir()]
+    live.discard()
+
+
+def test_a_spool_that_vanishes_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run ends between the listing and the look at the folder."""
+    listing = SimpleNamespace(glob=lambda _: [tmp_path / "aftershock-gone.1:1"])
+    monkeypatch.setattr(client_processes, "TMPFS", listing)
+    assert [] == client_processes.orphaned_spools()
+
+
+@pytest.mark.usefixtures("shm")
+def test_a_full_disk_keeps_the_spool_of_a_dead_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are the only evidence of the requests: they are converted when there is space again."""
+    home, spool = dead_runs_spool(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(client_processes, "convert", full_disk)
+        actions, problems = heal.heal(None, None, print)
+        assert ([], 1) == (actions, len(problems))
+        assert f"in {spool}, can't be saved as evidence in {home.path}: [Errno 28] No space left" in problems[0]
+        with pytest.raises(EvidenceError, match=f"aftershock heal --run {home.run_id}"):
+            heal.heal(None, home.run_id, print)
+    assert spool.is_dir()
+    assert [f"{home.run_id}: cleared {spool}"] == heal.heal(None, None, print).actions
+    assert not spool.exists()
+
+
 def test_files_of_a_dead_run_are_finalised(tmp_path: Path, shm: Path) -> None:
     """Its spool and Spark's scratch folder are removed, its run.json says that it failed; the evidence stays."""
     home, spool = dead_runs_spool(tmp_path)
@@ -209,3 +342,104 @@ def test_other_undos_are_left_to_aftershock_heal() -> None:
     assert manual_commands(Undo("restore_settings", {}), {}, None, "x") == ["aftershock heal --run x"]
     assert manual_commands(Undo("start", {"broker": 1}), {}, None, "x") == ["aftershock heal --run x"]
     assert manual_commands(Undo("nothing"), CONTAINERS, API, "x") == []
+
+
+class Engine:
+    """An engine with a container for each cluster, given by its labels; ``stuck`` containers can't be removed."""
+
+    def __init__(self, *clusters: dict[str, str], stuck: str = "") -> None:
+        self._listed = [
+            SimpleNamespace(name=f"k-{labels[ownership.RUN]}", labels=labels, remove=partial(self._remove, labels))
+            for labels in clusters
+        ]
+        self._stuck = stuck
+        empty = SimpleNamespace(list=lambda **_: [])
+        self.containers, self.networks, self.volumes = SimpleNamespace(list=self._list), empty, empty
+
+    def _list(self, *, filters: dict[str, str], **_: Any) -> list[Any]:
+        key, _, value = filters["label"].partition("=")
+        return [item for item in self._listed if item.labels[key] == value or not value]
+
+    def _remove(self, labels: dict[str, str], **_: Any) -> None:
+        if labels[ownership.RUN] == self._stuck:
+            raise APIError("500 Server Error", explanation="device is busy")
+        self._listed = [item for item in self._listed if item.labels is not labels]
+
+
+def labels(run_id: str, home: Path, owner: str = "", *, keep: bool = False) -> dict[str, str]:
+    """Labels of a cluster, by default of a dead process of this host."""
+    owner = owner or f"999999999:1:{ownership.owner().split(':', 2)[2]}"
+    return ownership.labels_of(run_id, home, keep=keep, owned_by=owner)
+
+
+@pytest.mark.usefixtures("shm")
+def test_a_run_begins_although_remains_can_not_be_removed(tmp_path: Path) -> None:
+    """One line for a container that stays, an owner of another host and one of 0.1.0; none for a live owner."""
+    client: Any = Engine(
+        labels("a-stuck", tmp_path),
+        labels("b-far", tmp_path, "1:1:0:other:other:7"),
+        labels("c-old", tmp_path, "999999999:1"),
+        labels("d-live", tmp_path, ownership.owner()),
+        labels("e-dead", tmp_path),
+        stuck="a-stuck",
+    )
+    said = list[str]()
+    heal.sweep(client, said.append)
+    assert 4 == len(said)
+    assert "a-stuck: 1 Docker objects of the run a-stuck can't be removed: k-a-stuck: device is busy" in said[0]
+    assert "the cluster b-far is left alone, because its owner, process 1 of user 0, can't be checked" in said[1]
+    assert "the cluster c-old is left alone" in said[2]
+    assert "cleaned up after a dead run: e-dead: removed k-e-dead" == said[3]
+    assert {"a-stuck", "b-far", "c-old", "d-live"} == {found.run_id for found in ownership.list_clusters(client)}
+    with pytest.raises(ClusterError, match="b-far is left alone"):
+        heal.heal(client, "b-far", print)
+    with pytest.raises(ClusterError, match="d-live belongs to the running process"):
+        heal.heal(client, "d-live", print)
+
+
+def test_an_engine_that_can_not_list_its_containers() -> None:
+    """The start of a run needs an engine, so this is an error."""
+
+    def silent(**_: Any) -> None:
+        raise NoConnection("connection refused")
+
+    client: Any = SimpleNamespace(containers=SimpleNamespace(list=silent))
+    with pytest.raises(EngineError, match="the Docker engine stopped answering"):
+        heal.sweep(client, print)
+
+
+@pytest.mark.usefixtures("shm")
+@pytest.mark.parametrize("damage", ["flipped", "missing"])
+def test_a_kept_cluster_without_readable_journal_is_not_nothing_to_heal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """The command fails, names the journal, and the watchdog goes on."""
+    home = RunDir.create(tmp_path, "kept", 0, "c")
+    (home.path / "cluster.json").write_text("{}")
+    journal = journal_of(home.path / "journal.jsonl", (DEAD, "a", "intended", START))
+    if damage == "flipped":
+        journal.write_bytes(journal.read_bytes().replace(b'"intended"', b'"intenfed"'))
+    else:
+        journal.unlink()
+    client: Any = Engine(labels(home.run_id, home.path, keep=True))
+    monkeypatch.setattr(engine, "connect", lambda: client)
+    with pytest.raises(AftershockError, match="1 runs are not wholly healed"):
+        adhoc.heal(None, tmp_path)
+    shown = capsys.readouterr()
+    assert "" == shown.out
+    assert f"{journal}:" in "".join(shown.err.split("\n"))
+    with pytest.raises(EvidenceError, match="journal"):
+        heal.has_remains(client, home.run_id, home.path)
+
+
+@pytest.mark.usefixtures("shm")
+def test_a_healer_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process holds the lock of the run's folder for longer than any heal takes."""
+    monkeypatch.setattr(heal, "LOCK_DEADLINE_S", 0.0)
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    try:
+        client: Any = Engine(labels("run", tmp_path))
+        assert "another process has been healing the run" in heal.heal(client, None, print).problems[0]
+    finally:
+        os.close(folder)
