@@ -112,6 +112,30 @@ def test_a_kept_cluster_is_healed_and_stays(aftershock: Any, healer: str) -> Non
     assert "" == command.left_behind(within_s=20)
 
 
+def test_a_watchdog_waits_for_an_engine_that_died_with_the_runner(tmp_path: Path) -> None:
+    """The engine's socket is missing when the owner is dead, and appears later: the run's network is removed."""
+    client, run_id, socket = docker.from_env(), f"test-{tmp_path.name}", tmp_path / "docker.sock"
+    dead = f"999999999:1:{ownership.owner().split(':', 2)[2]}"
+    labels = ownership.labels_of(run_id, tmp_path, keep=False, owned_by=dead)
+    network = client.networks.create(f"aftershock-{run_id}", labels=labels)
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / "watchdog.log"
+    command = [sys.executable, "-m", "aftershock.harness.safety.watchdog", dead, run_id, str(tmp_path)]
+    environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}"}
+    try:
+        with log.open("w") as file, subprocess.Popen(command, stdout=file, env=environment) as watchdog:
+            try:
+                assert "" == still_lacking(lambda: "" if "no Docker engine answers" in log.read_text() else "log", 20)
+                socket.symlink_to("/var/run/docker.sock")
+                assert "" == still_lacking(lambda: "" if watchdog.poll() is not None else "it runs", 40)
+            finally:
+                watchdog.kill()
+        assert 0 == watchdog.returncode
+        assert [] == client.networks.list(names=[network.name])
+    finally:
+        ownership.remove_run(client, run_id)
+
+
 def still_open(run_dir: Path) -> str:
     lines = [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
     last = {line["fault"]: line["state"] for line in lines}
