@@ -1,7 +1,7 @@
 """Reference of fault kinds (``plan faults``, ``docs/FAULTS.md``) and JSON Schema of the plan format.
 
 All texts about a fault kind come from its code (docstring, fields and class variables). ``make docs`` writes
-``docs/FAULTS.md``, and ``make bench`` measures the faults and saves the tables beside this file.
+``docs/FAULTS.md``, and ``make bench`` measures the faults and saves tables that ``docs/FAULTS.md`` includes.
 """
 
 import json

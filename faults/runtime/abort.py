@@ -1,10 +1,10 @@
 """Abort conditions of a plan, such as ``in_sync_replicas == 0 for 5s``, which end a run early while the load is on.
 
-A condition compares one of these measures with a number by ``==``, ``<``, ``<=``, ``>`` or ``>=``:
+A condition compares a measure with a number by ``==``, ``<``, ``<=``, ``>`` or ``>=``.
 
-* ``in_sync_replicas`` is the size of the smallest ISR of any partition of the plan's topics.
-* ``offline_partitions`` is the number of partitions of the plan's topics without a leader.
-* ``registered_brokers`` is the number of brokers that are registered and unfenced.
+* The measure ``in_sync_replicas`` is the size of the smallest ISR of any partition of the plan's topics.
+* The measure ``offline_partitions`` is the number of partitions of the plan's topics without a leader.
+* The measure ``registered_brokers`` is the number of brokers that are registered and unfenced.
 
 An abort condition is met when all polls of the cluster during its ``for`` satisfy the comparison. A poll that Kafka
 doesn't answer restarts the ``for`` of every abort condition.

@@ -234,7 +234,7 @@ class ClientControl(Protocol):
         """Return True if the group coordinator counts the client as a member; None for a client without a group."""
 
     async def connections(self, worker: str) -> frozenset[str]:
-        """Read a client process's established TCP connections from the kernel; raise FaultError if it refuses."""
+        """Read a client process's established TCP connections; raise FaultError if the kernel refuses."""
 
     async def disconnect_client(self, worker: str) -> None:
         """Close all TCP connections of one client process; raise FaultError if the kernel doesn't permit that."""

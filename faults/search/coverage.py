@@ -224,12 +224,7 @@ def tally_cells(lines: Iterable[CoverageLine], today: date) -> Mapping[Cell, Tal
 
 
 def matrix(cells: Iterable[Cell], tallies: Mapping[Cell, Tally], today: date) -> str:
-    """Return the coverage as text, with a line for each fault kind; phases and workloads are summed up.
-
-    ::
-
-        kill      controller NEVER · follower 2x, 1 d · leader 3x, 0 d
-    """
+    """Return the coverage as text, a line for each fault kind, such as ``kill  follower 2x, 1 d · leader NEVER``."""
     by_fault: dict[str, dict[str, list[Tally]]] = {}
     for cell in sorted(cells):
         by_fault.setdefault(cell.fault, {}).setdefault(cell.role, []).append(tallies.get(cell, NO_RUNS))

@@ -73,11 +73,8 @@ _BY_NAME = {"topic": "TOPIC", "rack": "RACK", "client": "CLIENT"}
 def place_faults(faults: Sequence[tuple[Fault, Phase]], timing: Timing, source: random.Random) -> list[Fault]:
     """Set the planned start of each fault according to the fault's phase; the first fault starts at 0.
 
-    ::
-
-        first        ├──────for──────┤
-        overlapping        ├─────for─────┤             at a third to two thirds of the fault before
-        recovering                         ├──for──┤   right after the fault before must have healed
+    A fault of the phase ``overlapping`` starts at a third to two thirds of the previous fault, and a fault of the phase
+    ``recovering`` right after the previous fault must have healed.
     """
     placed: list[Fault] = []
     for fault, phase in faults:

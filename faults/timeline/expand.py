@@ -158,7 +158,7 @@ def random_of(seed: int, stream: str) -> random.Random:
 
 
 class _Scheduler:
-    """Scheduler of faults and composed elements; without a seed, times that depend on a draw are None."""
+    """Scheduler of faults and composed elements; without a seed, a time that depends on a draw is unknown (None)."""
 
     def __init__(self, ids: Mapping[Location, str], streams: Mapping[Location, str], seed: int | None) -> None:
         self.ids = ids

@@ -1,7 +1,7 @@
 """Picture of a timeline as lines of text (lanes), at most 80 columns wide.
 
-All lengths are planned; ``-`` is the time reserved for injecting and healing a fault. Faults share a lane if they never
-overlap and are repetitions of one fault, or have ids that differ only in the last number.
+The picture shows planned lengths; ``-`` marks the time reserved for injecting and healing a fault. Faults share a lane
+if they never overlap and are repetitions of one fault, or have ids that differ only in the last number.
 
 ::
 

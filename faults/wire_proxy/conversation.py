@@ -6,10 +6,9 @@ After the wire proxy drops a message, no later message of the connection may arr
 the middle of a stream. Therefore the wire proxy closes the connection at once, or keeps the connection silent until the
 rule is removed.
 
-::
-
-    client ──▶ requests (FrameSplitter) ──▶ drop, delay, duplicate, refuse ──▶ to_broker (DelayQueue) ──▶ broker
-           ◀── to_client (DelayQueue) ◀── change, delay, drop, truncate ◀── responses (FrameSplitter) ◀──
+A FrameSplitter splits the client's requests, which rules drop, delay, duplicate or refuse, before the DelayQueue
+``to_broker`` sends them. Another FrameSplitter splits the broker's responses, which rules change, delay, drop or
+truncate, before the DelayQueue ``to_client`` sends them.
 """
 
 from collections import deque

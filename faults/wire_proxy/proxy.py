@@ -200,9 +200,9 @@ class Side(asyncio.Protocol):
 class Control:
     """Receiver of commands for the wire proxy, lines of JSON over a loopback port, each with one line of answer.
 
-    The key ``do`` of a command is ``add`` with a ``rule``, ``remove`` with the ``name`` of a rule, or ``rules``. The
-    key ``is`` of the answer has null, or for ``rules`` each rule's counters by name. The answer to a command that fails
-    has the key ``error`` instead.
+    A command has the key ``do``, with the value ``add`` (and a ``rule``), ``remove`` (and a ``name``) or ``rules``. An
+    answer has the key ``is``, with null or, for the command ``rules``, each rule's counters by name. The answer to a
+    command that fails has the key ``error``.
     """
 
     def __init__(self, proxy: Proxy) -> None:

@@ -145,7 +145,7 @@ class Hit(NamedTuple):
 
     @property
     def subject(self) -> RuleSubject:
-        """Topic and partition about which items of the response are changed; a probe's response changes as a whole."""
+        """Topic and partition whose items in the response are changed; in a probe's response, all items are changed."""
         return ANY if self.is_probe else self.rule.subject
 
     def count_request(self) -> None:

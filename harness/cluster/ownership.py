@@ -157,7 +157,7 @@ def remove_run_completely(client: "docker.DockerClient", run_id: str) -> list[st
 
 @cache
 def _machine_boot_namespace() -> tuple[str, str, str]:
-    """Return what identifies this host, its boot, and the namespace of its process ids; "" for an unknown machine."""
+    """Return a text that identifies this host, its boot and its namespace of process ids; "" for an unknown machine."""
 
     def read(path: str) -> str:
         try:

@@ -1,9 +1,10 @@
 """Topology (racks, nodes, listeners, proxies) and specification of a Kafka cluster.
 
-client in rack a ──▶ client_a-k2 ─────────┐
-rack a's network ──▶ replication_a-k2 ────┼──▶ b2 (broker 2, attached to rack b's network only)
-                     controller_a-k2 ─────┘
-harness ───────────▶ admin-k2 and, to a voter, quorum-k2, which no fault touches
+Broker 2 in rack b has the host name ``b2`` on rack b's network, and is reached from elsewhere through Toxiproxy.
+
+* Clients in rack a reach broker 2 through the proxy ``client_a-k2``.
+* Nodes in rack a reach broker 2 through the proxies ``replication_a-k2`` and ``controller_a-k2``.
+* The harness reaches broker 2 through the proxies ``admin-k2`` and, for a voter, ``quorum-k2``, which no fault touches.
 """
 
 import base64

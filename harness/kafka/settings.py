@@ -99,9 +99,10 @@ def add_partitions(admin: Admin, name: str, partitions: int) -> None:
 def ask_voters(voters: Mapping[BrokerId, Address]) -> Quorum:
     """Return the metadata quorum's state from its leader; raise AdminError if no voter leads the quorum.
 
-    The voters are asked, because a voter answers DescribeQuorum itself (KIP-919). A broker forwards DescribeQuorum to
-    the last known active controller; if that controller is frozen, the answer takes 36 s (measured). Of several answers
-    the one with the highest leader epoch is used, because a former leader that was frozen still answers as leader.
+    The request goes to the voters, because a voter answers DescribeQuorum itself (KIP-919). A broker forwards
+    DescribeQuorum to the last known active controller; if that controller is frozen, the answer takes 36 s (measured).
+    Of several answers the one with the highest leader epoch is used, because a former leader that was frozen still
+    answers as leader.
     """
 
     def ask(voter: Address) -> Quorum | None:

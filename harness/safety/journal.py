@@ -159,7 +159,7 @@ def _parse(text: bytes) -> dict[str, Any] | None:
 
 
 def _is_torn(tail: bytes) -> bool:
-    """True if the bytes after the last newline are the beginning of a line; False for a whole line or for damage."""
+    """True if a journal's bytes after the last newline begin a line; False for a whole line or for damage."""
     try:
         json.JSONDecoder().raw_decode(tail.decode(errors="replace"))
     except ValueError:

@@ -1,7 +1,7 @@
 """Lease of the host, by file locks that decide which runs may load this machine at the same time.
 
 The lock files `turnstile`, `timing` and `core-<n>` are in one folder, for all users of the host. A run judged on
-latency holds `timing` exclusively. A run judged on counts of records holds `timing` shared, and one `core-<n>`
+latency locks `timing` exclusively. A run judged on counts of records locks `timing` shared, and one `core-<n>`
 exclusively.
 
 A process holds the lock file `turnstile` while it waits for the lock `timing` or the lock of a CPU core, so that later

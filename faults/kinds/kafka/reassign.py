@@ -61,7 +61,7 @@ def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
 
 
 def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move each replica on broker ``source`` to ``target``, unless ``target`` already has one of the partition."""
+    """Move each replica on broker ``source`` to ``target``, unless ``target`` already has a replica of it."""
     return swap_brokers((state for state in states if target not in state.replicas), source, target)
 
 

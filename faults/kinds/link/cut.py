@@ -214,7 +214,7 @@ class Cut(Fault):
         return role_at_end(self.link) if self.link else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also the number ``order``, which selects the order of the racks of a ``shape``."""
+        """Draw the fault's random choices, including ``order``, which selects the order of the racks of a ``shape``."""
         return super().draw(source) | ({"order": source.random()} if self.shape else {})
 
     def problems(self, plan: PlanContext) -> Iterator[Problem]:

@@ -82,7 +82,7 @@ class DelayFault(Fault):
         return math.ceil((self.for_ or 0) / self.every)
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also ``delay_ms``, the delay of each interval, and ``spikes``, the indices of intervals with spikes."""
+        """Draw the fault's random choices, including the delay of each interval and the intervals with spikes."""
         draws = super().draw(source)
         if not (self.jitter or self.ramp_to or self.spikes):
             return draws

@@ -158,7 +158,7 @@ class Flap(ProxyFault):
     # the impact is unknown: data that crosses while connections are accepted may keep a leader in place
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also ``phases_ms``, the durations of the phases of ``flap``."""
+        """Draw the fault's random choices, including ``phases_ms``, the durations of the phases of ``flap``."""
         draws, phases = super().draw(source), list[int]()
         while sum(phases) < (self.for_ or 0):
             base = self.up if len(phases) % 2 else self.down

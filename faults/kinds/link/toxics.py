@@ -66,7 +66,7 @@ class Reading(NamedTuple):
 
 @dataclass(eq=False)
 class MeasuredInjection(ToxicInjection):
-    """Toxics whose effect the harness measures on its own connections; ``what`` and ``unit`` describe the effect.
+    """Toxics whose effect the harness measures on its own connections; ``unit`` is the unit of the measured effect.
 
     ``before`` has the result of ``sample`` for each link before the fault.
     """
@@ -339,7 +339,7 @@ PIECES = 20  # minimum number of pieces of a probe's ballast, in each direction
 
 
 class SliceInjection(MeasuredInjection):
-    """Toxics that slice data; ``sample`` returns the fastest of three round trips without delays of other faults."""
+    """Toxics that slice data; ``sample`` returns the fastest of three round trips, less the delays of other faults."""
 
     what = "rise of the round trip of a large request (fastest of three)"
     unit = "ms"

@@ -223,7 +223,7 @@ class RollingUpgradeInjection(RollingInjection):
         await wait_until(not_raised, self.context.clock, RAISED_DEADLINE_MS)
 
     async def hold(self, until_us: int | None, report: Report) -> None:
-        """Report restarts, Kafka versions and the finalised ``metadata.version``; then supported levels each second."""
+        """Report restarts, Kafka versions and ``metadata.version``, then the brokers' supported levels each second."""
         await super().hold(until_us, report)
         # the version that each process logged at its start, which may differ from the image's
         versions = [await self.context.world.reported_version(node) for node in self.nodes]

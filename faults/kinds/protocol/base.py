@@ -215,7 +215,7 @@ class TamperFault(Fault):
         return {("client",): f"{self.client} {self.op}" if self.op else self.client} if self.client else {}
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also ``chances`` for ``probability``, a digit per request, 1 if the rule applies to the request."""
+        """Draw the fault's random choices, including a digit for each request, 1 if the rule applies to the request."""
         draws = super().draw(source)
         if self.probability is not None:
             hits = [source.random() < self.probability for _ in range(CHANCES)]

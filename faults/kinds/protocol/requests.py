@@ -48,7 +48,7 @@ class DelayingFault(TamperFault):
         return self.delay + SLACK_MS
 
     def interpret_probe(self, before: Answer, now: Answer, probed: int) -> Witness:  # noqa: ARG002 -- the client sees it
-        """Compare the round trip of a probe with the round trip before the fault; an unanswered probe counts too."""
+        """Compare a probe's round trip with that before the fault; an unanswered probe counts with its waiting time."""
         rise_ms = now.ms - before.ms
         ok = now.outcome != "closed" and rise_ms >= SHARE * self.delay
         return Witness("rise of the round trip of a matching probe", self.delay, round(rise_ms, 3), "ms", 1, ok)

@@ -131,7 +131,7 @@ class FalsifyHints(HintFault):
     broker: RoleText | None = None
 
     def draw(self, source: random.Random) -> dict[str, Any]:
-        """Draw also ``session_id``, the id of a fetch session that no broker is likely to have given out."""
+        """Draw the fault's random choices, including a fetch session id that no broker is likely to use."""
         draws = super().draw(source)
         return draws | {"session_id": source.randint(*_SESSIONS)} if "session_id" in self.hints else draws
 
