@@ -50,7 +50,7 @@ class Band:
 
 
 class ExclusiveResource(NamedTuple):
-    """Resource that only one fault may use at a time, such as ``name="process"`` of each target in ``among="brokers"``.
+    """Resource that only one fault may use at a time, such as the ``process`` (``name``) of a broker (``among``).
 
     If ``by_plan`` is True, ``plan check`` refuses a plan in which two faults use the resource at the same time. If
     ``by_plan`` is False, only the command ``inject`` is refused while a fault in force uses the resource.

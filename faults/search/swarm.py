@@ -132,7 +132,7 @@ def companion_of(kind: str) -> Template | None:
 
 
 def _filled(value: Any, tokens: Mapping[str, str], source: random.Random) -> Any:
-    """Replace the tokens in a template, and each list by a drawn item; keep a drawn item that is itself a list."""
+    """Replace placeholders in a fault template, and each list by an item drawn from it, which may itself be a list."""
     if isinstance(value, list):
         choice = source.choice(value)
         return choice if isinstance(choice, list) else _filled(choice, tokens, source)

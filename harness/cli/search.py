@@ -3,7 +3,7 @@
 The exit code of ``explore`` is 0 if no run failed, 1 if a run failed, and 2 if no run passed or failed. The exit code
 of ``minimise`` is 0 if a smaller failing plan was written, and 2 if the failure is intermittent, or the time budget
 ended first. The exit code of ``kip`` is 0 if all claims are confirmed, 1 if a claim is contradicted, and 2 if a claimed
-effect was not seen, or inconclusive. For all these commands, exit code 3 means an error.
+effect was not seen, or inconclusive. Exit code 3 of ``explore``, ``minimise`` and ``kip`` means an error.
 """
 
 import json

@@ -15,8 +15,8 @@ the reverse. The heal of a ``slow_close`` passes delayed closes on immediately.
 (``tests/contract/test_toxics.py``). Data sent faster than ``rate`` waits in the sender's buffers.
 
 ``slice`` (``slicer``) halves data until no piece is larger than ``average_size`` and pauses after each piece, so a
-message is late by one to two pauses for each ``average_size`` bytes. Toxiproxy's random variation of the pieces can't
-be seeded and is not used.
+message is late by one to two pauses for each ``average_size`` bytes. Toxiproxy's random variation of the size of the
+pieces can't be seeded and is not used.
 
 ``limit_data`` closes a connection after ``bytes`` bytes of a stream, which truncates the last message on the
 connection.
