@@ -290,6 +290,8 @@ def up(
 def down(client: docker.DockerClient, run_id: str | None) -> str:
     """Remove a kept cluster, but not its run directory, and return its run id; raise ClusterError if it is in use."""
     cluster = resolve(client, run_id)
+    if cluster.liveness == "unknown":
+        raise ClusterError(in_use(cluster))
     if cluster.owned:
         raise ClusterError(f"the cluster {cluster.run_id} is in use: {describe_owner(cluster)}; end that process first")
     if cluster.home.is_dir():

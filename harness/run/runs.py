@@ -107,8 +107,11 @@ def pruning(
     for run in runs[keep or 0 :]:
         if before is not None and run.started_at >= before:
             continue
-        if ownership.is_alive(run.owner):
-            in_use.append((run, f"process {run.owner.partition(':')[0]} still drives the run"))
+        liveness, process = ownership.liveness(run.owner), ownership.describe_owner(run.owner)
+        if liveness == "alive":
+            in_use.append((run, f"{process} still drives the run"))
+        elif liveness == "unknown" and run.status == "running":
+            in_use.append((run, f"{process} may still drive the run, on another host or in another container"))
         elif cluster := run.find_cluster(standing):
             advice = f"remove the cluster with: aftershock cluster down --run {cluster.run_id}"
             in_use.append((run, f"the run's cluster still exists; {advice}"))

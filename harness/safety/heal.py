@@ -79,7 +79,7 @@ def heal(
                 log(f"{name}: {_one_line(error)}")
 
     if home and is_attached(home):
-        attempt(home.name, home, partial(_heal_attached, home, log))
+        attempt(home.name, home, partial(_heal_attached, home, log, explicit=explicit))
     if client:
         with engine.docker_errors(EngineError, "list the clusters"):
             clusters = ownership.list_clusters(client)
@@ -89,7 +89,7 @@ def heal(
                 attempt(cluster.run_id, cluster.home, work)
     for spool in client_processes.orphaned_spools(log):
         if run_id in (None, spool.run_id):
-            attempt(spool.run_id, spool.home, partial(_clear_spool, spool, log))
+            attempt(spool.run_id, spool.home, partial(_clear_spool, spool, log, explicit=explicit))
     if errors and explicit:
         name, error = errors[0]
         raise error if isinstance(error, AftershockError) else ClusterError(f"{name}: {_one_line(error)}") from error
@@ -186,16 +186,20 @@ def _has_orphaned_faults(home: Path) -> bool:
     return any(not ownership.is_alive(line.get("owner", "")) for line in open_faults(read_journal(home / FILE)))
 
 
-def _heal_attached(home: Path, log: Log) -> list[str]:
+def _heal_attached(home: Path, log: Log, *, explicit: bool) -> list[str]:
     run = RunDir.open(home)
     owner = run.facts.get("owner", "")
-    if ownership.is_alive(owner):
-        process = f"the running {ownership.describe_owner(owner)}"
-        if ownership.liveness(owner) == "unknown":
-            process = f"{ownership.describe_owner(owner)}, which can't be checked from this host or container"
+    process, liveness = ownership.describe_owner(owner), ownership.liveness(owner)
+    if liveness == "alive":
         raise ClusterError(
-            f"the run {run.run_id} belongs to {process}; interrupt that process, which then heals the cluster"
+            f"the run {run.run_id} belongs to the running {process}; interrupt that process, which then heals the "
+            "cluster"
         )
+    if liveness == "unknown":
+        unchecked = f"the owner of the run {run.run_id}, {process}, can't be checked from this host or container"
+        if not explicit:
+            raise ClusterError(f"{unchecked}; if it has ended, type: aftershock heal --run {run.run_id}")
+        log(f"{unchecked}; the run is healed, because you named it")
     if read_descriptor(home).over and not open_faults(read_journal(home / FILE)):
         return []
     client_processes.kill_workers(run.run_id)
@@ -206,13 +210,15 @@ def _heal_attached(home: Path, log: Log) -> list[str]:
     return actions + ([f"{run.run_id}: deleted the topics that the run created: {', '.join(topics)}"] if topics else [])
 
 
-def _clear_spool(spool: client_processes.Spool, log: Log) -> list[str]:
+def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> list[str]:
     if not spool.path.exists():
         return []  # another process has cleared it meanwhile
     client_processes.kill_workers(spool.run_id)
     home, actions = spool.home, list[str]()
     if home and is_attached(home):
-        actions += _heal_attached(home, log)  # after a failure, the next attempt finds the run by its spool
+        actions += _heal_attached(
+            home, log, explicit=explicit
+        )  # after a failure, the next attempt finds the run by its spool
     try:
         spool.salvage()
     except OSError as error:

@@ -99,16 +99,19 @@ def test_runs_in_use_are_not_removable(out: Path) -> None:
     """A run whose process lives, or whose cluster stands, by home, by id, or as the last lessee of a pool's cluster."""
     run(out, "driven", 50, owner=ownership.owner())
     run(out, "pooled", 51, cluster="pool-3f-0-1a")
+    run(out, "far", 52, owner="1:1:0:other:other:7", status="running")
+    run(out, "copied", 53, owner="1:1:0:other:other:7", status="complete")
     standing = [
         stands("renamed", (out / "old").resolve()),
         stands("middle", Path("/elsewhere"), keep=False),
         stands("pool-3f-0-1a", out / "session-1" / "pool" / "slot-0"),
     ]
     removable, in_use = pruning(runs_in(out), standing, 0, None)
-    assert ["new"] == names(removable)
+    assert ["new", "copied"] == names(removable)
     spared = {each.run_id: why for each, why in in_use}
-    assert {"middle", "old", "driven", "pooled"} == spared.keys()
+    assert {"middle", "old", "driven", "pooled", "far"} == spared.keys()
     assert "still drives the run" in spared["driven"]
+    assert "process 1 of user 0 may still drive the run" in spared["far"]
     assert "aftershock cluster down --run pool-3f-0-1a" in spared["pooled"]
 
 

@@ -443,3 +443,22 @@ def test_a_healer_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "another process has been healing the run" in heal.heal(client, None, print).problems[0]
     finally:
         os.close(folder)
+
+
+def test_an_attached_run_of_another_host_is_healed_only_by_name(tmp_path: Path) -> None:
+    """Its owner can't be checked: the sweep refuses and says what to type; a user who names the run may know better."""
+    home = RunDir.create(tmp_path, "attached", 0, "c")
+    home.update(owner="1:1:0:other:other:7")
+    attach = {"bootstrap": "127.0.0.1:1"}
+    facts = {"run_id": home.run_id, "attach": attach, "topics": [], "clients": [], "groups": [], "created": {}}
+    (home.path / "attached.json").write_text(json.dumps({**facts, "over": True}))
+    (home.path / "journal.jsonl").touch()
+    _, (problem,) = heal.heal(None, None, print, explicit=False, home=home.path)
+    assert "process 1 of user 0, can't be checked from this host or container; if it has ended, type: " in problem
+    assert problem.endswith(f"aftershock heal --run {home.run_id}")
+    said = list[str]()
+    assert heal.Healing([], []) == heal.heal(None, home.run_id, said.append, home=home.path)
+    assert "the run is healed, because you named it" in said[0]
+    home.update(owner=ownership.owner())
+    with pytest.raises(ClusterError, match="belongs to the running process"):
+        heal.heal(None, home.run_id, print, home=home.path)
