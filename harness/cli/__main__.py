@@ -51,7 +51,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-plans = typer.Typer(help="Validate, draw and describe plans.", no_args_is_help=True)
+plans = typer.Typer(help="Validate plans, draw their timelines, and describe fault kinds.", no_args_is_help=True)
 app.add_typer(plans, name="plan")
 
 

@@ -60,8 +60,8 @@ def report(
         comparison = write_comparison(paths, folder, title) if len(paths) <= _COMPARED_RUNS_MAX else None
         print(*filter(None, (comparison, write_index(paths, folder, title, comparison))), sep="\n")
     elif len(paths) > 1:
-        advice = "move the runs into one folder, or report each folder by itself"
-        print(f"no index page was written: the runs are in several folders; {advice}", file=sys.stderr)
+        why = "no index page was written, because the runs are in several folders"
+        print(f"{why}; move the runs into one folder, or report each folder by itself", file=sys.stderr)
     return code
 
 
@@ -178,7 +178,7 @@ def trend(
     if csv is not None:
         text, filled = trend_text.otava(lines)
         write_whole(csv, text)
-        print(f"{csv}: {filled} cells had no value and repeat the value of the neighbouring cell", file=sys.stderr)
+        print(f"{csv}: {filled} cells without a value have the value of the neighbouring cell", file=sys.stderr)
     series = trend_text.trends(lines, history.read_known_issues(path.parent / history.KNOWN_ISSUES_FILE))
     if as_json:
         print(json.dumps(trend_text.document(series, read.broken), indent=1))

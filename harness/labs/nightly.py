@@ -238,7 +238,7 @@ def run_night(night: Night, allotted: Allotted, execute: RunCommand, log: Callab
     finished = read_finished(night)
     left_s = allotted.takes_s - sum(s for step, s in allotted.seconds.items() if step.name in finished)
     for step, why in allotted.left_out.items():
-        log(f"the step {step.name} is left out: {why} is too small")
+        log(f"the step {step.name} is left out, because {why} is too small")
     for step, seconds in allotted.seconds.items():
         if step.name in finished:
             log(f"{step.name}: finished earlier, exit {finished[step.name]}")

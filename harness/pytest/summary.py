@@ -153,7 +153,7 @@ def _keep_or_remove_clusters(suite: Suite, failed: Collection[str]) -> tuple[lis
             lines.append(f"  take it down: aftershock cluster down --run {cluster.run_id}")
     pool.close(lambda _: None)
     # if the cluster of one of a test's runs is kept, omit the test's other runs
-    lines += [f"not kept: the cluster of {test}: {why}" for test, why in reasons if test not in kept_tests]
+    lines += [f"the cluster of {test} is not kept: {why}" for test, why in reasons if test not in kept_tests]
     return kept_ids, lines
 
 

@@ -169,7 +169,7 @@ def host_lease(kind: Kind, holder: str, log: Log, folder: Path | None = None) ->
             folder.mkdir()
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode):
-            raise NotADirectoryError(0, "the path is not a folder")
+            raise NotADirectoryError(0, "it is not a folder")
         if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != _FOLDER_MODE:
             folder.chmod(_FOLDER_MODE)
     except OSError as error:

@@ -120,9 +120,9 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
     def _require_attached_broker(self, broker: str) -> None:
         if not broker.isdecimal() or int(broker) not in self._attached.descriptor.attach.brokers:
+            owner = f"broker {broker}" if broker else "the default of all brokers"
             raise FaultError(
-                f"broker {broker or 'defaults'} is not named under `attach.brokers` in the plan, so faults must not "
-                "change the broker"
+                f"{owner} is not named under `attach.brokers` in the plan, so faults must not change its settings"
             )
 
 

@@ -201,11 +201,11 @@ def test_foreign_toxics_and_disabled_proxies_are_listed(kept: Kept) -> None:
         cluster.toxiproxy.enable("client_c-k2", enabled=False)
         try:
             told = kept.status()["not_ours"]
-            assert "not ours: toxic mine" in kept.do("cluster", "status").stdout
+            assert "not by Aftershock: toxic mine" in kept.do("cluster", "status").stdout
         finally:
             cluster.toxiproxy.reset()
     assert ["toxic mine (latency, upstream) on proxy client_c-k1", "proxy client_c-k2 is disabled"] == [
-        sentence.removeprefix("not ours: ") for sentence in told
+        sentence.removeprefix("not by Aftershock: ") for sentence in told
     ]
 
 

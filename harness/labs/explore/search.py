@@ -116,7 +116,7 @@ def lines_of(
     for step in timeline.steps:
         for cell, workers in _cells_of(step, plan, timeline, windows):
             had_traffic = any((f"{w.op}.latency", f"{w.workload}/{w.arm}", f"fault/{step.id}") in due for w in workers)
-            no_traffic = "" if had_traffic else "no record of the workload was due while the fault was in force"
+            no_traffic = "" if had_traffic else "the workload sent no record while the fault was in force"
             why = unproven.get(step.id) or no_traffic
             verdict = "FAIL" if any(_concerns(check, worker) for check in failed for worker in workers) else "PASS"
             clients = {f"{worker.workload}/{worker.arm}" for worker in workers}

@@ -120,7 +120,9 @@ def text(result: TrialResult) -> str:
         lines += _text_row("why", claim.why)
     rows = {
         "not run": [f"{name}: {why}" for name, why in result.left_out.items()],
-        "shorter": [f"{content} were run, so the confidence interval is wider" for content in result.shortened],
+        "shorter": [
+            f"{blocks_of_part} were run, so the confidence interval is wider" for blocks_of_part in result.shortened
+        ],
         "measured on": result.about,
         "runs": [f"{name}: {part.run.run_id}" for name, part in result.parts.items()],
     }

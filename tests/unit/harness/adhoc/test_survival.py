@@ -8,7 +8,7 @@ from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.adhoc.inject import ClusterState, survival
 
 RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
-FINE = ["quorum and min.insync.replicas survive"]
+FINE = ["a metadata quorum and enough in-sync replicas for acks=all remain"]
 
 
 def standing(
@@ -31,7 +31,7 @@ def test_losing_two_nodes_of_three_breaks_quorum_and_isr() -> None:
 
     assert told == [
         "the metadata quorum would have 1 of 3 voters: no controller",
-        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs: producers with acks=all stop",
+        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so producers with acks=all would stop",
     ]
 
 
@@ -39,7 +39,9 @@ def test_a_replica_out_of_sync_does_not_count() -> None:
     """Node 3 runs but lags: without node 2 the leader is alone in the ISR."""
     told = survival("nodes", Targets(brokers=(2,)), standing(isr=(1, 2)))
 
-    assert told == ["orders/0 would have 1 of the 2 in-sync replicas that acks=all needs: producers with acks=all stop"]
+    assert told == [
+        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so producers with acks=all would stop"
+    ]
 
 
 def test_losing_the_last_in_sync_replica_leaves_no_leader() -> None:
@@ -62,7 +64,9 @@ def test_followers_that_cannot_fetch_leave_the_isr() -> None:
     deaf = Targets(links=("replication_b-k1", "replication_c-k1"))
 
     told = survival("links", deaf, standing())
-    assert told == ["orders/0 would have 1 of the 2 in-sync replicas that acks=all needs: producers with acks=all stop"]
+    assert told == [
+        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so producers with acks=all would stop"
+    ]
 
 
 def test_a_leader_that_is_cut_off_is_fenced() -> None:

@@ -136,7 +136,7 @@ def test_the_clusters_of_failed_tests_are_kept_and_named(folder: Path) -> None:
     assert "kept: the cluster of test_suite.py::test_broken, bootstrap 127.0.0.1:9" in section
     assert "aftershock cluster status --run pool-1-0" in section
     assert "aftershock cluster down --run pool-1-0" in section
-    assert "not kept: the cluster of test_suite.py::test_again: a later test used the cluster; run" in section
+    assert "the cluster of test_suite.py::test_again is not kept: a later test used the cluster; run" in section
 
 
 def test_a_broken_summary_does_not_affect_pytests_own(folder: Path) -> None:

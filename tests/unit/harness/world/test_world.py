@@ -102,7 +102,7 @@ async def test_only_named_proxies_are_touched_or_seen(world: AttachedWorld, clus
         (lambda w: w.add_partitions("foreign", 5), "foreign is not in the plan"),
         (lambda w: w.alter_config("topic", "foreign", {}), "foreign is not in the plan"),
         (lambda w: w.alter_config("broker", "1", {}), "broker 1 is not named"),
-        (lambda w: w.alter_config("broker", "", {}), "broker defaults is not named"),
+        (lambda w: w.alter_config("broker", "", {}), "the default of all brokers is not named"),
         (lambda w: w.alter_config("client", "their-app", {}), "does not belong to the run"),
         (lambda w: w.close_fetch_session(ONE, 7), "broker 1 is not named"),
     ],
