@@ -216,9 +216,8 @@ def _clear_spool(spool: client_processes.Spool, log: Log, *, explicit: bool) -> 
     client_processes.kill_workers(spool.run_id)
     home, actions = spool.home, list[str]()
     if home and is_attached(home):
-        actions += _heal_attached(
-            home, log, explicit=explicit
-        )  # after a failure, the next attempt finds the run by its spool
+        # after a failure, the next attempt finds the run by its spool
+        actions += _heal_attached(home, log, explicit=explicit)
     try:
         spool.salvage()
     except OSError as error:
@@ -338,6 +337,8 @@ async def undo_open(run: RunDir, cluster: Target, log: Log, *, orphaned_only: bo
             f"{journal_path} can't be written ({unwritten[0].strerror}), so the healed faults stay listed as in force; "
             f"free disk space, then type: aftershock heal --run {run.run_id}"
         )
+    with suppress(OSError):  # the disk may be full
+        run.reseal("journal.jsonl")
     if failures:
         unhealed = FaultError("; ".join(failures))
         advise(unhealed, read_journal(journal_path), cluster)

@@ -34,6 +34,7 @@ Line = Mapping[str, Any]
 FILE = "journal.jsonl"
 _TYPES = {"fault": str, "state": str, "targets": dict, "undo": dict}
 _CRC = re.compile(rb', "crc": "([0-9a-f]{8})"\}')
+_BEGINNING = b'{"t_us": '  # of every line, which is printable ASCII
 _LOCK_ATTEMPTS = 100  # in one second; another writer holds the lock for one write and fsync
 
 
@@ -160,8 +161,10 @@ def _parse(text: bytes) -> dict[str, Any] | None:
 
 def _is_torn(tail: bytes) -> bool:
     """True if a journal's bytes after the last newline begin a line; False for a whole line or for damage."""
+    if not (tail.startswith(_BEGINNING) or _BEGINNING.startswith(tail)) or not re.fullmatch(rb"[ -~]*", tail):
+        return False
     try:
-        json.JSONDecoder().raw_decode(tail.decode(errors="replace"))
+        json.JSONDecoder().raw_decode(tail.decode())
     except ValueError:
         return _CRC.search(tail) is None
     return False

@@ -76,5 +76,5 @@ def test_a_broken_journal_and_a_missing_plan_are_errors(home: RunDir) -> None:
     with pytest.raises(PlanError, match=r"plan\.yaml: the plan can't be read"):
         plan_of(home.path)
     (home.path / "journal.jsonl").write_text("nonsense\n")
-    with pytest.raises(EvidenceError, match=r"journal\.jsonl:1: not JSON"):
+    with pytest.raises(EvidenceError, match=r"journal\.jsonl:1: damaged line"):
         plan_of(home.path)

@@ -77,6 +77,7 @@ def test_plan_from_a_run_without_injections_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "r1"
     path.mkdir(parents=True)
     (path / "run.json").write_text("{}")
+    (path / "journal.jsonl").touch()
     (path / "plan.yaml").write_text("cluster: {}\n")
     nothing, nowhere = aftershock("plan", "from", "r1", cwd=tmp_path), aftershock("plan", "from", "r2", cwd=tmp_path)
     assert [(3, ""), (3, "")] == [(ended.returncode, ended.stdout) for ended in (nothing, nowhere)]

@@ -105,6 +105,12 @@ def test_a_flipped_byte_of_an_old_journal_loses_no_fault(tmp_path: Path) -> None
         assert found is None or len(found) >= 2
 
 
+@pytest.mark.parametrize("content", [b"nonsense", b"\0" * 300, FRAMED + b"\0" * 300, FRAMED[:-9] + b"\0" * 9])
+def test_a_tail_that_is_no_beginning_of_a_line_is_damage(tmp_path: Path, content: bytes) -> None:
+    """For example zeros after a power failure: whole lines may have been lost."""
+    assert in_force(tmp_path / "journal.jsonl", content) is None
+
+
 def test_damage_names_file_line_and_command(tmp_path: Path) -> None:
     """In the middle of the journal, where a torn line can't be."""
     path = tmp_path / "journal.jsonl"
