@@ -73,7 +73,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         await super().elect_preferred(partitions)
 
     async def elect_unclean(self, partitions: Iterable[TopicPartition]) -> None:
-        self._require_created(partitions := list(partitions))
+        self._require_created(partitions := list(partitions), "elect an unclean leader, which loses its records")
         await super().elect_unclean(partitions)
 
     async def alter_config(self, of: Resource, name: str, changes: Mapping[str, str | None]) -> None:
@@ -87,13 +87,13 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
 
     async def create_topic(self, topic: str, replicas: Mapping[int, Sequence[int]], config: Mapping[str, str]) -> str:
         """Create again, under the same name, a topic that the run created and that was deleted."""
-        self._require_created([(topic, 0)])
+        self._require_created([(topic, 0)], "create it")
         topic_id = await super().create_topic(topic, replicas, config)
         self._attached.created(topic, topic_id)
         return topic_id
 
     async def delete_topic(self, topic: str) -> None:
-        self._require_created([(topic, 0)])
+        self._require_created([(topic, 0)], "delete it")
         await super().delete_topic(topic)
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
@@ -101,7 +101,7 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
         await super().add_partitions(topic, partitions)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        self._require_created(before)
+        self._require_created(before, "delete its records")
         await super().delete_records(before)
 
     async def close_fetch_session(self, broker: BrokerId, session: int) -> int:
@@ -113,10 +113,13 @@ class AttachedWorld(LinksWorld, KafkaWorld, ClientsWorld):
             if topic not in self._attached.descriptor.topics:
                 raise FaultError(f"the topic {topic} is not in the plan, so faults must not change the topic")
 
-    def _require_created(self, partitions: Iterable[TopicPartition]) -> None:
+    def _require_created(self, partitions: Iterable[TopicPartition], action: str) -> None:
         for topic, _ in partitions:
             if topic not in self._attached.descriptor.created:
-                raise FaultError(f"the topic {topic} existed before the run, so faults must not delete its records")
+                raise FaultError(
+                    f"this run did not create the topic {topic}, so its faults must not {action}; name the topic under "
+                    "`attach.create`"
+                )
 
     def _require_attached_broker(self, broker: str) -> None:
         if not broker.isdecimal() or int(broker) not in self._attached.descriptor.attach.brokers:
