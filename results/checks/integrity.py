@@ -1,4 +1,4 @@
-"""Integrity checks: a lost or wrong record fails if the configuration forbids it, and is only reported if permitted.
+"""Integrity checks, which fail on lost or wrong records if the configuration forbids them, and else only report them.
 
 The table of integrity rules is ``rules.py``; ``permits.py`` decides what the configuration permits. A fault may exempt
 its topics from rules (``roles.permits`` in the journal), because if the plan itself deletes records, truncates a log or
@@ -26,7 +26,7 @@ _NAMES_MAX = 3
 
 
 @dataclass(frozen=True)
-class _Result:
+class Result:
     """Finding of an integrity rule about one client, the log or the replicas.
 
     ``permitted`` is the reason why the configuration permits the breach, None if the breach is forbidden. ``partial``
@@ -51,13 +51,13 @@ def integrity_checks(evidence: Evidence, facts: Facts, _: Doubts) -> list[Check]
     return sorted(checks, key=lambda check: (check.id, check.subject))
 
 
-def findings_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Finding]:
+def results_of(evidence: Evidence, facts: Facts, rule: str, arms: tuple[str, ...]) -> list[Result]:
     """Return each finding of an integrity rule about ``arms``; if empty, about all arms, the log and the replicas."""
     results = (result for result in _results(evidence, facts) if result.rule == rule)
-    return [result.finding for result in results if not arms or result.arm in arms]
+    return [result for result in results if not arms or result.arm in arms]
 
 
-def _results(evidence: Evidence, facts: Facts) -> Iterator[_Result]:
+def _results(evidence: Evidence, facts: Facts) -> Iterator[Result]:
     if any(client.produces_to or client.consumes_from for client in evidence.clients):
         yield from _of_subject(evidence, facts, "log", None)
     for client in evidence.clients:
@@ -70,7 +70,7 @@ def _results(evidence: Evidence, facts: Facts) -> Iterator[_Result]:
     yield from _of_replicas(facts)
 
 
-def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Client | None) -> Iterator[_Result]:
+def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Client | None) -> Iterator[Result]:
     """Yield the result of each rule for the produce or consume side of a client, or for the log (client None)."""
     side, key = ("consume", LOG_READER) if client is None else (subject, client.key)
     name = "log" if client is None else f"{subject_of(client, evidence.clients)} {subject}"
@@ -96,6 +96,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
             if not group_of(evidence, client):
                 continue
             examined, broken, excused = co_assigned(evidence, client)
+            examined = examined if total or broken else 0  # a reader that reads nothing shares no partition
             finding = _add(finding, examined, broken)
             excused += facts.finding("co_owned_in_fault", side, key).broken
             if excused:
@@ -114,23 +115,27 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
         elif subject != "commit":
             permitted = permit(evidence, client, subject, rule_name)
         arm, note = client.arm if client else None, "; ".join(filter(None, notes))
-        yield _Result(rule_name, name, arm, finding, permitted, note)
+        yield Result(rule_name, name, arm, finding, permitted, note)
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
-    """Return a remark on a finding for the check's text, taken from related findings."""
+    """Return a sentence about related findings, which is added to the text of a finding's check."""
     if (rule, side) == ("lost", "produce"):
         in_doubt, delivered = facts.finding("in_doubt", side, key), facts.finding("delivered", side, key)
-        texts = [f"not in the log, though {delivered.broken} of them were delivered"] if delivered.examined else []
-        texts += [f"of {in_doubt.examined} in doubt {in_doubt.broken} are in the log"] if in_doubt.examined else []
+        texts = (
+            [f"they are not in the log, but {delivered.broken} of them were delivered"] if delivered.examined else []
+        )
+        if in_doubt.examined:
+            texts.append(f"of {in_doubt.examined} records in doubt (no result), {in_doubt.broken} are in the log")
         return "; ".join(texts)
     if (rule, side) == ("lost", "consume"):
         unlogged = facts.finding("unlogged", side, key)
         in_log = unlogged.examined - unlogged.broken
-        return f"{in_log} in the log and not delivered, {unlogged.broken} not in the log" if unlogged.examined else ""
+        counts = f"{in_log} records are in the log and not delivered, and {unlogged.broken} are not in the log"
+        return counts if unlogged.examined else ""
     if (rule, side) == ("duplicate", "consume"):
         again = facts.finding("redelivered", side, key).broken
-        return f"{again} records were delivered more than once in all" if again > finding.broken else ""
+        return f"in total {again} records were delivered more than once" if again > finding.broken else ""
     if (rule, side) == ("phantom", "produce") and finding.broken:
         return "the producer reported these records as failed, but they are in the log"
     return ""
@@ -181,7 +186,7 @@ def _ownership(evidence: Evidence, client: Client) -> list[tuple[tuple[str, int]
     return [*spans, *((partition, start_us, float("inf")) for partition, start_us in open_us.items())]
 
 
-def _of_replicas(facts: Facts) -> Iterator[_Result]:
+def _of_replicas(facts: Facts) -> Iterator[Result]:
     """Yield one result for the replicas of all partitions; the result is partial if a replica could not be read."""
     replicas = [finding for finding in facts.findings.values() if finding.side == REPLICA_SIDE]
     unread = [finding for finding in replicas if finding.rule == "unread"]
@@ -193,7 +198,7 @@ def _of_replicas(facts: Facts) -> Iterator[_Result]:
         notes = [_broken_names(differing)]
         notes += [f"{missing} replicas could not be read: {_broken_names(unread)}"] if missing else []
         combined, note = Finding("replica", REPLICA_SIDE, "", examined, broken), "; ".join(filter(None, notes))
-        yield _Result("replica", "replicas", None, combined, None, note, partial=missing > 0)
+        yield Result("replica", "replicas", None, combined, None, note, partial=missing > 0)
 
 
 def _broken_names(findings: Sequence[Finding]) -> str:
@@ -201,14 +206,14 @@ def _broken_names(findings: Sequence[Finding]) -> str:
     return ", ".join(names[:_NAMES_MAX]) + (f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else "")
 
 
-def _check(evidence: Evidence, result: _Result) -> Check:
+def _check(evidence: Evidence, result: Result) -> Check:
     finding, rule = result.finding, RULES[result.rule]
     unit = "commits" if finding.side == "commit" else rule.unit
     why = f"{finding.broken or 'none'} of {finding.examined} {unit}"
     advice: str | None = None
     if not finding.examined:
         status = Status.INCONCLUSIVE
-        why = f"no {unit.removesuffix('s')} was observed that this rule applies to"
+        why = f"none of the observed {unit} is one that this rule applies to"
         advice = f"add to the plan traffic that the rule {result.rule!r} applies to"
     elif result.rule == "lost" and finding.broken and not evidence.complete:
         status = Status.INCONCLUSIVE

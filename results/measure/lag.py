@@ -1,13 +1,17 @@
-"""Consumer lag at the end of every second, and the Spark jobs that read the samples twice.
+"""Consumer lag at the end of every second, and the Spark jobs that first count records and then read a selection.
 
 **Lag** is counted by offsets, as in Kafka. A reader's position in a partition is the highest offset delivered to the
-reader; before the first delivery it is the first record that the reader must get. The lag is the number of offsets
-between the position and the highest acknowledged offset; the lag's age is the time since the acknowledgement of the
-oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum.
+reader; before the first delivery, the position is the first record that the reader must get. The lag is the number of
+offsets between the position and the highest acknowledged offset; the lag's age is the time since the acknowledgement of
+the oldest record beyond the position. A reader's lag is the sum over its partitions, the lag's age is the maximum.
+
+A second has a sample only if the end of the topic and the reader's position are both known. A producer with ``acks=0``
+gets no offsets; the offsets of its records are those in the log, which is read after the load. A reader without any
+delivery has no position.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import count, starmap
 
@@ -19,6 +23,7 @@ from pyspark.sql import functions as F
 
 from aftershock.results.checks.obligations import stalls
 from aftershock.results.checks.obligations.stalls import SILENCES, silences
+from aftershock.results.evidence.evidence import Client
 from aftershock.results.measure import answers, recovery
 from aftershock.results.measure.answers import Answers, Distributions, Pace, RecoverySearch, Slots, by_run, slot_us_of
 from aftershock.results.measure.facts import Lag, Recovered, RecoveryCriterion
@@ -36,30 +41,45 @@ _CLIENT = ("workload", "arm")
 Place = tuple[str, int]
 """Topic and partition."""
 Reached = tuple[int | None, int, int]
-"""Second, lowest and highest offset."""
+"""Second of the run, and the lowest and highest offset reached in it."""
 
 
 def reached(read: Tables, dims: Dims) -> DataFrame:
-    """Return ``run reader topic partition second low high``: lowest and highest offset of the rows of a second.
+    """Return the lowest and highest offset per second as ``run reader topic partition second low high unplaced``.
 
-    Rows with a null reader hold acknowledged offsets, all others the offsets delivered to that reader.
+    Rows with a null reader hold acknowledged offsets, all others the offsets delivered to that reader. ``unplaced``
+    counts acknowledged records whose offset the producer does not know.
     """
     acked = (F.col("op") == "produce") & (F.col("status") == "ok")
-    rows = read.outcomes.where((acked | (F.col("op") == "consume")) & F.col("offset").isNotNull())
+    rows = read.outcomes.where(acked | ((F.col("op") == "consume") & F.col("offset").isNotNull()))
     client_hash = F.when(F.col("op") == "consume", hash_of(*_CLIENT)).alias("client_hash")
     second = F.expr(f"done_us div {SECOND_US}").alias("second")
     counted = rows.groupBy("run", client_hash, "topic", "partition", second).agg(
-        F.min("offset").alias("low"), F.max("offset").alias("high")
+        F.min("offset").alias("low"),
+        F.max("offset").alias("high"),
+        F.count(F.when(F.col("offset").isNull(), True)).alias("unplaced"),
     )
     readers = dims.readers.select("run", hash_of(*_CLIENT).alias("client_hash"), F.col("client").alias("reader"))
     named = counted.join(F.broadcast(readers), ["run", "client_hash"], "left")
     return named.where("client_hash is null or reader is not null").drop("client_hash")
 
 
-def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
-    """Return for each row of ``PROBES`` when the oldest record that the reader had not got was acknowledged."""
+def placed_by_log(read: Tables) -> DataFrame:
+    """Return the acknowledged records whose offset the producer does not know, with their place in the log."""
+    sent = read.outcomes.where("op = 'produce' and status = 'ok' and offset is null")
+    log = read.log.where("seq is not null and offset is not null")
+    places = log.select("run", "producer_id", "seq", "topic", "partition", "offset")
+    return sent.select("run", "producer_id", "seq", "done_us").join(places, ["run", "producer_id", "seq"])
+
+
+def oldest_unread(read: Tables, probes: DataFrame, *, with_log: bool = False) -> DataFrame:
+    """Return, for each row of ``PROBES``, when the oldest record not yet delivered to the reader was acknowledged."""
     second = F.expr(f"done_us div {SECOND_US}")
-    acked = read.outcomes.where("op = 'produce' and status = 'ok'").withColumn("second", second)
+    columns = ("run", "topic", "partition", "offset", "done_us")
+    acked = read.outcomes.where("op = 'produce' and status = 'ok'").select(*columns)
+    if with_log:
+        acked = acked.unionByName(placed_by_log(read).select(*columns))
+    acked = acked.withColumn("second", second)
     probed = acked.join(F.broadcast(probes), ["run", "topic", "partition", "second"])
     beyond = probed.where((F.col("offset") > F.col("position")) & (F.col("done_us") < F.col("at_us")))
     return beyond.groupBy("run", "probe").agg(F.min("done_us").alias("since_us"))
@@ -69,7 +89,7 @@ def oldest_unread(read: Tables, probes: DataFrame) -> DataFrame:
 class Behind:
     """Lag of a reader in a partition, at the ends ``at_us`` of the seconds in which the lag was not zero.
 
-    ``records`` counts the offsets above the reader's last offset, ``position``; ``second`` is the time when the lowest
+    ``records`` counts the offsets above the reader's last offset (``position``); ``second`` is the time when the lowest
     of these offsets was acknowledged.
     """
 
@@ -81,13 +101,52 @@ class Behind:
     second: Longs
 
 
-def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
-    """Yield the lag of each reader and partition of a run, from the rows of ``reached``."""
+@dataclass(frozen=True)
+class Offsets:
+    """Offsets of a run by second: ``tops`` by reader (None: acknowledged) and partition.
+
+    ``endless`` are the topics whose ends are unknown: neither the producers nor the log give offsets.
+    """
+
+    tops: Mapping[tuple[str | None, Place], list[Reached]]
+    endless: frozenset[str]
+
+    def known_from(self, reader: Client, scene: Scene) -> int | None:
+        """Return the first second in which a reader's lag is known; None if its position or the end never is."""
+        topic = reader.consumes_from
+        has_position = any(client == reader.key and place[0] == topic for client, place in self.tops)
+        acked = (rows for (client, place), rows in self.tops.items() if client is None and place[0] == topic)
+        seconds = [second for rows in acked for second, _, _ in rows if second is not None]
+        if topic in self.endless or not has_position or not seconds:
+            return None
+        return min(max(0, min(seconds)), seconds_of(scene))
+
+
+def offsets_of(rows: pa.Table, from_log: pa.Table | None) -> Offsets:
+    """Return the offsets of a run from the rows of ``reached``, and from those of records placed by the log."""
     tops: dict[tuple[str | None, Place], list[Reached]] = defaultdict(list)
     names = ("reader", "topic", "partition", "second", "low", "high")
+    unplaced, placed = set(), set()
     for client, topic, partition, second, low, high in zip(*(rows[name].to_pylist() for name in names), strict=True):
-        tops[client, (topic, partition)].append((second, low, high))
+        if low is not None:
+            tops[client, (topic, partition)].append((second, low, high))
+    if from_log is not None:
+        unplaced = {
+            topic for topic, n in zip(*(rows[name].to_pylist() for name in ("topic", "unplaced")), strict=True) if n
+        }
+        columns = (from_log[name].to_pylist() for name in names[1:])
+        for topic, partition, second, low, high in zip(*columns, strict=True):
+            tops[None, (topic, partition)].append((second, low, high))
+            placed.add(topic)
+    return Offsets(tops, frozenset(unplaced - placed))
+
+
+def behind(offsets: Offsets, scene: Scene) -> Iterator[Behind]:
+    """Yield the lag of each reader and partition of a run."""
+    tops = offsets.tops
     for reader in scene.readers:
+        if offsets.known_from(reader, scene) is None:
+            continue
         for (client, place), acked in tops.items():
             if client is None and place[0] == reader.consumes_from:
                 delivered = tops.get((reader.key, place), [])
@@ -100,11 +159,11 @@ def behind(rows: pa.Table, scene: Scene) -> Iterator[Behind]:
 
 
 def _highest(reached: Iterable[Reached], before: int, seconds: int) -> Longs:
-    """Return the highest offset that was reached by the end of every second, at first the offset ``before``."""
+    """Return the highest offset reached by the end of every second, which is at first the offset ``before``."""
     highs = np.full(seconds, before)
     for second, _, high in reached:
         if second is not None and 0 <= second < seconds:
-            highs[second] = high
+            highs[second] = max(high, highs[second])
     return np.maximum.accumulate(highs)
 
 
@@ -113,8 +172,8 @@ def seconds_of(scene: Scene) -> int:
     return -(-scene.end_us // SECOND_US)
 
 
-def lags(behind: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tuple[Lag, ...]]:
-    """Return the lag of every second by reader.
+def lags(behind: Iterable[tuple[Behind, Longs]], offsets: Offsets, scene: Scene) -> dict[str, tuple[Lag, ...]]:
+    """Return the lag of every second in which it is known, by reader.
 
     ``behind`` has pairs of a partition's lag and the times when the oldest unread records were acknowledged.
     """
@@ -126,8 +185,11 @@ def lags(behind: Iterable[tuple[Behind, Longs]], scene: Scene) -> dict[str, tupl
         age_us = np.where(since_us == UNKNOWN_US, 0, lag.at_us - since_us)
         ages_us[lag.reader][at] = np.maximum(ages_us[lag.reader][at], age_us)
     ends_us = [(second + 1) * SECOND_US for second in range(seconds)]
+    known = {reader.key: offsets.known_from(reader, scene) for reader in scene.readers}
     return {
-        reader: tuple(starmap(Lag, zip(ends_us, counts.tolist(), ages_us[reader].tolist(), strict=True)))
+        reader: ()
+        if (first := known[reader]) is None
+        else tuple(starmap(Lag, zip(ends_us, counts.tolist(), ages_us[reader].tolist(), strict=True)))[first:]
         for reader, counts in records.items()
     }
 
@@ -136,12 +198,23 @@ STALL_US = 1_000_000  # shorter silences violate no obligation, and there are ma
 
 
 def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
-    """Return the lag of each run's readers by client name, by two Spark jobs: numbers of records, and their ages."""
+    """Return the lag of each run's readers by client name; one Spark job counts records, one finds their ages.
+
+    If a producer got no offsets, another job reads them from the log.
+    """
     scenes = dims.scenes
     if not any(scene.readers for scene in scenes):
         return [{} for _ in scenes]
-    rows = parted(reached(read, dims).toArrow(), "run", len(scenes))
-    lags_of = [list(behind(of_run, scene)) for of_run, scene in zip(rows, scenes, strict=True)]
+    counted = reached(read, dims).toArrow()
+    rows, from_log = parted(counted, "run", len(scenes)), [None] * len(scenes)
+    with_log = bool(pc.sum(counted["unplaced"]).as_py())
+    if with_log:
+        second = F.expr(f"done_us div {SECOND_US}").alias("second")
+        by_second = placed_by_log(read).groupBy("run", "topic", "partition", second)
+        placed = by_second.agg(F.min("offset").alias("low"), F.max("offset").alias("high")).toArrow()
+        from_log = parted(placed, "run", len(scenes))
+    offsets = [offsets_of(*of_run) for of_run in zip(rows, from_log, strict=True)]
+    lags_of = [list(behind(of_run, scene)) for of_run, scene in zip(offsets, scenes, strict=True)]
     number = count()
     probes = [
         (run, next(number), *lag.place, *probe)
@@ -151,10 +224,13 @@ def measure_lags(read: Tables, dims: Dims) -> list[dict[str, tuple[Lag, ...]]]:
     ]
     since_us = np.full(len(probes), UNKNOWN_US)
     if probes:
-        oldest = oldest_unread(read, dims.table(probes, PROBES)).toArrow()
+        oldest = oldest_unread(read, dims.table(probes, PROBES), with_log=with_log).toArrow()
         since_us[longs(oldest["probe"])] = longs(oldest["since_us"])
     parts = iter(np.split(since_us, np.cumsum([len(lag.at_us) for of_run in lags_of for lag in of_run])))
-    return [lags([(lag, next(parts)) for lag in of_run], scene) for of_run, scene in zip(lags_of, scenes, strict=True)]
+    return [
+        lags([(lag, next(parts)) for lag in of_run], of_offsets, scene)
+        for of_run, of_offsets, scene in zip(lags_of, offsets, scenes, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, holds, subject_of
-from aftershock.results.checks.integrity import findings_of
+from aftershock.results.checks.integrity import results_of
 from aftershock.results.checks.slo.measured import LOOK, clients_of, measured
 from aftershock.results.checks.slo.readings import cuts
 from aftershock.results.compare.blocks import block_cuts
@@ -101,10 +101,22 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check
     for client in clients:
         own = replace(empty, subject=subject_of(client, evidence.clients), arm=client.arm)
         if isinstance(slo, Measure):
-            checks.append(measured(evidence, facts, own, slo, (client, client)))
+            check = measured(evidence, facts, own, slo, (client, client))
         else:
-            checks.append(_recovered(evidence, facts, own, slo, client))
+            check = _recovered(evidence, facts, own, slo, client)
+        checks.append(_unacknowledged(check, slo, client))
     return checks
+
+
+def _unacknowledged(check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
+    """Make a PASS INCONCLUSIVE if it depends on a producer with ``acks=0``, whose successes nobody observes."""
+    sides = [selection.about.side for selection in slo.selections] if isinstance(slo, Measure) else [slo.side]
+    arms = {client.arm for client in clients if client.acks == "0" and client.produces_to}
+    if check.status is not Status.PASS or "produce" not in sides or not arms:
+        return check
+    why = f"with acks=0 no record of {', '.join(sorted(arms))} was acknowledged, only sent; measured: {check.why}"
+    advice = "set `acks: all` or `acks: 1`, or limit consume.latency instead"
+    return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
 def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[Check]:
@@ -113,9 +125,10 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
     for pair in opponents(evidence, slo):
         own = replace(empty, subject=_versus(*[client.arm for client in pair]), arm=pair[0].arm)
         if slo.confidence is None:
-            checks.append(measured(evidence, facts, own, slo, pair))
+            check = measured(evidence, facts, own, slo, pair)
         else:
-            checks.append(_in_blocks(facts, own, slo, pair))
+            check = _in_blocks(facts, own, slo, pair)
+        checks.append(_unacknowledged(check, slo, *pair))
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"
@@ -169,7 +182,8 @@ def _in_blocks(facts: Facts, empty: Check, slo: Measure, pair: tuple[Client, Cli
 
 def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Check:
     """Judge an SLO on the number of lost or wrong records, of the named arm, or of all arms and their log."""
-    findings = findings_of(evidence, facts, slo.rule, slo.arms)
+    results = results_of(evidence, facts, slo.rule, slo.arms)
+    findings = [result.finding for result in results]
     count, n = sum(finding.broken for finding in findings), sum(finding.examined for finding in findings)
     check = replace(
         empty,
@@ -189,6 +203,11 @@ def _counted(evidence: Evidence, facts: Facts, empty: Check, slo: Count) -> Chec
     unfinished = slo.rule == "lost" and not evidence.complete
     status = Status.PASS if passed else Status.INCONCLUSIVE if unfinished else Status.FAIL
     why, advice = f"{count} of {n} records", None if passed else LOOK
+    doubtful = [result for result in results if result.partial or not result.finding.examined]
+    if passed and doubtful:
+        status, names = Status.INCONCLUSIVE, ", ".join(sorted({result.subject for result in doubtful}))
+        why = f"{why}; not all was observed of {names}"
+        advice = f"fix the cause shown in check `integrity/{slo.rule}`"
     return replace(check, status=status, observed=float(count), why=why, next=advice)
 
 
@@ -218,8 +237,10 @@ def _recovered(evidence: Evidence, facts: Facts, empty: Check, slo: Recovery, cl
 def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None) -> Check:
     of_fault = "" if fault == slo.after else f" of {fault}"
     if result is None:
-        needed = f"{aggregate_name(slo.q)} to compare with ({check.n} of {slo.needs()} records)"
-        why = f"the steady phase has no {needed}, or {fault} never began"
+        why = (
+            f"the steady phase has too few records for a {aggregate_name(slo.q)} to compare with ({check.n} of "
+            f"{slo.needs()}), or {fault} never began"
+        )
         return replace(check, why=why, next="lengthen timing.steady in the plan, or raise the rate of its load")
     if result.recovered_us is not None:
         passed = holds(result.recovered_us, slo.op, slo.limit_us)
@@ -230,7 +251,8 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
             why=f"recovered {result.recovered_us / 1e6:.3f} s after inject{of_fault}",
             next=None if passed else LOOK,
         )
-    why = f"not recovered within the {result.observed_us / 1e6:.1f} s observed after inject{of_fault}"
+    observed_s = result.observed_us / 1e6
+    why = f"not recovered within the {observed_s:.1f} s observed after inject{of_fault}"
     if result.observed_us >= slo.limit_us:
         return replace(check, status=Status.FAIL, why=why, next=LOOK)
     return replace(check, why=f"{why}, which is less than the limit", next="lengthen timing.recovery")

@@ -9,6 +9,7 @@ nothing to         INCONCLUSIVE if the reading to compare with is censored or ze
 compare with
 with confidence    PASS if the whole band is within the limit (of a multiple, the lower end of its band), FAIL if all
                    of it is outside (the upper end), else INCONCLUSIVE
+all censored       INCONCLUSIVE if the value is within the limit: without any success a gap may last longer
 otherwise          PASS or FAIL by the value; a censored value is over any limit
 =================  ==============================================================================================
 
@@ -65,7 +66,7 @@ def lengthened(selection: Selection, reading: Reading, minimum: int) -> str:
 class Pair:
     """Reading of an SLO; if the SLO's limit is ``2 * p99 in steady``, ``baseline`` is the reading of that p99.
 
-    ``limit`` is None if ``baseline`` has no value, ``status`` is None if a reading has too few values.
+    There is no ``limit`` if ``baseline`` has no value, and no ``status`` if a reading has too few values.
     """
 
     reading: Reading
@@ -99,6 +100,8 @@ def _status(slo: Measure, reading: Reading, limit: Fraction, low: Fraction | Non
     """Compare a reading with its limit; ``low`` and ``high`` are the ends of the limit's confidence band."""
     if slo.confidence is None:
         within = reading.value is not None and holds(reading.value, slo.op, limit)
+        if within and reading.censored == reading.n:
+            return Status.INCONCLUSIVE
         return Status.PASS if within else Status.FAIL
     bottom, top = reading.band or (None, None)
     if low is not None and top is not None and holds(top, slo.op, low):
@@ -177,8 +180,8 @@ def measured(evidence: Evidence, facts: Facts, empty: Check, slo: Measure, clien
         worse = replace(pair.reading, n=pair.reading.n + unknown, censored=pair.reading.censored + unknown)
         value = about.value(slo.of, worse) if about.unit == "share" else None
         if value is None or pair.limit is None or not holds(value, slo.op, pair.limit):
-            why = f"{check.why}; {unknown} {about.counted} have no known {slo.each}, and may belong to any"
-            advice = f"find out from outcomes/ why they have no {slo.each}"
+            why = f"{check.why}; {unknown} failed {about.counted} belong to an unknown {slo.each}, possibly to this one"
+            advice = f"find out why failed {about.counted} in outcomes/ have no {slo.each}"
             return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
     return check
 
@@ -210,6 +213,10 @@ def _of_pair(empty: Check, slo: Measure, pair: Pair) -> Check:
             "find out why the measurement on the SLO's right side has no value, or write a fixed limit instead of "
             "a multiple"
         )
+    elif pair.status is Status.INCONCLUSIVE and slo.confidence is None:
+        advice = (
+            "lower the limit below the length of the window: nothing succeeded in the window, so any length may follow"
+        )
     elif pair.status is Status.INCONCLUSIVE:
         advice = _more_records(slo, own, pair.limit)
     return replace(check, status=pair.status, why=_why(slo, pair), next=advice)
@@ -231,6 +238,9 @@ def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
         where = f" of {name}" if reading.subject else f" in {name}" if name else ""
         why = f"no {noun[:-1]} was observed{where}"
         advice = f"add traffic for {reading.subject or 'the plan'} in {selection.window_text}"
+        if selection.about.sampled:
+            why += " in which the end of the topic and the consumer's position are known"
+            advice += ", and find out whether records were delivered to the consumer, and whether log/ was read"
     return replace(check, n=reading.n, minimum=minimum, observed=None, why=why, next=advice)
 
 

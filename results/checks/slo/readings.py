@@ -22,9 +22,9 @@ UNKNOWN = "unknown"
 def cuts(selection: Selection, each: EachWord | None) -> tuple[Cut, ...]:
     """Return the measurements that an SLO needs by subject or time slot; a gap also needs the number of records due."""
     about = selection.about
-    if about.source in ("stalls", "lag", "age") or not (each or selection.every_us):
+    if about.sampled or not (each or selection.every_us):
         return ()
-    sources = (about.source, "latency") if about.source == "gap" else (about.source,)
+    sources = {"gap": ("gap", "latency"), "stalls": ("latency",)}.get(about.source, (about.source,))
     return tuple(Cut(f"{about.side}.{source}", selection.window or RUN, each, selection.every_us) for source in sources)
 
 
@@ -41,9 +41,9 @@ def readings(
     spans = windows_of(evidence.phases).get(window, ())
     latencies = facts.distribution(f"{about.side}.latency", client.key, window)
     if about.source == "stalls":
-        observed = _stalls(evidence, facts, selection, client, each, latencies.n)
+        observed = _stalls(evidence, facts, selection, client, each, latencies)
     elif about.sampled:
-        observed = _of_seconds(facts, selection, client, spans)
+        observed = _of_seconds(facts, selection, client, spans, idle=not latencies.n)
     elif measured_cuts := cuts(selection, each):
         observed = []
         due = {(part.subject, part.start_us): part.values.n for part in facts.slices(measured_cuts[-1], client.key)}
@@ -78,7 +78,9 @@ def _gap(longest_us: int | None, successes: int, due: int) -> Reading:
     return Reading(successes or due, 0 if successes else due, {MAX: longest_us})
 
 
-def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Sequence[Interval]) -> list[Reading]:
+def _of_seconds(
+    facts: Facts, selection: Selection, client: Client, spans: Sequence[Interval], *, idle: bool
+) -> list[Reading]:
     """Return the lag (records, or age of the oldest in us) of the seconds that end within the window or slot."""
     q, result = selection.aggregate, []
     for slot_us in _slot_starts(selection, spans):
@@ -87,6 +89,8 @@ def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Seque
             lag.records if selection.about.source == "lag" else lag.oldest_us
             for lag in facts.lag.get(client.key, ())
             if any(start < lag.at_us <= end for start, end in within)
+            # a lag of 0 in a window without records is no observation
+            and (lag.records or not idle)
         )
         reading = Reading(0, start_us=slot_us)
         if values:
@@ -100,20 +104,34 @@ def _of_seconds(facts: Facts, selection: Selection, client: Client, spans: Seque
 
 
 def _stalls(
-    evidence: Evidence, facts: Facts, selection: Selection, client: Client, each: EachWord | None, due: int
+    evidence: Evidence,
+    facts: Facts,
+    selection: Selection,
+    client: Client,
+    each: EachWord | None,
+    latencies: Distribution,
 ) -> list[Reading]:
     """Return a reading of the total time in stalls for each partition, or of the longest of these times."""
     side = selection.about.side
     outages = facts.unavailable.get((side, client.key, selection.window or RUN))
-    if outages is None or not due:
+    if outages is None or not latencies.n:
         return [Reading(0)]
     topic = client.topics.get(side)
     totals_us = {f"{topic}/{outage.partition}": outage.total_us for outage in outages if outage.partition is not None}
     whole_us = max((outage.total_us for outage in outages if outage.partition is None), default=0)
     if each is None:
-        return [Reading(due, at={MAX: max([whole_us, *totals_us.values()])})]
-    names = dict.fromkeys([*partitions(evidence, topic), *totals_us])
-    return [Reading(due, at={MAX: max(totals_us.get(name, 0), whole_us)}, subject=name) for name in names]
+        failed = latencies.n if latencies.censored == latencies.n else 0
+        return [Reading(latencies.n, failed, {MAX: max([whole_us, *totals_us.values()])})]
+    (cut,) = cuts(selection, each)
+    values = {part.subject: part.values for part in facts.slices(cut, client.key)}
+    result = []
+    for name in dict.fromkeys([*partitions(evidence, topic), *totals_us]):
+        # a record of unknown partition may belong to any
+        parts = [values[subject] for subject in (name, UNKNOWN) if subject in values]
+        n, failed = sum(part.n for part in parts), sum(part.censored for part in parts)
+        longest_us = max(totals_us.get(name, 0), whole_us)
+        result.append(Reading(n, n if failed == n else 0, {MAX: longest_us}, subject=name))
+    return result
 
 
 def _unobserved(

@@ -10,7 +10,7 @@ from aftershock.results.checks.check import NO_DOUBTS, Status
 from aftershock.results.checks.integrity import integrity_checks
 from aftershock.results.checks.rules import RULES, Event, EventCount, Rule
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.measure.facts import Facts
+from aftershock.results.measure.facts import Facts, Finding
 from aftershock.results.slo import METRICS, Count, Metric, parse
 from aftershock.results.slo.metrics import ABOVE, Reading, Selection
 from aftershock.tests.unit.results.checks.slo.stage import S, Stage, client, latencies
@@ -74,7 +74,9 @@ def test_every_overlap_of_assignments_is_compared_with_the_faults() -> None:
         ),
         events=(owned | {"workload": "orders", "t_us": 21 * S}, owned | {"workload": "audit", "t_us": 22 * S}),
     )
-    checks = [check for check in integrity_checks(evidence, Facts(), NO_DOUBTS) if check.id == "integrity/co_owned"]
+    read = [Finding("phantom", "consume", f"{name}/a", 100, 0) for name in ("orders", "audit")]
+    facts = Facts(findings={(finding.rule, finding.side, finding.client): finding for finding in read})
+    checks = [check for check in integrity_checks(evidence, facts, NO_DOUBTS) if check.id == "integrity/co_owned"]
     assert [check.status for check in checks] == [Status.PASS, Status.PASS]
     assert all(check.why.startswith("none of 2 assignments; 2 further overlaps are permitted") for check in checks)
 

@@ -67,8 +67,8 @@ def test_a_partition_without_records_is_judged() -> None:
 def test_failures_without_partition_may_belong_to_any_partition() -> None:
     """Four records failed before they had a partition: a pass becomes INCONCLUSIVE, and a failure stays FAIL."""
     check = partitions((1000, 1), (1000, 1), (1000, 1), unknown=4)
-    assert (OPEN, "find out from outcomes/ why they have no partition") == (check.status, check.next)
-    assert check.why.endswith("4 records have no known partition, and may belong to any")
+    assert (OPEN, "find out why failed records in outcomes/ have no partition") == (check.status, check.next)
+    assert check.why.endswith("4 failed records belong to an unknown partition, possibly to this one")
     assert partitions((1000, 1), (1000, 5_000), (1000, 1), unknown=4).status is FAIL
 
 
@@ -99,11 +99,26 @@ def test_stalls_of_one_partition_are_its_own() -> None:
     text = "produce.unavailable < 3s in fault for each partition"
     stage = Stage(unavailable={("produce", A, "fault"): (Outage(1, 3 * S, S, 2), Outage(0, 2 * S, S, 2))})
     stage.latency(Distribution(100, 0, 1, {}))
+    parts = [Slice(f"orders/{number}", None, Distribution(30, 0, 1, {})) for number in range(3)]
+    stage.cut("produce.latency", "fault", *parts, each="partition")
     check = stage.check(text)
     assert (FAIL, "arm=a orders/1", 3.0) == (check.status, check.subject, check.observed)
     assert check.why.startswith("1 of 3 partitions violate the SLO")
     stage.unavailable["produce", A, "fault"] = (Outage(None, 3 * S, S, 2),)
     assert stage.check(text).why.startswith("3 of 3 partitions violate the SLO")
+
+
+def test_a_partition_without_records_is_not_available() -> None:
+    """A partition to which no record was due has no stall, and its availability is not observed either."""
+    text = "produce.unavailable < 3s in fault for each partition"
+    stage = Stage(unavailable={("produce", A, "fault"): ()})
+    stage.latency(Distribution(60, 0, 1, {}))
+    parts = [Slice(f"orders/{number}", None, Distribution(30, 0, 1, {})) for number in range(2)]
+    stage.cut("produce.latency", "fault", *parts, each="partition")
+    check = stage.check(text)
+    assert (OPEN, "arm=a orders/2", 0) == (check.status, check.subject, check.n)
+    stage.cut("produce.latency", "fault", *parts, Slice("orders/2", None, Distribution(1, 0, 1, {})), each="partition")
+    assert stage.check(text).status is PASS
 
 
 def test_a_client_that_reports_no_rack_is_inconclusive() -> None:
