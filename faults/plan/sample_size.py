@@ -220,6 +220,16 @@ def _impossible(draft: Draft, slo: Slo, timing: Timing) -> Iterator[str]:
             recovered, rest = format_duration(slo.for_us // 1000), format_duration(rest_ms)
             sentence = f"the recovered state must last {recovered}, and the load ends {rest} after `{slo.after}` begins"
             yield f"{sentence}: lengthen timing.recovery"
+    sides = {selection.about.side for selection in slo.selections} if isinstance(slo, Measure) else {slo.side}
+    for workload in draft.workloads.values():
+        if "produce" in sides and workload.produce and workload.produce.acks == "0":
+            names = [name for name in workload.arms if name in (slo.arms or workload.arms)]
+            if names:
+                yield (
+                    f"no record of `{names[0]}` is acknowledged with `acks: 0`, so this SLO can't be measured: "
+                    "use `acks: 1` or `acks: all`, or limit consume.latency"
+                )
+                break
     if not isinstance(slo, Measure):
         return
     longest = longest_ms(draft, slo.of.window, timing)

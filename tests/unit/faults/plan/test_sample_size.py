@@ -95,6 +95,29 @@ def test_too_few_samples(slo: str, sentence: str) -> None:
     assert problems_of(slo) == [f"plan.yaml:14:5: {sentence}"]
 
 
+@pytest.mark.parametrize(
+    ("slo", "refused"),
+    [
+        ("produce.latency p95 < 1s", True),
+        ("produce.success >= 99%", True),
+        ("produce.gap < 5s in steady for baseline", True),
+        ("recovery < 5s after reassign-1", True),
+        ("consume.latency p95 <= 2 * p95 of produce.latency", True),
+        ("consume.latency p95 < 1s", False),
+        ("consume.lag max < 9", False),
+        ("lost == 0", False),
+    ],
+)
+def test_slos_on_acknowledgements_that_never_come(slo: str, refused: bool) -> None:
+    """With acks 0 no record is acknowledged; lag takes the offsets of the records from the log."""
+    frame = FRAME.replace("produce: {topic: orders,", "produce: {topic: orders, acks: '0', idempotence: false,")
+    assert frame != FRAME
+    sentences = problems_of(slo, frame=frame)
+    assert ["plan.yaml:14:5: no record of `baseline` is acknowledged with `acks: 0`" in text for text in sentences] == (
+        [True] if refused else []
+    )
+
+
 def test_windows_without_faults() -> None:
     """A plan without faults has neither a fault window nor recovery."""
     problems = problems_of("produce.latency p95 < 1s in fault", "produce.gap < 1s in recovery", faults="  []\n")
