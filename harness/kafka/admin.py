@@ -95,6 +95,10 @@ class Admin:
         self._connections: dict[BrokerId, Connection] = {}
         self._lock = threading.Lock()
 
+    def copy(self) -> "Admin":
+        """Return a client with connections of its own, for requests at the same time."""
+        return Admin(self._addresses, self._security)
+
     def close(self) -> None:
         with self._lock:
             for broker in list(self._connections):

@@ -5,9 +5,9 @@ records below the high watermark.
 """
 
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
@@ -34,7 +34,7 @@ from aftershock.workloads.kafka.wire.batch import (
     BatchHeader,
     parse,
 )
-from aftershock.workloads.load.logread import EndOffsets, Topic
+from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic
 from aftershock.workloads.load.outcomes import write_whole
 
 T = TypeVar("T")
@@ -145,6 +145,7 @@ SCHEMA = pa.schema(
 """Row for an offset range of a replica; ``error`` says why the range was not read to its end, otherwise null."""
 
 STRETCH = 10_000
+COMMITS_A_GROUP = 32_768
 _BATCH = struct.Struct(">qiI")
 
 Row = dict[str, Any]
@@ -155,20 +156,21 @@ def read_replicas(
     topics: Sequence[Topic],
     ends: EndOffsets,
     folder: Path,
-    deadline_s: float,
+    limit: ReadLimit,
     begin: Mapping[str, Mapping[int, int]],
 ) -> None:
     """Write fingerprints of all replicas, up to the offsets ``ends``, to ``part-<topic>.parquet`` in ``folder``.
 
     ``begin`` has the first offset to read by topic and partition; other logs are read from their start. Compacted
-    topics get no fingerprints, because Kafka compacts each replica independently.
+    topics get no fingerprints, because Kafka compacts each replica independently. All brokers are read at the same
+    time; the reads of a broker share the broker's ``limit``, so a dead broker costs its idle time only once.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    until_s = time.monotonic() + deadline_s
+    limits: dict[BrokerId, ReadLimit] = {}
     for topic in topics:
         if "compact" in (admin.configs(TOPIC, topic.name).get("cleanup.policy") or ""):
             continue
-        rows: list[Row] = []
+        parts: dict[BrokerId, list[tuple[int, int, int]]] = {}  # of each broker: (partition, start, end)
         for state in admin.partitions([topic.name]):
             where = (topic.name, state.partition)
             start = begin.get(topic.name, {}).get(state.partition, 0)
@@ -178,16 +180,33 @@ def read_replicas(
                 with suppress(AftershockError):
                     answer = fetch_from(admin, state.leader, where, end, no_wait=True)
                     start = max(start, int(answer.log_start_offset))
-            identity = {"topic": topic.name, "topic_id": topic.topic_id, "partition": state.partition}
             for replica in state.replicas if end > start else ():
-                stretches = _read_replica(admin, where, replica, start, end, until_s)
-                rows += [identity | {"broker_id": int(replica)} | stretch for stretch in stretches]
+                parts.setdefault(replica, []).append((state.partition, start, end))
+
+        def read(broker: BrokerId, topic: Topic = topic, parts: Mapping[BrokerId, Any] = parts) -> list[Row]:
+            broker_limit = limits.setdefault(broker, limit.part())
+            # an Admin sends one request at a time, so each broker is read by an Admin of its own
+            with closing(admin.copy()) as own:
+                identity = {"topic": topic.name, "topic_id": topic.topic_id, "broker_id": int(broker)}
+                return [
+                    identity | {"partition": number} | row
+                    for number, start, end in parts[broker]
+                    for row in _read_replica(own, (topic.name, number), broker, start, end, broker_limit)
+                ]
+
+        rows: list[Row] = []
+        if parts:
+            with ThreadPoolExecutor(len(parts), "replicas") as threads:
+                rows = sorted(
+                    (row for broker_rows in threads.map(read, parts) for row in broker_rows),
+                    key=lambda row: (row["partition"], row["broker_id"], row["start_offset"]),
+                )
         columns = {name: [row[name] for row in rows] for name in SCHEMA.names}
         write_whole(folder / f"part-{topic.name}.parquet", SCHEMA, iter([columns] if rows else []))
 
 
 def _read_replica(
-    admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, until_s: float
+    admin: Admin, where: TopicPartition, broker: BrokerId, start: int, end: int, limit: ReadLimit
 ) -> list[Row]:
     """Return a row with a fingerprint for every `STRETCH` offsets of a replica; if a read fails, a row with the error.
 
@@ -210,8 +229,9 @@ def _read_replica(
                 content = _BATCH.pack(header.base_offset, header.leader_epoch, header.crc)
                 row["fingerprint"] ^= int.from_bytes(blake2b(content, digest_size=8).digest(), "big", signed=True)
                 at = header.base_offset + header.last_offset_delta + 1
-            if at < end and time.monotonic() > until_s:
-                raise ClusterError(f"broker k{broker} served its replica only to offset {at} of {end} in time")
+                limit.progressed()
+            if at < end and (why := limit.why_over()):
+                raise ClusterError(f"broker k{broker} served its replica only to offset {at} of {end}: {why}")
     except AftershockError as error:
         stretches[-1] = _stretch(start, end) | {"records": None, "fingerprint": None, "error": str(error)}
     return list(stretches.values())
@@ -260,35 +280,42 @@ _PARTITION = struct.Struct(">i")
 _UUID_BYTES = 16
 
 
-def read_committed(admin: Admin, topics: Iterable[str], folder: Path, deadline_s: float) -> None:
+def read_committed(admin: Admin, topics: Iterable[str], folder: Path, limit: ReadLimit) -> None:
     """Write the offset commits in topics of Kafka's coordinators to ``part-0.parquet`` in ``folder``.
 
     A group coordinator writes one batch for each flush (KIP-1224), so the number of batches is the number of flushes.
     All offset commits of a run are still in the log, because Kafka does not compact the active segment, and a run does
     not fill a segment.
 
-    Raises ClusterError if a partition was not read to the end in time or has no leader, AdminError if Kafka refused.
+    Raises ClusterError if the ``limit`` is over before a partition is read to its end, or if a partition has no leader;
+    AdminError if Kafka refused.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    until_s = time.monotonic() + deadline_s
-    rows: list[Row] = []
-    for topic in topics:
-        ends = log_ends(admin, topic)
-        for state in admin.partitions([topic]):
-            at, end = ends[topic, state.partition]
-            if state.leader is None:
-                raise ClusterError(f"{topic}/{state.partition} has no leader")
-            identity = {"broker_id": state.leader, "partition": state.partition}
-            while at < end:
-                for batch in parse(fetch_from(admin, state.leader, (topic, state.partition), at).records or b""):
-                    rows += [identity | commit for commit in _commits(batch, shared=topic == SHARE_STATE)]
-                    at = batch.last_offset + 1
-                if at < end and time.monotonic() > until_s:
-                    raise ClusterError(
-                        f"the partition {topic}/{state.partition} was read only to offset {at} of {end} in time"
-                    )
-    columns = {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
-    write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, iter([columns] if rows else []))
+
+    def groups() -> Iterator[dict[str, Any]]:
+        rows: list[Row] = []
+        for topic in topics:
+            ends = log_ends(admin, topic)
+            for state in admin.partitions([topic]):
+                at, end = ends[topic, state.partition]
+                if state.leader is None:
+                    raise ClusterError(f"{topic}/{state.partition} has no leader")
+                identity = {"broker_id": state.leader, "partition": state.partition}
+                while at < end:
+                    for batch in parse(fetch_from(admin, state.leader, (topic, state.partition), at).records or b""):
+                        rows += [identity | commit for commit in _commits(batch, shared=topic == SHARE_STATE)]
+                        at = batch.last_offset + 1
+                        limit.progressed()
+                    if len(rows) >= COMMITS_A_GROUP:
+                        yield {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
+                        rows = []
+                    if at < end and (why := limit.why_over()):
+                        where = f"{topic}/{state.partition}"
+                        raise ClusterError(f"the partition {where} was read only to offset {at} of {end}: {why}")
+        if rows:
+            yield {name: [row[name] for row in rows] for name in COMMITTED_SCHEMA.names}
+
+    write_whole(folder / "part-0.parquet", COMMITTED_SCHEMA, groups())
 
 
 def _commits(batch: Batch, *, shared: bool) -> Iterator[Row]:

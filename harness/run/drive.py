@@ -4,16 +4,17 @@
 """
 
 import asyncio
+import os
+import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from types import TracebackType
-from typing import NamedTuple, NoReturn, Self, TypeVar
+from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from aftershock.errors import AftershockError, FaultError, Log, PlanError
 from aftershock.faults.runtime import abort
@@ -34,12 +35,17 @@ from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load.fleet import Fleet
-from aftershock.workloads.load.logread import EndOffsets, Topic, read_log
+from aftershock.workloads.load.logread import ROW_GROUP, EndOffsets, ReadLimit, Topic, end_offsets, read_log
+from aftershock.workloads.load.outcomes import move, write_whole
 from aftershock.workloads.load.warmup import judge_warmup
 
 TIMERS, TIMER_US = 100, 5_000
 PROBES = 3
-READ_DEADLINE_S = 30.0
+READ_IDLE_S = 30.0
+SAVE_PERIOD_S = 60.0
+"""Seconds between two moments at which everything recorded so far is on the disk."""
+
+_SAVE_POLL_S = 5.0
 _TICK_US = 100_000
 _TICKS_PER_SAMPLE = 10
 _SCHEMA = pa.schema([("t_us", pa.int64()), ("broker_id", pa.int32()), ("name", pa.string()), ("value", pa.float64())])
@@ -88,12 +94,16 @@ async def drive(
     journal = Journal(home.path / "journal.jsonl", clock)
     fleet = Fleet(clients, home.path / "logs")
     run = _LiveRun(timeline, cluster, world, home, clock, progress, fleet, journal, tuple(topics.values()), begin)
+
+    async def load() -> None:
+        async with progress.following(run.status):
+            await fleet.start(_START_DEADLINE_S)
+            await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
+        await run.close()
+
     try:
-        async with Sampler(home.path / "metrics", clock, run.counters), fleet:
-            async with progress.following(run.status):
-                await fleet.start(_START_DEADLINE_S)
-                await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
-            await run.close()
+        async with Sampler(home.path / "metrics", clock, run.counters) as sampler, fleet:
+            await _race(_save(home.path, spool, sampler), load())
     finally:
         journal.close()
 
@@ -167,10 +177,44 @@ class CpuTimes(NamedTuple):
     total: int
 
 
-class Sampler:
-    """Async context manager that samples metrics during its block, and then writes ``samples.parquet`` to ``folder``.
+async def _save(home: Path, spool: Path, sampler: "Sampler") -> NoReturn:
+    """Move the clients' rows, metrics and events to the disk, every SAVE_PERIOD_S.
 
-    The function ``read``, called about once a second, returns the current counters, which are cumulative; it may block.
+    Rows are moved earlier if a client is so fast that its rows would fill the shared memory.
+    """
+    saved_s = time.monotonic()
+
+    def save(*, renew: bool) -> None:
+        move(spool, home / "outcomes", renew=renew)
+        if renew:
+            # clients append to this file too; fsync concerns the file, whoever wrote
+            with (home / "events.jsonl").open("rb") as events:
+                os.fsync(events.fileno())
+
+    while True:
+        await asyncio.sleep(min(_SAVE_POLL_S, SAVE_PERIOD_S))
+        renew = time.monotonic() - saved_s >= SAVE_PERIOD_S
+        if renew:
+            saved_s = time.monotonic()
+            await _in_thread(sampler.store, sampler.take())
+        await _in_thread(partial(save, renew=renew))
+
+
+async def _in_thread(work: Callable[..., T], *args: Any) -> T:
+    """Call a blocking function in a thread, and wait for its end even if the caller is cancelled."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+class Sampler:
+    """Async context manager that samples metrics during its block, and writes them to ``folder``.
+
+    The files are ``samples.parquet``, ``samples-00001.parquet`` and so on. The function ``read``, called about once a
+    second, returns the current counters, which are cumulative; it may block.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -178,6 +222,7 @@ class Sampler:
         self._clock = clock
         self._read = read
         self._samples: list[Sample] = []
+        self._file, self._rows_in_file = 0, 0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -190,8 +235,22 @@ class Sampler:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        table = pa.Table.from_pylist([sample._asdict() for sample in self._samples], _SCHEMA)
-        pq.write_table(table, self._folder / "samples.parquet", compression="zstd")
+        self.store(self.take())
+
+    def take(self) -> Sequence[Sample]:
+        """Return the samples since the last call."""
+        samples, self._samples = self._samples, []
+        return samples
+
+    def store(self, samples: Sequence[Sample]) -> None:
+        """Add samples to the latest file; a file that has enough rows is followed by another."""
+        path = self._folder / (f"samples-{self._file:05}.parquet" if self._file else "samples.parquet")
+        if samples or not path.exists():
+            columns = dict(zip(Sample._fields, zip(*samples, strict=True), strict=True)) if samples else {}
+            write_whole(path, _SCHEMA, [columns] if samples else [], extending=path if self._rows_in_file else None)
+            self._rows_in_file += len(samples)
+        if self._rows_in_file >= ROW_GROUP:
+            self._file, self._rows_in_file = self._file + 1, 0
 
     async def _sample_host(self) -> None:
         due_us = self._clock.now_us()
@@ -346,15 +405,21 @@ class _LiveRun:
     async def close(self) -> None:
         """Write the logs of all topics to disk, let the consumers read them to the end, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
-        log("reading the topics")
+        log("reading the topics and every replica")
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
-        read = partial(read_log, bootstrap, self.topics, home / "log", security=security, begin=self.begin)
-        ends = await asyncio.to_thread(read, READ_DEADLINE_S)
-        log("reading every replica")
-        deadline_s, replicas = READ_DEADLINE_S, home / "replicas"
-        await asyncio.to_thread(read_replicas, cluster.admin, self.topics, ends, replicas, deadline_s, self.begin)
-        await read_commits(cluster, self.timeline, home, log)
-        missing = await self.fleet.drain(ends, READ_DEADLINE_S)
+        ends = await asyncio.to_thread(end_offsets, bootstrap, self.topics, READ_IDLE_S, security)
+        limit = ReadLimit(READ_IDLE_S)
+        read = partial(read_log, bootstrap, self.topics, ends, home / "log", security=security, begin=self.begin)
+        replicas = cluster.admin, self.topics, ends, home / "replicas"
+        try:
+            await asyncio.gather(
+                asyncio.to_thread(read, limit.part()),
+                asyncio.to_thread(read_replicas, *replicas, limit.part(), self.begin),
+                read_commits(cluster, self.timeline, home, log, limit.part()),
+            )
+        finally:
+            limit.stop()  # the threads of a failed or interrupted read end soon
+        missing = await self.fleet.drain(ends, READ_IDLE_S)
         for worker, partitions in missing.items():
             log(f"the consumer {worker} did not read the partitions {sorted(partitions)} to their ends")
         await self.fleet.quit()
@@ -368,14 +433,14 @@ class _LiveRun:
         self.progress.log(f"{elapsed_s:5.0f} s  {phase}")
 
 
-async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log) -> None:
+async def read_commits(cluster: Target, timeline: Timeline, home: Path, log: Log, limit: ReadLimit) -> None:
     """Write the run's offset commits from the coordinators' topics to disk, except those on an attached cluster."""
     committing = [arm for load in timeline.workloads if load.get("commit") for arm in load["arms"].values()]
     topics = {SHARE_STATE if arm["settings"].get("share") else OFFSETS for arm in committing}
     if "attach" in timeline.cluster or not topics:
         return
     try:
-        await asyncio.to_thread(read_committed, cluster.admin, sorted(topics), home / "offsets", READ_DEADLINE_S)
+        await asyncio.to_thread(read_committed, cluster.admin.copy(), sorted(topics), home / "offsets", limit)
     except AftershockError as error:
         log(f"the committed offsets can't be read from the coordinators' topics: {error}")
 

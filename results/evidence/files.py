@@ -9,6 +9,7 @@ merges join lines. If a line of a ledger can't be read, a warning names the line
 """
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -107,6 +108,28 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
                 raise EvidenceError(f"{where}:{number}: not JSON ({error}); {_RESTORE}") from error
             rows.append((number, as_object(f"{where}:{number}", value)))
     return rows
+
+
+_PART = re.compile(r"outcomes/part-([^~/]+)(?:~(\d+)(?:-(\d+))?)?\.parquet")
+
+
+def current_parts(names: Iterable[str]) -> list[str]:
+    """Return the names of the Parquet files that count in a run that was killed while its clients' rows were moved.
+
+    ``workloads.load.outcomes`` has the rules: a closed file (``part-W~00008-00011.parquet``) counts unless a longer one
+    begins with the same segment, and an open file (``part-W~00012.parquet``) if it follows the last closed file.
+    """
+    parts = {name: match.groups() for name in names if (match := _PART.fullmatch(name))}
+    closed = [(worker, int(first), int(last)) for worker, first, last in parts.values() if last]
+    counting = []
+    for name in names:
+        worker, first, last = parts.get(name, ("", None, None))
+        if last:
+            longer = any((worker, int(first)) == other[:2] and int(last) < other[2] for other in closed)
+            counting += [] if longer else [name]
+        elif name not in parts or int(first or 0) == max((end + 1 for by, _, end in closed if by == worker), default=0):
+            counting.append(name)
+    return counting
 
 
 def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from aftershock.faults.targets.values import BrokerId
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.kafka.replicas import read_replicas
-from aftershock.workloads.load.logread import Topic
+from aftershock.workloads.load.logread import ReadLimit, Topic
 
 pytestmark = pytest.mark.engine
 
@@ -31,7 +31,7 @@ def topic(cluster: Cluster) -> Topic:
 
 def read(cluster: Cluster, topic: Topic, folder: Path) -> list[dict[str, Any]]:
     ends = {TOPIC: {0: RECORDS // 2, 1: RECORDS // 2}}
-    read_replicas(cluster.admin, [topic], ends, folder, 30.0, {})
+    read_replicas(cluster.admin, [topic], ends, folder, ReadLimit(30), {})
     rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
     return rows
 

@@ -1,14 +1,17 @@
 """Reader of every record of every partition of the run's topics, read from Kafka's log after the load as evidence."""
 
+import threading
 import time
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -17,7 +20,7 @@ from aftershock.workloads.adapters.security import librdkafka_config
 from aftershock.workloads.kafka.wire.security import PLAINTEXT, Security
 from aftershock.workloads.load.outcomes import write_whole
 from aftershock.workloads.load.schedule import Filler, Headers, unpack
-from aftershock.workloads.load.spool import VALUE_CORRUPT
+from aftershock.workloads.load.spool import UNKNOWN, VALUE_CORRUPT
 
 LOG_SCHEMA = pa.schema(
     [
@@ -34,8 +37,10 @@ LOG_SCHEMA = pa.schema(
 VALUE_CORRUPT if the record's value differs from the value that was sent."""
 
 ROW_GROUP = 131_072
+TOPICS_AT_ONCE = 3
 _REQUEST_S = 2.0
 _BATCH = 1000
+_QUEUE_KIB = 16_384  # librdkafka's default, 64 MiB for each consumer, would be most of the runner's memory
 
 EndOffsets = dict[str, dict[int, int]]
 
@@ -47,38 +52,79 @@ class Topic:
     partitions: int
 
 
-def end_offsets(
-    bootstrap: str, topics: Sequence[Topic], deadline_s: float, security: Security = PLAINTEXT
-) -> EndOffsets:
-    """Return each partition's high watermark; raise ``WorkloadError`` if one is still unknown after ``deadline_s``."""
+class ReadLimit:
+    """Limit of the final reads: a read ends if it makes no progress for ``idle_s``, or if ``stop`` is called.
+
+    There is no limit on the whole time, because a day's records take minutes to read.
+    """
+
+    def __init__(self, idle_s: float, stopped: threading.Event | None = None) -> None:
+        self._idle_s, self._stopped = idle_s, stopped or threading.Event()
+        self.progressed()
+
+    def part(self) -> "ReadLimit":
+        """Return the limit of a part of the read, which makes progress of its own, and stops with the whole."""
+        return ReadLimit(self._idle_s, self._stopped)
+
+    def progressed(self) -> None:
+        self._until_s = time.monotonic() + self._idle_s
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def why_over(self) -> str:
+        """Return why the read must end; empty if it may continue."""
+        if self._stopped.is_set():
+            return "the run is ending"
+        return f"there was no progress for {self._idle_s:g} s" if time.monotonic() > self._until_s else ""
+
+
+def end_offsets(bootstrap: str, topics: Sequence[Topic], idle_s: float, security: Security = PLAINTEXT) -> EndOffsets:
+    """Return each partition's high watermark; raise ``WorkloadError`` if no broker tells one for ``idle_s``."""
+    ends: EndOffsets = {}
+    limit = ReadLimit(idle_s)
     with closing(_consumer(bootstrap, security)) as consumer:
-        return _ends(consumer, topics, time.monotonic() + deadline_s)
+        for topic in topics:
+            partitions = topic.partitions
+            with suppress(KafkaException):  # if no broker answers, reading the ends reports it
+                metadata = consumer.list_topics(topic.name, timeout=_REQUEST_S).topics[topic.name]
+                partitions = max(partitions, len(metadata.partitions))
+            ends[topic.name] = {number: _end(consumer, topic.name, number, limit) for number in range(partitions)}
+    return ends
 
 
 def read_log(
     bootstrap: str,
     topics: Sequence[Topic],
+    ends: EndOffsets,
     log: Path,
-    deadline_s: float,
+    limit: ReadLimit,
     *,
     security: Security = PLAINTEXT,
     begin: Mapping[str, Mapping[int, int]] = MappingProxyType({}),
-) -> EndOffsets:
-    """Write the records of each topic to ``part-<topic>.parquet`` in the directory ``log``; return the end offsets.
+) -> None:
+    """Write the records of each topic to ``part-<topic>.parquet`` in the directory ``log``, up to the offsets ``ends``.
 
-    A topic is read from its start, or from the offsets in ``begin`` (topic → partition → offset). Reading blocks, so
-    call ``read_log`` from a thread. Raises ``WorkloadError`` if a partition is not read to its end within
-    ``deadline_s``, because its unread records would look lost.
+    A topic is read from its start, or from the offsets in ``begin`` (topic → partition → offset), a few topics at a
+    time. Reading blocks, so call ``read_log`` from a thread. Raises ``WorkloadError`` if the ``limit`` is over before
+    a partition is read to its end, because its unread records would look lost.
     """
     log.mkdir(parents=True, exist_ok=True)
-    until_s = time.monotonic() + deadline_s
-    with closing(_consumer(bootstrap, security)) as consumer:
-        ends = _ends(consumer, topics, until_s)
-        for topic in topics:
-            first = {number: begin.get(topic.name, {}).get(number, 0) for number in ends[topic.name]}
-            groups = _row_groups(consumer, topic, first, ends[topic.name], until_s)
+
+    def read(topic: Topic) -> None:
+        first = {number: begin.get(topic.name, {}).get(number, 0) for number in ends[topic.name]}
+        with closing(_consumer(bootstrap, security)) as consumer:
+            groups = _row_groups(consumer, topic, first, ends[topic.name], limit.part())
             write_whole(log / f"part-{topic.name}.parquet", LOG_SCHEMA, groups)
-    return ends
+
+    with ThreadPoolExecutor(TOPICS_AT_ONCE, "log") as threads:
+        reads = [threads.submit(read, topic) for topic in topics]
+        try:
+            for done in as_completed(reads):
+                done.result()
+        except BaseException:
+            limit.stop()  # the error counts, so the other topics need not be read
+            raise
 
 
 def _consumer(bootstrap: str, security: Security) -> Consumer:
@@ -90,6 +136,7 @@ def _consumer(bootstrap: str, security: Security) -> Consumer:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
+            "queued.max.messages.kbytes": _QUEUE_KIB,
             "isolation.level": "read_uncommitted",  # aborted transactions are part of the log
             "log_level": 2,
             **librdkafka_config(security),
@@ -97,64 +144,65 @@ def _consumer(bootstrap: str, security: Security) -> Consumer:
     )
 
 
-def _ends(consumer: Consumer, topics: Sequence[Topic], until_s: float) -> EndOffsets:
-    ends: EndOffsets = {}
-    for topic in topics:
-        partitions = topic.partitions
-        with suppress(KafkaException):  # if no broker answers, reading the ends reports it
-            metadata = consumer.list_topics(topic.name, timeout=_REQUEST_S).topics[topic.name]
-            partitions = max(partitions, len(metadata.partitions))
-        ends[topic.name] = {number: _end(consumer, topic.name, number, until_s) for number in range(partitions)}
-    return ends
-
-
-def _end(consumer: Consumer, topic: str, number: int, until_s: float) -> int:
+def _end(consumer: Consumer, topic: str, number: int, limit: ReadLimit) -> int:
     while True:
         reason = "no answer"
         try:
             watermarks = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_REQUEST_S)
             if watermarks is not None:
+                limit.progressed()
                 return watermarks[1]
         except KafkaException as error:
             reason = str(error.args[0])
-        if time.monotonic() > until_s:
-            raise WorkloadError(
-                f"the end of {topic}/{number} was not known in time ({reason}); check that it has a leader"
-            )
+        if why := limit.why_over():
+            raise WorkloadError(f"the end of {topic}/{number} is unknown, {why} ({reason}); check that it has a leader")
 
 
 def _row_groups(
-    consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
+    consumer: Consumer, topic: Topic, first: Mapping[int, int], ends: Mapping[int, int], limit: ReadLimit
 ) -> Iterator[dict[str, Any]]:
-    names = "partition", "offset", "producer_id", "seq", "error"
-    rows = _rows(consumer, topic.name, first, ends, until_s)
-    while group := list(islice(rows, ROW_GROUP)):
-        columns: dict[str, Any] = dict(zip(names, zip(*group, strict=True), strict=True))
-        yield columns | {"topic": [topic.name] * len(group), "topic_id": [topic.topic_id] * len(group)}
-
-
-def _rows(
-    consumer: Consumer, topic: str, first: Mapping[int, int], ends: Mapping[int, int], until_s: float
-) -> Iterator[tuple[object, ...]]:
-    """Yield (partition, offset, producer id, seq, error) of each record between the offsets ``first`` and ``ends``."""
+    """Yield the columns of ROW_GROUP records at a time, of the records between the offsets ``first`` and ``ends``."""
     filler = Filler()
     positions = {number: first[number] for number, end in ends.items() if end > first[number]}
-    consumer.assign([TopicPartition(topic, number, offset) for number, offset in positions.items()])
-    while behind := {number: offset for number, offset in positions.items() if offset < ends[number]}:
-        if time.monotonic() > until_s:
-            number, offset = next(iter(behind.items()))
-            raise WorkloadError(
-                f"the log of {topic}/{number} was read only to offset {offset} of {ends[number]} before the time limit"
+    consumer.assign([TopicPartition(topic.name, number, offset) for number, offset in positions.items()])
+    partitions, producers, offsets, seqs = array("i"), array("i"), array("q"), array("q")
+    corrupt: list[int] = []  # rows of the group
+
+    def columns() -> dict[str, Any]:
+        numbers: dict[str, Any] = {
+            name: np.frombuffer(values.tobytes(), dtype=values.typecode)
+            for name, values in (
+                *(("partition", partitions), ("offset", offsets), ("producer_id", producers), ("seq", seqs)),
             )
-        for message in consumer.consume(_BATCH, timeout=0.1):
+        }
+        error = np.full(len(partitions), None)
+        error[corrupt] = VALUE_CORRUPT
+        names = {name: pa.repeat(value, len(partitions)) for name, value in vars(topic).items() if name != "partitions"}
+        del partitions[:], producers[:], offsets[:], seqs[:], corrupt[:]
+        return numbers | {"error": error, "topic": names["name"], "topic_id": names["topic_id"]}
+
+    while behind := {number: offset for number, offset in positions.items() if offset < ends[number]}:
+        messages = consumer.consume(_BATCH, timeout=0.1)
+        if messages:
+            limit.progressed()
+        if why := limit.why_over():
+            number, offset = next(iter(behind.items()))
+            problem = f"the log of {topic.name}/{number} was read only to offset {offset} of {ends[number]}: {why}"
+            raise WorkloadError(f"{problem}; check that the brokers serve their partitions")
+        for message in messages:
             number, offset, error = cast("int", message.partition()), cast("int", message.offset()), message.error()
             if error is None and offset < ends[number]:
                 positions[number] = offset + 1
                 mark = unpack(cast("Headers", message.headers()))
-                if mark is None:
-                    yield number, offset, None, None, None
-                else:
-                    corrupt = not filler.is_value(mark.seq, message.value() or b"")
-                    yield number, offset, mark.producer_id, mark.seq, VALUE_CORRUPT if corrupt else None
+                partitions.append(number)
+                offsets.append(offset)
+                producers.append(mark.producer_id if mark else UNKNOWN)
+                seqs.append(mark.seq if mark else UNKNOWN)
+                if mark and not filler.is_value(mark.seq, message.value() or b""):
+                    corrupt.append(len(seqs) - 1)
+                if len(seqs) == ROW_GROUP:
+                    yield columns()
             elif error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own errors
                 positions[number] = max(positions[number], offset)
+    if partitions:
+        yield columns()

@@ -1,11 +1,25 @@
-"""Conversion of the files of outcome rows that each worker wrote into one Parquet file for each worker.
+"""Conversion of the outcome rows that workers write to the spool into Parquet files in the run directory.
 
-The runner converts the files after the load, also those of a killed worker. A record that was sent and got no final
-status is ``in_doubt`` in the Parquet file, with ``done_us`` null.
+The runner moves rows during the load and after it, also those of a killed worker. A record that was sent and got no
+final status is ``in_doubt`` in the Parquet file, with ``done_us`` null. The files of a worker W are
+
+* ``part-W~00008-00011.parquet``, closed: the rows of the segments 8 to 11, which are removed from the spool;
+* ``part-W~00012.parquet``, open: all other rows (segments from 12, late rows), written anew with each move. Its name is
+  ``part-W.parquet`` as long as no segment was moved.
+
+A move takes effect by renaming one file, so a crash at any moment leaves each row in exactly one file that counts:
+
+1. A closed file counts unless a closed file with the same first segment and a later last segment exists.
+2. An open file counts only if its first segment follows the last segment of the closed files.
+
+``results.evidence.files.current_parts`` applies the same rules to the files of a run that was killed.
 """
 
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +34,7 @@ from aftershock.workloads.load.assignment import (
     ProduceAssignment,
     parse_assignment,
 )
-from aftershock.workloads.load.spool import UNKNOWN, VALUE_CORRUPT, Status, error_name
+from aftershock.workloads.load.spool import CARRIED, POSITIONS, ROWS, UNKNOWN, VALUE_CORRUPT, Status, error_name
 
 SCHEMA = pa.schema(
     [
@@ -70,26 +84,103 @@ _CONSUMED = np.dtype(
         *(("broker_id", "<i2"), ("member", "<u2"), ("corrupt", "u1"), ("written", "u1"), ("pad", "V2")),
     ]
 )
+_LATE = np.dtype([("number", "<i8"), *((name, _PRODUCED[name]) for name in _PRODUCED.names or ())])
 _FINAL_COLUMNS = ("done_us", "offset", "partition", "leader_epoch", "broker_id")
 _NUMBERS = tuple(name for name in _CONSUMED.names or () if name not in {"member", "corrupt", "written", "pad"})
 
 Columns = dict[str, Any]
 
 
+_PART = re.compile(r"part-(?P<worker>[^~]+)(~(?P<first>\d+)(-(?P<last>\d+))?)?\.parquet")
+
+
+def move(home: Path, outcomes: Path, *, renew: bool = True) -> None:
+    """Move the rows of all workers under ``home`` to Parquet files in ``outcomes``, and remove segments that are final.
+
+    Without ``renew``, only workers with at least SEGMENTS_A_GROUP final segments are considered, and others' open files
+    stay as they are.
+    """
+    for assignment, spool in _workers(home):
+        _move(assignment, spool, outcomes, least=0 if renew else SEGMENTS_A_GROUP)
+
+
 def convert(home: Path, outcomes: Path) -> list[Path]:
-    """Convert the outcome rows of all workers under ``home`` into ``part-<worker>.parquet`` files in ``outcomes``."""
+    """Write the rows that are still in the spool when the workers have ended; return the workers' open files.
+
+    The spool is left as it is. Files in ``outcomes`` that no longer count are removed.
+    """
     outcomes.mkdir(parents=True, exist_ok=True)
-    paths = []
+    for draft in outcomes.glob(".part-*.draft"):
+        draft.unlink()  # of a runner that was killed
+    return [_move(assignment, spool, outcomes, least=None) for assignment, spool in _workers(home)]
+
+
+def _workers(home: Path) -> Iterator[tuple[Assignment, Path]]:
     for file in sorted(home.glob("*/assignment.json")):
-        assignment, spool = parse_assignment(file.read_bytes()), file.parent
-        groups = _consumed(assignment, spool) if isinstance(assignment, ConsumeAssignment) else _sent(assignment, spool)
-        paths.append(outcomes / f"part-{assignment.worker}.parquet")
-        write_whole(paths[-1], SCHEMA, groups)
-    return paths
+        yield parse_assignment(file.read_bytes()), file.parent
 
 
-def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> None:
+def _move(assignment: Assignment, spool: Path, outcomes: Path, *, least: int | None) -> Path:
+    """Move the final segments of a worker if there are at least ``least`` (None: none); return the open file."""
+    name, consumes = assignment.worker, assignment.op == "consume"
+    closed, others = [], []
+    for path in outcomes.glob("part-*.parquet"):
+        match = _PART.fullmatch(path.name)
+        if match and match["worker"] == name:
+            closed += [(int(match["first"]), int(match["last"]), path)] if match["last"] else []
+            others += [path] if not match["last"] else []
+    end = max((last + 1 for _, last, _ in closed), default=0)
+    numbers = sorted(int(path.stem) for path in spool.glob("*.rows"))
+    after = end
+    positions: dict[int, int] = {}
+    # the worker looks up the latest segment when it restarts, so the latest segment stays
+    for number in (number for number in numbers[:-1] if number >= end) if least is not None else ():
+        rows = np.fromfile(spool / f"{number:05}.rows", dtype=_CONSUMED if consumes else _PRODUCED)
+        if not (rows["written"] if consumes else rows["ended"]).all():
+            break
+        after = number + 1
+        if isinstance(assignment, ConsumeAssignment) and assignment.group is None:
+            for partition in np.unique(rows["partition"]).tolist():
+                reached = int(rows["offset"][rows["partition"] == partition].max()) + 1
+                positions[partition] = max(reached, positions.get(partition, 0))
+    open_file = outcomes / (f"part-{name}~{after:05}.parquet" if after else f"part-{name}.parquet")
+    if least and after - end < least:
+        return open_file
+    write_whole(open_file, SCHEMA, _columns(assignment, spool, [n for n in numbers if n >= after], late=True))
+    if after > end:
+        moved = list(range(end, after))
+        # a short closed file is extended, so that files do not stay small at a low rate
+        first, _, short = next(
+            (part for part in closed if part[1] == end - 1 and end - part[0] < SEGMENTS_A_GROUP), (end, end, None)
+        )
+        room = SEGMENTS_A_GROUP - (end - first)
+        groups = chain(_columns(assignment, spool, moved[:room]), _columns(assignment, spool, moved[room:]))
+        path = outcomes / f"part-{name}~{first:05}-{after - 1:05}.parquet"
+        write_whole(path, SCHEMA, groups, extending=short)
+        closed.append((first, after - 1, path))
+        if positions:
+            path = spool / POSITIONS
+            before = json.loads(path.read_bytes()) if path.exists() else {}
+            merged = {str(key): max(at, before.get(str(key), 0)) for key, at in positions.items()}
+            draft = spool / f".{POSITIONS}"
+            draft.write_text(json.dumps(before | merged))
+            draft.replace(path)
+    for stale in [path for path in others if path != open_file] + [
+        path for first, last, path in closed if any(first == other and last < later for other, later, _ in closed)
+    ]:
+        stale.unlink()
+    if least is not None:
+        for number in numbers:
+            if number < after:
+                (spool / f"{number:05}.rows").unlink()
+    return open_file
+
+
+def write_whole(path: Path, schema: pa.Schema, groups: Iterable[Columns], *, extending: Path | None = None) -> None:
     """Write a Parquet file with a row group for each of ``groups``; columns that a group lacks are null.
+
+    The first row group starts with the rows of the file ``extending``, which may be ``path`` itself. When the function
+    returns, the file is on the disk under its name.
 
     An incomplete Parquet file has a name that starts with a dot, which Spark ignores. Of the encodings measured, the
     one used (zstd-1, DELTA_BINARY_PACKED integers, dictionaries for strings) was the smallest and fastest to read.
@@ -117,73 +208,130 @@ def write_whole(path: Path, schema: pa.Schema, groups: Iterator[Columns]) -> Non
                             arrays.append(pa.array(values, field.type, mask=values < 0))
                         else:
                             arrays.append(pa.array(values, field.type))
-                    writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+                    table = pa.Table.from_arrays(arrays, schema=schema)
+                    if extending:
+                        table = pa.concat_tables([pq.ParquetFile(extending).read(), table])
+                        extending = None
+                    writer.write_table(table)
+                if extending:
+                    writer.write_table(pq.ParquetFile(extending).read())
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def _sent(assignment: ProduceAssignment | CommitAssignment, spool: Path) -> Iterator[Columns]:
-    first_seq = 0
-    for rows in _groups(spool, _PRODUCED, "begun"):
-        seqs = np.arange(first_seq, first_seq + len(rows))
-        first_seq += len(rows)
-        ended = rows["ended"] == 1
-        final = {name: np.where(ended, rows[name], UNKNOWN) for name in _FINAL_COLUMNS}
-        status = np.where(ended, rows["status"], Status.IN_DOUBT)
-        columns = {
-            **_constant_columns(assignment, len(rows)),
-            **final,
-            "producer_id": np.full(len(rows), assignment.producer_id),
-            "seq": seqs,
-            **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
-            "broker_rack": _text_column(final["broker_id"], assignment.broker_racks.get),
-            "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
-            "status": _text_column(status, lambda value: Status(value).text),
-            "error": _text_column(np.where(ended, rows["code"], 0), error_name),
+def _columns(assignment: Assignment, spool: Path, numbers: Sequence[int], *, late: bool = False) -> Iterator[Columns]:
+    if isinstance(assignment, ConsumeAssignment):
+        return _consumed(assignment, spool, numbers)
+    return _sent(assignment, spool, numbers, late=late)
+
+
+def _sent(
+    assignment: ProduceAssignment | CommitAssignment, spool: Path, numbers: Sequence[int], *, late: bool
+) -> Iterator[Columns]:
+    """Yield the rows of segments, with ``late`` also the late rows; each record once, although its worker may run.
+
+    A worker copies a row to a late file before it marks the row as CARRIED. So a row without the mark may be in the
+    late file too: it counts there if the copy was there before the segments are read, otherwise in its segment.
+    """
+    copied = _late_rows(spool)["number"] - 1 if late else np.empty(0, dtype="<i8")
+    still_open = [np.empty(0, dtype="<i8")]
+    for group, begun in _groups(spool, _PRODUCED, "begun", numbers):
+        seqs = np.concatenate([np.arange(number * ROWS, (number + 1) * ROWS) for number in group])[: len(begun)]
+        here = (begun["ended"] != CARRIED) & ~((begun["ended"] == 0) & np.isin(seqs, copied))
+        seqs, rows = seqs[here], begun[here]
+        still_open.append(seqs[rows["ended"] == 0])
+        if len(rows):
+            yield _sent_columns(assignment, seqs, rows)
+    if late:
+        rows = _late_rows(spool)
+        rows = rows[~np.isin(rows["number"] - 1, np.concatenate(still_open))]
+        if len(rows):
+            yield _sent_columns(assignment, rows["number"] - 1, rows)
+
+
+def _late_rows(spool: Path) -> np.ndarray[Any, Any]:
+    parts = [_read_rows(path, _LATE) for path in sorted(spool.glob("*.late"))]
+    rows = np.concatenate(parts) if parts else np.empty(0, dtype=_LATE)
+    return rows[rows["number"] > 0]
+
+
+def _sent_columns(
+    assignment: ProduceAssignment | CommitAssignment, seqs: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]
+) -> Columns:
+    ended = rows["ended"] == 1
+    final = {name: np.where(ended, rows[name], UNKNOWN) for name in _FINAL_COLUMNS}
+    status = np.where(ended, rows["status"], Status.IN_DOUBT)
+    columns = {
+        **_constant_columns(assignment, len(rows)),
+        **final,
+        "producer_id": np.full(len(rows), assignment.producer_id),
+        "seq": seqs,
+        **{name: rows[name].copy() for name in ("intended_us", "deadline_us", "sent_us", "bytes")},
+        "broker_rack": _text_column(final["broker_id"], assignment.broker_racks.get),
+        "attempts": np.where(ended & (rows["attempts"] > 0), rows["attempts"].astype("i4"), UNKNOWN),
+        "status": _text_column(status, lambda value: Status(value).text),
+        "error": _text_column(np.where(ended, rows["code"], 0), error_name),
+    }
+    if isinstance(assignment, CommitAssignment):
+        # partition and offset follow from a commit's number unless the client reported them
+        reported = final["offset"] >= 0
+        columns |= {
+            "group": _text_column(seqs % assignment.groups, assignment.group_of),
+            "partition": np.where(reported, final["partition"], assignment.partition_of(seqs)),
+            "offset": np.where(reported, final["offset"], assignment.offset_of(seqs)),
+            "bytes": np.full(len(seqs), UNKNOWN),
         }
-        if isinstance(assignment, CommitAssignment):
-            # partition and offset follow from a commit's number unless the client reported them
-            reported = final["offset"] >= 0
-            columns |= {
-                "group": _text_column(seqs % assignment.groups, assignment.group_of),
-                "partition": np.where(reported, final["partition"], assignment.partition_of(seqs)),
-                "offset": np.where(reported, final["offset"], assignment.offset_of(seqs)),
-                "bytes": np.full(len(seqs), UNKNOWN),
-            }
-        yield columns
+    return columns
 
 
-def _consumed(assignment: ConsumeAssignment, spool: Path) -> Iterator[Columns]:
+def _consumed(assignment: ConsumeAssignment, spool: Path, numbers: Sequence[int]) -> Iterator[Columns]:
     path = spool / "members"
-    members = [None, *(path.read_text().splitlines() if path.exists() else [])]
-    for rows in _groups(spool, _CONSUMED, "written"):
+    members: list[str | None] = []
+    for _, rows in _groups(spool, _CONSUMED, "written", numbers):
+        members[:] = [None, *(path.read_text().splitlines() if path.exists() else [])]
         yield {
             **_constant_columns(assignment, len(rows)),
             **{name: rows[name].copy() for name in _NUMBERS},
-            "group": [assignment.group] * len(rows),
+            "group": pa.repeat(pa.scalar(assignment.group, pa.string()), len(rows)),
             "broker_rack": _text_column(rows["broker_id"], assignment.broker_racks.get),
             "member": _text_column(rows["member"], lambda index: members[index]),
-            "status": [Status.OK.text] * len(rows),
+            "status": pa.repeat(Status.OK.text, len(rows)),
             "error": _text_column(rows["corrupt"], lambda corrupt: VALUE_CORRUPT if corrupt else None),
         }
 
 
 def _constant_columns(assignment: Assignment, rows: int) -> Columns:
     names = ("workload", "arm", "client", "op", "topic", "topic_id")
-    columns = {name: [getattr(assignment, name)] * rows for name in names}
-    return columns | {"client_rack": [assignment.rack] * rows}
+    columns = {name: pa.repeat(getattr(assignment, name), rows) for name in names}
+    return columns | {"client_rack": pa.repeat(assignment.rack, rows)}
 
 
-def _groups(spool: Path, row: np.dtype[Any], flag: str) -> Iterator[np.ndarray[Any, Any]]:
-    segments = sorted(spool.glob("*.rows"))
-    for first in range(0, len(segments), SEGMENTS_A_GROUP):
-        parts = [np.fromfile(path, dtype=row) for path in segments[first : first + SEGMENTS_A_GROUP]]
-        rows = np.concatenate([part[part[flag] == 1] for part in parts])
+def _groups(
+    spool: Path, row: np.dtype[Any], flag: str, numbers: Sequence[int]
+) -> Iterator[tuple[Sequence[int], np.ndarray[Any, Any]]]:
+    """Yield SEGMENTS_A_GROUP segments at a time, as their numbers and their valid rows; only the last may lack rows."""
+    for first in range(0, len(numbers), SEGMENTS_A_GROUP):
+        group = numbers[first : first + SEGMENTS_A_GROUP]
+        rows = np.concatenate([_read_rows(spool / f"{number:05}.rows", row) for number in group])
+        rows = rows[rows[flag] == 1]
         if len(rows):
-            yield rows
+            yield group, rows
+
+
+def _read_rows(path: Path, row: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Read rows that the worker may be writing: first flags, then the values, which are written before the flags."""
+    first, rows = np.fromfile(path, dtype=row), np.fromfile(path, dtype=row)
+    for flag in {"number", "begun", "ended", "written"}.intersection(row.names or ()):
+        rows[flag] = first[flag]
+    return rows
 
 
 def _text_column(values: np.ndarray[Any, Any], name: Any) -> pa.Array:

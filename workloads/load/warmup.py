@@ -1,8 +1,8 @@
-"""Warm-up rule: warm-up ends when the latency of every client has stopped drifting, never after a fixed time.
+"""Warm-up rule, by which warm-up ends when the latency of every client has stopped drifting, never after a fixed time.
 
-The drift of a client's latency is computed from the latency medians of the last WINDOW_S seconds: the Theil-Sen slope
-(the median of the slopes of all pairs of seconds, robust against a single bad second) times the seconds. Because the
-Theil-Sen slope misses a step near the end, the drift is at least half the distance between the median of the last
+The drift of a client's latency is computed from the latency medians of the last WINDOW_S seconds, as the Theil-Sen
+slope (the median of the slopes of all pairs of seconds, robust against a single bad second) times the seconds. Because
+the Theil-Sen slope misses a step near the end, the drift is at least half the distance between the median of the last
 LAST_S seconds and the median of all WINDOW_S seconds. A client's latency has stopped drifting when its drift, up or
 down, is at most 15 % of the median latency, or 1 ms if that is more.
 """
@@ -15,27 +15,6 @@ from statistics import median
 
 from aftershock.workloads.load.schedule import US_PER_S
 
-
-class SecondMedians:
-    """A client's latencies, grouped by the second in which they were reported."""
-
-    def __init__(self) -> None:
-        self._by_second: dict[int, list[int]] = {}
-        self._now = -1
-
-    def add(self, t_us: int, latencies_us: Sequence[int]) -> None:
-        self._now = t_us // US_PER_S
-        self._by_second.setdefault(self._now, []).extend(latencies_us)
-
-    def medians_us(self) -> list[float]:
-        """Return the median latency of each full second since the first latency; NaN for a second without latency."""
-        active = [second for second, values in self._by_second.items() if values]
-        if not active:
-            return []
-        series = (self._by_second.get(second) for second in range(min(active), self._now))
-        return [median(values) if values else nan for values in series]
-
-
 WINDOW_S = 8
 SECONDS_MIN = WINDOW_S // 2 + 1
 """Number of the last WINDOW_S seconds in which records of a client must have completed before warm-up can end."""
@@ -45,16 +24,42 @@ DRIFT_SHARE = 0.15
 DRIFT_FLOOR_US = 1_000.0
 
 
+class SecondMedians:
+    """A client's latencies of the last WINDOW_S seconds, grouped by the second in which they were reported."""
+
+    def __init__(self) -> None:
+        self._by_second: dict[int, list[int]] = {}
+        self._first = self._now = -1
+
+    def add(self, t_us: int, latencies_us: Sequence[int]) -> None:
+        self._now = t_us // US_PER_S
+        if latencies_us and self._first < 0:
+            self._first = self._now
+        self._by_second.setdefault(self._now, []).extend(latencies_us)
+        while (oldest := next(iter(self._by_second))) < self._now - WINDOW_S:
+            del self._by_second[oldest]
+
+    def medians_us(self) -> list[float]:
+        """Return the median latency of the last WINDOW_S full seconds; NaN for a second without latency.
+
+        Seconds before the first latency are left out.
+        """
+        if self._first < 0:
+            return []
+        series = (self._by_second.get(second) for second in range(max(self._first, self._now - WINDOW_S), self._now))
+        return [median(values) if values else nan for values in series]
+
+
 @dataclass(frozen=True)
 class WarmupState:
-    """Result of the warm-up rule: whether warm-up has ended, and a sentence about the client with the most drift."""
+    """Result of the warm-up rule, with a sentence about the client with the most drift."""
 
     ok: bool
     why: str
 
 
 def judge_warmup(medians_us: Mapping[str, Sequence[float]]) -> WarmupState:
-    """Apply the warm-up rule to the clients' latency medians, one for each second, oldest first (NaN: no latency)."""
+    """Apply the warm-up rule to the clients' latency medians, one for each second, oldest first, NaN if unknown."""
     if not medians_us:
         return WarmupState(ok=False, why="no client has reported anything yet")
     drifts = {name: _drift(list(series)) for name, series in medians_us.items()}

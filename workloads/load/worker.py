@@ -1,4 +1,4 @@
-"""One client in its own process: ``python -m aftershock.workloads.load.worker RUN WORKER``.
+"""Process of one client (``python -m aftershock.workloads.load.worker RUN WORKER``).
 
 The arguments RUN and WORKER only make the process easy to find. Runner and worker exchange one JSON object per line;
 the runner writes to the worker's standard input::
@@ -18,6 +18,7 @@ A worker that fails reports ``{"say": "died", "why": ...}``. The worker's standa
 is the worker's log. The worker ignores SIGINT, because the runner handles Ctrl-C.
 """
 
+import errno
 import gc
 import json
 import logging
@@ -37,9 +38,11 @@ from typing import Any, NamedTuple, Protocol, cast
 from confluent_kafka import KafkaException
 
 from aftershock.errors import WorkloadError
+from aftershock.redaction import redact
 from aftershock.workloads.load.assignment import Assignment, Order, Quit, parse_assignment, parse_order
 from aftershock.workloads.load.events import Clock, Events, run_clock
 from aftershock.workloads.load.schedule import US_PER_MS
+from aftershock.workloads.load.spool import full_error
 
 ORPHANED = 4
 """Exit status of a worker whose runner is gone."""
@@ -111,7 +114,7 @@ _BEAT = Struct("<qqq")
 
 
 class Heartbeat(NamedTuple):
-    """Heartbeat of a worker: the time on the run's clock, its successful records, and the p99 delay of its sending."""
+    """Heartbeat of a worker, with the time on the run's clock, its successful records, and the p99 delay of sending."""
 
     t_us: int
     ok: int
@@ -124,7 +127,7 @@ class HeartbeatFile:
     def __init__(self, assignment: Assignment) -> None:
         descriptor = os.open(assignment.spool / assignment.worker / FILE, os.O_CREAT | os.O_RDWR, 0o644)
         try:
-            os.truncate(descriptor, _BEAT.size)
+            os.posix_fallocate(descriptor, 0, _BEAT.size)  # a full disk is an error here, not a SIGBUS at a heartbeat
             self._map = mmap.mmap(descriptor, _BEAT.size)
         finally:
             os.close(descriptor)
@@ -161,7 +164,7 @@ class Client(Protocol):
         """Return the result of a ``stop`` or ``drain`` order once, when the order is carried out; otherwise None."""
 
     def progress(self) -> dict[str, Any]:
-        """Return the fields of a progress report: counts so far, p99 delay of sending, and the latest latencies."""
+        """Return the fields of a progress report (counts so far, p99 delay of sending, and the latest latencies)."""
 
     def counters(self) -> dict[str, int]:
         """Return the client's final counts, by name."""
@@ -190,10 +193,20 @@ _FLUSH_S = 5.0
 _LOG = logging.getLogger("aftershock.worker")
 
 
+class _Formatter(logging.Formatter):
+    """Formatter of the worker's log, without secrets, also in tracebacks."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter("%(asctime)s %(name)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
     outbox = Outbox(sys.stdout.fileno())
+    assignment: Assignment | None = None
     try:
         inbox = Inbox(sys.stdin.fileno())
         assignment = parse_assignment(inbox.wait())
@@ -215,6 +228,8 @@ def main() -> int:
             reason = str(error)
         elif isinstance(error, KafkaException):
             reason = f"librdkafka: {error.args[0].str()}"
+        elif isinstance(error, OSError) and error.errno == errno.ENOSPC and assignment:
+            reason = str(full_error(assignment.spool))
         outbox.report("died", why=reason)
         return 1
     finally:

@@ -14,7 +14,7 @@ from aftershock.errors import AdminError
 from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.kafka.replicas import SCHEMA, STRETCH, read_replicas
 from aftershock.workloads.kafka.wire.batch_builder import build
-from aftershock.workloads.load.logread import Topic
+from aftershock.workloads.load.logread import ReadLimit, Topic
 
 TOPIC = Topic("orders", "t1", 1)
 BROKERS = tuple(map(BrokerId, (1, 2, 3)))
@@ -39,6 +39,12 @@ class FakeAdmin:
         default_factory=dict
     )  # How often a broker returns no records because its high watermark lags.
 
+    def copy(self) -> "FakeAdmin":
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     def configs(self, _kind: Any, _name: str) -> Mapping[str, str]:
         return self.config
 
@@ -60,7 +66,7 @@ def _last(raw: bytes) -> int:
 
 
 def read(admin: FakeAdmin, folder: Path, end: int = 20, begin: int = 0) -> list[dict[str, Any]]:
-    read_replicas(admin, [TOPIC], {"orders": {0: end}}, folder, 0.2, {"orders": {0: begin}})  # type: ignore[arg-type]
+    read_replicas(admin, [TOPIC], {"orders": {0: end}}, folder, ReadLimit(0.2), {"orders": {0: begin}})  # type: ignore[arg-type]
     found: list[dict[str, Any]] = pq.read_table(folder).to_pylist() if list(folder.glob("*.parquet")) else []
     return found
 
@@ -108,9 +114,34 @@ def test_an_unreadable_replica_has_a_reason(tmp_path: Path) -> None:
     """
     rows = read(FakeAdmin({1: log(), 2: log(3)}), tmp_path / "r")
     errors = {row["broker_id"]: row["error"] for row in rows if row["error"]}
-    assert "broker k2 served its replica only to offset 15 of 20 in time" == errors[2]
+    assert "broker k2 served its replica only to offset 15 of 20: there was no progress for 0.2 s" == errors[2]
     assert "refused" in errors[3]
     assert [None] == [row["error"] for row in rows if row["broker_id"] == 1]
+
+
+def test_a_slow_read_goes_on_while_it_makes_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten fetches take 1.5 s; the limit of 0.2 s concerns each."""
+    now_s = [0.0]
+    monkeypatch.setattr("aftershock.workloads.load.logread.time.monotonic", lambda: now_s[0])
+
+    class Slow(FakeAdmin):
+        def ask(self, request: Any, *, only: BrokerId) -> Any:
+            now_s[0] += 0.15
+            return super().ask(request, only=only)
+
+    rows = read(Slow(dict.fromkeys((1, 2, 3), log(20))), tmp_path / "r", end=100)
+    assert [(100, None)] * 3 == [(row["records"], row["error"]) for row in rows]
+    assert now_s[0] > 1.5
+
+
+def test_a_stopped_read_ends_at_once(tmp_path: Path) -> None:
+    """Ctrl-C during the final read doesn't wait for the end of a lagging follower."""
+    limit = ReadLimit(3600)
+    limit.stop()
+    admin: Any = FakeAdmin({1: log(), 2: log(3), 3: log(3)})
+    read_replicas(admin, [TOPIC], {"orders": {0: 20}}, tmp_path, limit.part(), {})
+    rows = pq.read_table(tmp_path).to_pylist()
+    assert "of 20: the run is ending" in str(rows[-1]["error"])
 
 
 def test_reading_starts_at_the_log_start_or_the_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from aftershock.errors import ClusterError
 from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.kafka.replicas import OFFSETS, SHARE_STATE, read_committed
 from aftershock.workloads.kafka.wire.batch_builder import build
+from aftershock.workloads.load.logread import ReadLimit
 
 BROKERS = tuple(map(BrokerId, (1, 2)))
 
@@ -60,7 +61,7 @@ class FakeAdmin:
 
 
 def read(admin: Any, folder: Path, topic: str = OFFSETS) -> list[dict[str, Any]]:
-    read_committed(admin, [topic], folder, 0.2)
+    read_committed(admin, [topic], folder, ReadLimit(0.2))
     found: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
     return found
 

@@ -12,9 +12,12 @@ import pytest
 from aftershock.errors import AdminError, FaultError, PlanError
 from aftershock.faults.timeline.timeline import Objective
 from aftershock.harness.run import drive
-from aftershock.harness.run.drive import Noise, Reading, Sampler, calibrate, cpu_times, unmeasurable_slos
+from aftershock.harness.run.drive import Noise, Reading, Sample, Sampler, calibrate, cpu_times, unmeasurable_slos
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
+from aftershock.tests.unit.workloads.conftest import Bench
+from aftershock.workloads.load.logread import ReadLimit
+from aftershock.workloads.load.spool import ProduceSpool
 
 OBJECTIVES = (
     Objective("produce.latency p95 < 2ms in steady", "plan.yaml:9:5"),
@@ -77,7 +80,7 @@ class Unreadable:
 
     @property
     def admin(self) -> Any:
-        return SimpleNamespace(partitions=self._refuse)
+        return SimpleNamespace(partitions=self._refuse, copy=lambda: self.admin)
 
     def _refuse(self, *_: object, **__: object) -> None:
         self.asked += 1
@@ -94,7 +97,7 @@ async def test_commits_are_read_of_launched_clusters_only(
     """And only if the plan commits; an error is logged, and the run continues."""
     said: list[str] = []
     brokers, timeline = Unreadable(), cast("Any", SimpleNamespace(cluster=cluster, workloads=[workload]))
-    await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append)
+    await drive.read_commits(cast("Any", brokers), timeline, tmp_path, said.append, ReadLimit(1))
     assert (asked, asked) == (brokers.asked > 0, bool(said))
 
 
@@ -136,6 +139,45 @@ async def test_a_silent_toxiproxy_leaves_a_gap(tmp_path: Path) -> None:
     names = set(pq.read_table(tmp_path / "samples.parquet").column("name").to_pylist())
     assert "host.tick_late_us" in names
     assert {"host"} == {name.partition(".")[0] for name in names}
+
+
+def test_samples_are_stored_in_files_of_a_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each store adds to the latest file; nothing is kept in memory, lost or stored twice."""
+    monkeypatch.setattr(drive, "ROW_GROUP", 25)
+    sampler = Sampler(tmp_path, RunClock.starting_now(), list)
+    for first in range(0, 60, 10):
+        sampler._samples += [Sample(t_us, t_us % 2 or None, "x", t_us / 2) for t_us in range(first, first + 10)]
+        sampler.store(sampler.take())
+        assert [] == sampler._samples
+        stored = [pq.read_table(path) for path in sorted(tmp_path.glob("*.parquet"))]
+        assert list(range(first + 10)) == sorted(t_us for table in stored for t_us in table["t_us"].to_pylist())
+    assert ["samples-00001.parquet", "samples.parquet"] == sorted(path.name for path in tmp_path.iterdir())
+    assert {30} == {pq.ParquetFile(path).metadata.num_rows for path in tmp_path.iterdir()}
+
+
+async def test_everything_recorded_is_on_the_disk_periodically(
+    tmp_path: Path, home: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clients' rows, the samples and the events of a run that then dies without a chance to do anything."""
+    monkeypatch.setattr(drive, "SAVE_PERIOD_S", 0.02)
+    synced: list[Path] = []
+    real = drive.os.fsync
+    monkeypatch.setattr(drive.os, "fsync", lambda fd: (synced.append(Path(f"/proc/self/fd/{fd}").resolve()), real(fd)))
+    bench = Bench(tmp_path, "127.0.0.1:1", "orders")
+    spool = ProduceSpool(bench.spool, bench.produce())
+    for seq in range(3):
+        spool.begin(seq, intended_us=seq, deadline_us=seq, sent_us=seq, size_bytes=1)
+    sampler = Sampler(home.path / "metrics", RunClock.starting_now(), list)
+    sampler._samples.append(Sample(1, None, "x", 1.0))
+    saving = asyncio.create_task(drive._save(home.path, bench.spool, sampler))
+    part = home.path / "outcomes" / "part-p0.parquet"
+    async with asyncio.timeout(10):
+        while home.path / "events.jsonl" not in synced:  # noqa: ASYNC110 - an fsync signals nothing
+            await asyncio.sleep(0.01)
+    saving.cancel()
+    await asyncio.wait([saving])
+    assert 3 == pq.read_table(part).num_rows
+    assert 1 == pq.read_table(home.path / "metrics" / "samples.parquet").num_rows
 
 
 def test_cpu_times_add_up() -> None:

@@ -13,7 +13,7 @@ from aftershock.workloads.adapters import exec as exec_link
 from aftershock.workloads.adapters.exec import ExecProducer
 from aftershock.workloads.load.assignment import Go, Stop
 from aftershock.workloads.load.events import Events
-from aftershock.workloads.load.logread import Topic, read_log
+from aftershock.workloads.load.logread import ReadLimit, Topic, end_offsets, read_log
 
 S = 1_000_000
 
@@ -40,7 +40,8 @@ def test_the_example_sends_every_record(live_bench: Bench) -> None:
     assert sends(bench, producer, S) == {"did": "stop", "unreported": 0}
     producer.close()
     sent = rows(bench, "p0")
-    read_log(bench._common["bootstrap"], [Topic(bench.topic, f"id-of-{bench.topic}", 4)], bench.log, 20)
+    bootstrap, topics = bench._common["bootstrap"], [Topic(bench.topic, f"id-of-{bench.topic}", 4)]
+    read_log(bootstrap, topics, end_offsets(bootstrap, topics, 20), bench.log, ReadLimit(20))
     place = ("producer_id", "seq", "partition", "offset")
     log = pq.read_table(bench.log / f"part-{bench.topic}.parquet").to_pylist()
     assert sorted(tuple(row[name] for name in place) for row in sent) == sorted(

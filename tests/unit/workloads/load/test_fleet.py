@@ -13,7 +13,7 @@ from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.fleet import Fleet
-from aftershock.workloads.load.logread import Topic, end_offsets, read_log
+from aftershock.workloads.load.logread import ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.outcomes import convert
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ async def test_every_record_sent_is_recorded_logged_and_consumed(live_bench: Ben
         assert {worker.pid for worker in fleet._workers if worker.pid and not gone(worker.pid)} == set()
         assert fleet.progress().keys() == {"p0", "p1", "c0", "c1"}
     convert(bench.spool, bench.outcomes)
-    read_log(bench._common["bootstrap"], topics(bench), bench.log, 20)
+    ends = end_offsets(bench._common["bootstrap"], topics(bench), 20)
+    read_log(bench._common["bootstrap"], topics(bench), ends, bench.log, ReadLimit(20))
     sent = rows(bench.outcomes, "p0") + rows(bench.outcomes, "p1")
     assert [row["seq"] for row in sent] == [*range(200), *range(200)]
     assert [row["intended_us"] - start_us for row in sent] == [

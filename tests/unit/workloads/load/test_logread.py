@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
-from aftershock.workloads.load.logread import LOG_SCHEMA, Topic, end_offsets, read_log
+from aftershock.workloads.load.logread import LOG_SCHEMA, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.schedule import HEADER, Filler, pack
 from aftershock.workloads.load.spool import VALUE_CORRUPT
 
@@ -40,8 +40,8 @@ def test_whole_topics_are_read_foreign_records_too(tmp_path: Path) -> None:
         for topic in TOPICS:
             cluster.create(topic.name, topic.partitions)
         fill(cluster.bootstrap)
-        ends = read_log(cluster.bootstrap, TOPICS, tmp_path, 20)
-        assert ends == end_offsets(cluster.bootstrap, TOPICS, 20)
+        ends = end_offsets(cluster.bootstrap, TOPICS, 20)
+        read_log(cluster.bootstrap, TOPICS, ends, tmp_path, ReadLimit(20))
     assert ends == {"orders": {0: 30, 1: 31, 2: 30, 3: 0}, "empty": {0: 0, 1: 0}}
     table = pq.read_table(tmp_path / "part-orders.parquet")
     assert table.schema.equals(LOG_SCHEMA)
@@ -61,7 +61,9 @@ def test_partitions_added_since_are_read_too(tmp_path: Path) -> None:
     with MockCluster() as cluster:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)
-        ends = read_log(cluster.bootstrap, [Topic("orders", "id-1", 1)], tmp_path, 20)
+        topics = [Topic("orders", "id-1", 1)]
+        ends = end_offsets(cluster.bootstrap, topics, 20)
+        read_log(cluster.bootstrap, topics, ends, tmp_path, ReadLimit(20))
     assert {"orders": {0: 30, 1: 31, 2: 30, 3: 0}} == ends
     assert 91 == pq.read_table(tmp_path / "part-orders.parquet").num_rows
 
@@ -72,7 +74,8 @@ def test_a_log_is_read_from_where_it_began_for_us(tmp_path: Path) -> None:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)
         begin = {"orders": {0: 29, 1: 31}}
-        read_log(cluster.bootstrap, TOPICS[:1], tmp_path, 20, begin=begin)
+        ends = end_offsets(cluster.bootstrap, TOPICS[:1], 20)
+        read_log(cluster.bootstrap, TOPICS[:1], ends, tmp_path, ReadLimit(20), begin=begin)
     rows = pq.read_table(tmp_path / "part-orders.parquet").to_pylist()
     assert {0: [29], 2: list(range(30))} == {
         partition: sorted(row["offset"] for row in rows if row["partition"] == partition)
@@ -85,7 +88,10 @@ def test_half_a_log_is_an_error(tmp_path: Path) -> None:
     with MockCluster() as cluster:
         cluster.create("orders", PARTITIONS)
         fill(cluster.bootstrap)
+        ends = end_offsets(cluster.bootstrap, TOPICS[:1], 20)
         cluster.down()
-        with pytest.raises(WorkloadError, match="the end of orders/0 was not known in time"):
-            read_log(cluster.bootstrap, TOPICS[:1], tmp_path, 0.5)
+        with pytest.raises(WorkloadError, match=r"the end of orders/0 is unknown, there was no progress for 0.5 s"):
+            end_offsets(cluster.bootstrap, TOPICS[:1], 0.5)
+        with pytest.raises(WorkloadError, match=r"orders/0 was read only to offset 0 of 30: there was no progress"):
+            read_log(cluster.bootstrap, TOPICS[:1], ends, tmp_path, ReadLimit(0.5))
     assert list(tmp_path.iterdir()) == []

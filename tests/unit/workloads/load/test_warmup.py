@@ -93,6 +93,16 @@ def test_only_seconds_that_are_over_count_and_silence_shows() -> None:
     assert isnan(second)
 
 
+def test_only_the_window_is_kept() -> None:
+    """A day's latencies would fill the runner's memory; a long silence still counts as seconds that have passed."""
+    seconds = SecondMedians()
+    for second in range(1000):
+        seconds.add(second * 1_000_000, [second] if second < 900 else [])
+    assert len(seconds._by_second) <= WINDOW_S + 1
+    assert [True] * WINDOW_S == [isnan(value) for value in seconds.medians_us()]
+    assert "only 0 of the last 8 s" in judge_warmup({"arm": seconds.medians_us()}).why
+
+
 def test_nothing_completed_has_no_medians() -> None:
     """A client that never completed a record has no first second."""
     seconds = SecondMedians()
