@@ -119,6 +119,9 @@ LATE_ROW = _LATE_NUMBER.size + PRODUCE_ROW
 OVERDUE_US = 20_000_000
 """Time after a record's deadline from which its row may be carried; clients report before (``sending.GRACE_US``)."""
 
+MAPPED_MAX = 8
+"""Number of mapped files from which a worker that is never idle unmaps those whose rows are final."""
+
 POSITIONS = "positions.json"
 
 _UNMAPPED = mmap.mmap(-1, 1)
@@ -166,13 +169,24 @@ class _Spool:
         self.next = bisect_left(range(len(self._maps) * ROWS), True, key=is_free) if assignment.life else 0
 
     def _grow(self) -> None:
-        """Unmap full files whose rows are final, which frees the space of moved files, and add a file."""
+        """Add a file for outcome rows; unmapping takes time, and so waits for a quiet moment unless space is short."""
+        if len(self._maps) - self._first_mapped >= MAPPED_MAX:
+            self._release()
+        name = f"{len(self._maps):05}.rows"
+        try:
+            rows = self._map(name, self._bytes, os.O_CREAT | os.O_EXCL)
+        except WorkloadError:
+            self._release()
+            rows = self._map(name, self._bytes, os.O_CREAT | os.O_EXCL)
+        self._maps.append(rows)
+
+    def _release(self) -> None:
+        """Unmap full files whose rows are final, which frees the space of moved files."""
         for number in range(self._first_mapped, len(self._maps) - 1):
             if not self._maps[number].closed and self._is_final(number):
                 self._maps[number].close()
         while self._first_mapped < len(self._maps) and self._maps[self._first_mapped].closed:
             self._first_mapped += 1
-        self._maps.append(self._map(f"{len(self._maps):05}.rows", self._bytes, os.O_CREAT | os.O_EXCL))
 
     def _is_final(self, number: int) -> bool:  # noqa: ARG002
         """Return True if the worker will not write to the full file ``number`` again."""
@@ -197,6 +211,7 @@ class _Spool:
         """Add a file for outcome rows in time; called when the client has nothing to do."""
         if len(self._maps) * ROWS - self.next < ROWS // 2:
             try:
+                self._release()
                 self._grow()
             except WorkloadError:
                 # There is room for half a segment, and the runner frees space each minute. The error of `begin` or
