@@ -257,8 +257,11 @@ def main() -> None:
         code = ERROR
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except Exception:  # noqa: BLE001  # a bug of the harness, which must not be mistaken for a verdict
-        traceback.print_exc()
+    except Exception as error:  # noqa: BLE001
+        from aftershock.harness.cluster.engine import engine_error
+
+        # any other exception is a bug of the harness, which must not be mistaken for a verdict
+        print(engine_error(error) or traceback.format_exc(), file=sys.stderr)
         code = ERROR
     sys.exit(code)
 

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 GOOD = """
@@ -47,6 +49,32 @@ def test_a_missing_engine_is_a_clear_error(tmp_path: Path) -> None:
     assert "nowhere.sock" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "runs").exists()
+
+
+class DyingEngine(BaseHTTPRequestHandler):
+    """An engine that answers the greeting of its client, and then closes each connection."""
+
+    def do_GET(self) -> None:
+        if self.path.endswith(("/version", "/_ping")):
+            content = json.dumps({"ApiVersion": "1.44", "MinAPIVersion": "1.24"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_an_engine_that_dies_during_a_command_is_a_clear_error(tmp_path: Path) -> None:
+    """One line instead of the traceback of a bug."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), DyingEngine) as server:
+        threading.Thread(target=server.serve_forever).start()
+        host = f"tcp://127.0.0.1:{server.server_port}"
+        ended = aftershock("cluster", "status", cwd=tmp_path, DOCKER_HOST=host)
+        server.shutdown()
+    assert (3, "") == (ended.returncode, ended.stdout)
+    assert ended.stderr.startswith("the Docker engine stopped answering")
+    assert 1 == len(ended.stderr.splitlines())
 
 
 def test_a_wrong_option_exits_3(tmp_path: Path) -> None:
