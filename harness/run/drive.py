@@ -14,8 +14,6 @@ from statistics import median, quantiles
 from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 
-import pyarrow as pa
-
 from aftershock.errors import AftershockError, FaultError, Log, PlanError
 from aftershock.faults.runtime import abort
 from aftershock.faults.runtime.executor import execute
@@ -29,14 +27,14 @@ from aftershock.harness.run.assignments import RunContext, assignments
 from aftershock.harness.run.client_processes import ClientProcesses
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms
 from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.run.saver import Sample, save
 from aftershock.harness.safety.heal import advise
 from aftershock.harness.safety.journal import Journal
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
 from aftershock.workloads.load.fleet import Fleet
-from aftershock.workloads.load.logread import ROW_GROUP, EndOffsets, ReadLimit, Topic, end_offsets, read_log
-from aftershock.workloads.load.outcomes import move, write_whole
+from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
 
 TIMERS, TIMER_US = 100, 5_000
@@ -45,10 +43,12 @@ READ_IDLE_S = 30.0
 SAVE_PERIOD_S = 60.0
 """Seconds between two moments at which everything recorded so far is on the disk."""
 
+SEGMENTS_A_MOVE = 16
+"""Number of new segments, of about 1 MiB, after which rows are moved earlier."""
+
 _SAVE_POLL_S = 5.0
 _TICK_US = 100_000
 _TICKS_PER_SAMPLE = 10
-_SCHEMA = pa.schema([("t_us", pa.int64()), ("broker_id", pa.int32()), ("name", pa.string()), ("value", pa.float64())])
 T = TypeVar("T")
 _START_DEADLINE_S = 30.0
 _LEAD_US = 300_000  # from the start command to the first record
@@ -154,13 +154,6 @@ def unmeasurable_slos(objectives: Iterable[Objective], noise: Noise) -> Iterable
             yield f"{objective.at}: {problem}; raise the threshold of the SLO, or stop other work on the host"
 
 
-class Sample(NamedTuple):
-    t_us: int
-    broker_id: int | None
-    name: str
-    value: float
-
-
 class Reading(NamedTuple):
     """Current value of a counter of a broker, or without ``broker_id`` of the whole run."""
 
@@ -180,24 +173,28 @@ class CpuTimes(NamedTuple):
 async def _save(home: Path, spool: Path, sampler: "Sampler") -> NoReturn:
     """Move the clients' rows, metrics and events to the disk, every SAVE_PERIOD_S.
 
-    Rows are moved earlier if a client is so fast that its rows would fill the shared memory.
+    Rows are moved earlier if the clients are so fast that their rows would fill the shared memory. Raises EvidenceError
+    if nothing can be written.
     """
-    saved_s = time.monotonic()
+    saved_s, kept = time.monotonic(), 0
 
-    def save(*, renew: bool) -> None:
-        move(spool, home / "outcomes", renew=renew)
-        if renew:
-            # clients append to this file too; fsync concerns the file, whoever wrote
-            with (home / "events.jsonl").open("rb") as events:
-                os.fsync(events.fileno())
+    def save_events() -> None:
+        # clients append to this file too; fsync concerns the file, whoever wrote
+        with (home / "events.jsonl").open("rb") as events:
+            os.fsync(events.fileno())
 
     while True:
         await asyncio.sleep(min(_SAVE_POLL_S, SAVE_PERIOD_S))
-        renew = time.monotonic() - saved_s >= SAVE_PERIOD_S
-        if renew:
+        is_due = time.monotonic() - saved_s >= SAVE_PERIOD_S
+        if is_due or _count_segments(spool) - kept >= SEGMENTS_A_MOVE:
             saved_s = time.monotonic()
-            await _in_thread(sampler.store, sampler.take())
-        await _in_thread(partial(save, renew=renew))
+            await _in_thread(save_events)
+            await _in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
+            kept = _count_segments(spool)
+
+
+def _count_segments(spool: Path) -> int:
+    return sum(1 for _ in spool.glob("*/*.rows"))
 
 
 async def _in_thread(work: Callable[..., T], *args: Any) -> T:
@@ -213,8 +210,7 @@ async def _in_thread(work: Callable[..., T], *args: Any) -> T:
 class Sampler:
     """Async context manager that samples metrics during its block, and writes them to ``folder``.
 
-    The files are ``samples.parquet``, ``samples-00001.parquet`` and so on. The function ``read``, called about once a
-    second, returns the current counters, which are cumulative; it may block.
+    The function ``read``, called about once a second, returns the current counters, which are cumulative; it may block.
     """
 
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
@@ -222,7 +218,6 @@ class Sampler:
         self._clock = clock
         self._read = read
         self._samples: list[Sample] = []
-        self._file, self._rows_in_file = 0, 0
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -235,22 +230,12 @@ class Sampler:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.store(self.take())
+        await _in_thread(save, self._folder, self.take())
 
     def take(self) -> Sequence[Sample]:
         """Return the samples since the last call."""
         samples, self._samples = self._samples, []
         return samples
-
-    def store(self, samples: Sequence[Sample]) -> None:
-        """Add samples to the latest file; a file that has enough rows is followed by another."""
-        path = self._folder / (f"samples-{self._file:05}.parquet" if self._file else "samples.parquet")
-        if samples or not path.exists():
-            columns = dict(zip(Sample._fields, zip(*samples, strict=True), strict=True)) if samples else {}
-            write_whole(path, _SCHEMA, [columns] if samples else [], extending=path if self._rows_in_file else None)
-            self._rows_in_file += len(samples)
-        if self._rows_in_file >= ROW_GROUP:
-            self._file, self._rows_in_file = self._file + 1, 0
 
     async def _sample_host(self) -> None:
         due_us = self._clock.now_us()

@@ -15,10 +15,12 @@ A move takes effect by renaming one file, so a crash at any moment leaves each r
 ``results.evidence.files.current_parts`` applies the same rules to the files of a run that was killed.
 """
 
+import fcntl
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -94,14 +96,11 @@ Columns = dict[str, Any]
 _PART = re.compile(r"part-(?P<worker>[^~]+)(~(?P<first>\d+)(-(?P<last>\d+))?)?\.parquet")
 
 
-def move(home: Path, outcomes: Path, *, renew: bool = True) -> None:
-    """Move the rows of all workers under ``home`` to Parquet files in ``outcomes``, and remove segments that are final.
-
-    Without ``renew``, only workers with at least SEGMENTS_A_GROUP final segments are considered, and others' open files
-    stay as they are.
-    """
-    for assignment, spool in _workers(home):
-        _move(assignment, spool, outcomes, least=0 if renew else SEGMENTS_A_GROUP)
+def move(home: Path, outcomes: Path) -> None:
+    """Move the rows of all workers under ``home`` to Parquet files in ``outcomes``, and remove final segments."""
+    with _exclusive(home):
+        for assignment, spool in _workers(home):
+            _move(assignment, spool, outcomes, over=False)
 
 
 def convert(home: Path, outcomes: Path) -> list[Path]:
@@ -110,9 +109,24 @@ def convert(home: Path, outcomes: Path) -> list[Path]:
     The spool is left as it is. Files in ``outcomes`` that no longer count are removed.
     """
     outcomes.mkdir(parents=True, exist_ok=True)
-    for draft in outcomes.glob(".part-*.draft"):
-        draft.unlink()  # of a runner that was killed
-    return [_move(assignment, spool, outcomes, least=None) for assignment, spool in _workers(home)]
+    with _exclusive(home):
+        for draft in outcomes.glob(".part-*.draft"):
+            draft.unlink()  # of a move that was killed
+        return [_move(assignment, spool, outcomes, over=True) for assignment, spool in _workers(home)]
+
+
+@contextmanager
+def _exclusive(home: Path) -> Iterator[None]:
+    """Lock the spool, because a move may outlive its runner for a moment while another process heals the run."""
+    if not home.is_dir():  # another process has saved and removed it
+        yield
+        return
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _workers(home: Path) -> Iterator[tuple[Assignment, Path]]:
@@ -120,8 +134,8 @@ def _workers(home: Path) -> Iterator[tuple[Assignment, Path]]:
         yield parse_assignment(file.read_bytes()), file.parent
 
 
-def _move(assignment: Assignment, spool: Path, outcomes: Path, *, least: int | None) -> Path:
-    """Move the final segments of a worker if there are at least ``least`` (None: none); return the open file."""
+def _move(assignment: Assignment, spool: Path, outcomes: Path, *, over: bool) -> Path:
+    """Move the final segments of a worker, or none if the load is ``over``; return the open file."""
     name, consumes = assignment.worker, assignment.op == "consume"
     closed, others = [], []
     for path in outcomes.glob("part-*.parquet"):
@@ -134,7 +148,7 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, least: int | N
     after = end
     positions: dict[int, int] = {}
     # the worker looks up the latest segment when it restarts, so the latest segment stays
-    for number in (number for number in numbers[:-1] if number >= end) if least is not None else ():
+    for number in (number for number in numbers[:-1] if number >= end) if not over else ():
         rows = np.fromfile(spool / f"{number:05}.rows", dtype=_CONSUMED if consumes else _PRODUCED)
         if not (rows["written"] if consumes else rows["ended"]).all():
             break
@@ -144,8 +158,6 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, least: int | N
                 reached = int(rows["offset"][rows["partition"] == partition].max()) + 1
                 positions[partition] = max(reached, positions.get(partition, 0))
     open_file = outcomes / (f"part-{name}~{after:05}.parquet" if after else f"part-{name}.parquet")
-    if least and after - end < least:
-        return open_file
     write_whole(open_file, SCHEMA, _columns(assignment, spool, [n for n in numbers if n >= after], late=True))
     if after > end:
         moved = list(range(end, after))
@@ -169,7 +181,7 @@ def _move(assignment: Assignment, spool: Path, outcomes: Path, *, least: int | N
         path for first, last, path in closed if any(first == other and last < later for other, later, _ in closed)
     ]:
         stale.unlink()
-    if least is not None:
+    if not over:
         for number in numbers:
             if number < after:
                 (spool / f"{number:05}.rows").unlink()

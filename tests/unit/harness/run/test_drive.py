@@ -9,11 +9,12 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
-from aftershock.errors import AdminError, FaultError, PlanError
+from aftershock.errors import AdminError, EvidenceError, FaultError, PlanError
 from aftershock.faults.timeline.timeline import Objective
-from aftershock.harness.run import drive
-from aftershock.harness.run.drive import Noise, Reading, Sample, Sampler, calibrate, cpu_times, unmeasurable_slos
+from aftershock.harness.run import drive, saver
+from aftershock.harness.run.drive import Noise, Reading, Sampler, calibrate, cpu_times, unmeasurable_slos
 from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.run.saver import Sample
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.load.logread import ReadLimit
@@ -142,13 +143,10 @@ async def test_a_silent_toxiproxy_leaves_a_gap(tmp_path: Path) -> None:
 
 
 def test_samples_are_stored_in_files_of_a_bounded_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each store adds to the latest file; nothing is kept in memory, lost or stored twice."""
-    monkeypatch.setattr(drive, "ROW_GROUP", 25)
-    sampler = Sampler(tmp_path, RunClock.starting_now(), list)
+    """Each store adds to the latest file; nothing is lost or stored twice."""
+    monkeypatch.setattr(saver, "SAMPLES_A_FILE", 25)
     for first in range(0, 60, 10):
-        sampler._samples += [Sample(t_us, t_us % 2 or None, "x", t_us / 2) for t_us in range(first, first + 10)]
-        sampler.store(sampler.take())
-        assert [] == sampler._samples
+        saver.store(tmp_path, [Sample(t_us, t_us % 2 or None, "x", t_us / 2) for t_us in range(first, first + 10)])
         stored = [pq.read_table(path) for path in sorted(tmp_path.glob("*.parquet"))]
         assert list(range(first + 10)) == sorted(t_us for table in stored for t_us in table["t_us"].to_pylist())
     assert ["samples-00001.parquet", "samples.parquet"] == sorted(path.name for path in tmp_path.iterdir())
@@ -171,13 +169,27 @@ async def test_everything_recorded_is_on_the_disk_periodically(
     sampler._samples.append(Sample(1, None, "x", 1.0))
     saving = asyncio.create_task(drive._save(home.path, bench.spool, sampler))
     part = home.path / "outcomes" / "part-p0.parquet"
-    async with asyncio.timeout(10):
-        while home.path / "events.jsonl" not in synced:  # noqa: ASYNC110 - an fsync signals nothing
+    async with asyncio.timeout(30):
+        while not part.exists():  # noqa: ASYNC110 - the file's appearance signals nothing
             await asyncio.sleep(0.01)
     saving.cancel()
     await asyncio.wait([saving])
     assert 3 == pq.read_table(part).num_rows
     assert 1 == pq.read_table(home.path / "metrics" / "samples.parquet").num_rows
+    assert home.path / "events.jsonl" in synced
+    assert [] == sampler._samples
+
+
+async def test_rows_that_cannot_be_moved_end_the_run(
+    tmp_path: Path, home: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would fill the memory; the error says why and what to do."""
+    monkeypatch.setattr(drive, "SAVE_PERIOD_S", 0.02)
+    bench = Bench(tmp_path, "127.0.0.1:1", "orders")
+    ProduceSpool(bench.spool, bench.produce())
+    (home.path / "outcomes").rmdir()
+    with pytest.raises(EvidenceError, match=r"can't be written \(.*outcomes.*: No such file.*\); free disk space"):
+        await drive._save(home.path, bench.spool, Sampler(home.path / "metrics", RunClock.starting_now(), list))
 
 
 def test_cpu_times_add_up() -> None:

@@ -235,7 +235,7 @@ def test_a_million_rows_pass_through_little_memory(bench: Bench) -> None:
     producer = ProduceSpool(bench.spool, bench.produce())
     for upto in range(100_000, 1_000_001, 100_000):
         send(producer, upto)
-        move(bench.spool, bench.outcomes, renew=upto % 300_000 == 0)
+        move(bench.spool, bench.outcomes)
         assert sum(not mapped.closed for mapped in producer._maps) <= MAPPED_MAX
         assert len(segments(bench)) <= SEGMENTS_A_GROUP + 1
     convert(bench.spool, bench.outcomes)
