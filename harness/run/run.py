@@ -34,8 +34,6 @@ from aftershock.harness.safety import watchdog
 from aftershock.harness.safety.heal import defer_interrupts, sweep
 from aftershock.harness.safety.lease import host_lease, lease_kind
 from aftershock.results.checks.check import Verdict
-from aftershock.results.judge import judge
-from aftershock.results.report.page import write_report
 
 
 @dataclass(frozen=True)
@@ -169,6 +167,10 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
             down = f"aftershock cluster down --run {home.run_id}"
             log(f"the cluster is kept: bootstrap {cluster.bootstrap(None)}; remove it with: {down}")
         log("judging the evidence with Spark")
+        # imported late: Spark and Matplotlib would double the memory of the runner during a long load
+        from aftershock.results.judge import judge  # noqa: PLC0415
+        from aftershock.results.report.page import write_report  # noqa: PLC0415
+
         verdict = judge(home.path, request.spark, log)
     write_report(home.path)
     log(f"report: {home.path / 'report.html'}")

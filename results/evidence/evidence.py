@@ -290,7 +290,7 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
     # An unfinished run has no manifest; all its existing files count.
     present = source.parquet_names()
-    names = list(map(str, manifest.get("files", []))) if manifested else present
+    names = list(map(str, manifest.get("files", []))) if manifested else files.current_parts(present)
     for name in names:
         if name not in present and (name.endswith(".parquet") or not source.has(name)):
             raise files.missing_from_manifest(source.where(name))

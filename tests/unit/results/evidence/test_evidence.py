@@ -182,6 +182,17 @@ def test_columns_of_later_versions_may_be_missing(home: Path) -> None:
         read(home, wanted)
 
 
+def test_a_file_that_a_move_had_replaced_is_left_out(home: Path) -> None:
+    """A run killed by a power failure in the middle of a move: each row is read once."""
+    (home / "manifest.json").unlink()
+    for part in sorted((home / "outcomes").iterdir()):
+        for name in ("w~00000-00001", "w~00000-00003", "w~00002", "w~00004", "v", "v~00005"):
+            (part.parent / f"part-{name}.parquet").write_bytes(part.read_bytes())
+        part.unlink()
+    names = {Path(part).name for part in read(home, columns()).parquet["outcomes"]}
+    assert {"part-w~00000-00003.parquet", "part-w~00004.parquet", "part-v.parquet"} == names
+
+
 def test_a_run_that_did_not_finish_is_read(home: Path) -> None:
     """Without manifest, phases and log, existing files are read; temporary files are ignored."""
     for name in ("manifest.json", "phases.json", "journal.jsonl", "log/part-0.parquet"):
