@@ -317,12 +317,12 @@ def survival(impact: Impact, targets: Targets, cluster: ClusterState) -> list[st
     clients to brokers are ignored.
     """
     if impact in ("moments", "leaders"):
-        return ["a metadata quorum and enough in-sync replicas remain: the fault takes away no node and no link"]
+        return ["a quorum and enough in-sync replicas for acks=all remain: this fault takes away no node and no link"]
     groups = [{node} for node in targets.brokers] if impact == "one node" else [set(targets.brokers)]
     failures: dict[str, None] = {}
     for nodes in groups:
         failures |= dict.fromkeys(_failures(cluster, frozenset(map(BrokerId, nodes)), frozenset(targets.links)))
-    survives = ["a metadata quorum and enough in-sync replicas for acks=all remain"]
+    survives = ["a quorum and enough in-sync replicas for acks=all remain"]
     if impact == "unknown" and (targets.brokers or targets.links):
         return [f"at worst, if the targets of the fault serve no requests: {text}" for text in failures] or survives
     return list(failures) or survives
@@ -366,7 +366,9 @@ def _failures(cluster: ClusterState, nodes: frozenset[BrokerId], links: frozense
         if not alive:
             effect = "no leader: the fault leaves no in-sync replica of the partition"
         elif max(reaching) < needed:
-            effect = f"{max(reaching)} of the {needed} in-sync replicas that acks=all needs, so producers with acks=all would stop"
+            effect = (
+                f"{max(reaching)} of the {needed} in-sync replicas that acks=all needs, so such producers would stop"
+            )
         if effect:
             by_effect.setdefault(effect, []).append(f"{state.topic}/{state.partition}")
     for effect, partitions in by_effect.items():

@@ -33,7 +33,7 @@ def _generator(evidence: Evidence, facts: Facts, client: Client, side: Side) -> 
     punctual = late_ms is not None and late_ms <= LATENESS_MS_MAX
     noun = "commit" if side == "commit" else "record"
     if late_ms is not None:
-        why = f"p99 of sent - intended is {late_ms:.1f} ms"
+        why = f"p99 of the delay from the intended to the actual send is {late_ms:.1f} ms"
     else:
         why = f"{lateness.censored} {noun}s were never sent" if lateness.n else f"no {noun} was sent after warm-up"
     return trust_check(
@@ -61,8 +61,8 @@ def _host(facts: Facts) -> Check:
     busy = "" if host.cpu_busy is None else f"; CPU {100 * host.cpu_busy:.0f} % busy"
     why, advice = "the harness recorded no ticks of the host's timer", None
     if late_percent is not None:
-        stolen = f"{steal_percent:.1f} % of CPU stolen by the hypervisor{busy}"
-        why = f"{late_percent:.1f} % of 100 ms ticks were over 50 ms late, {stolen}"
+        stolen = f"and the hypervisor took {steal_percent:.1f} % of the CPU time{busy}"
+        why = f"{late_percent:.1f} % of the ticks of a 100 ms timer were over 50 ms late, {stolen}"
     if not enough:
         why = f"the host was observed for too short a time: {why}"
         advice = "lengthen timing.steady in the plan to 2s or more"

@@ -169,7 +169,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "co_owned": Rule(
         "two members of a group read a partition at the same time",
-        "overlaps while faults may cut members off the group coordinator",
+        "overlaps while faults may cut members of the group off its coordinator",
         "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
         {"consume": "co_owned"},
         unit="assignments",

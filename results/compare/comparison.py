@@ -287,8 +287,10 @@ def confident(
         sure = tested.p <= 1 - confidence
         decided = Status.PASS if holds(tested.direction, op, 0) else Status.FAIL
         status = decided if sure else Status.INCONCLUSIVE
-        missing = f"{answer.censored} of {2 * answer.blocks} values are censored (a record failed)"
-        why = f"{missing}: a sign test of the blocks decides, with p = {tested.p:.2g}"
+        why = (
+            f"{answer.censored} of {2 * answer.blocks} values are censored (a record failed): a sign test of the "
+            f"blocks decides, with p = {tested.p:.2g}"
+        )
         return replace(answer, status=status, why=why, next=None if sure else _SEE_FAILURES)
     ratio, low, high = (bound * factor for bound in (tested.interval.ratio, tested.interval.low, tested.interval.high))
     good = {holds(low, op, factor), holds(high, op, factor)}
@@ -352,13 +354,15 @@ def _decided(row: Row, tested: Tested, p: float | None, p_equivalent: float | No
         return replace(
             row,
             verdict="equivalent",
-            why=f"the value is within {1 / margin:.3g} to {margin:.3g} times the other client's",
+            why=f"the value is within {1 / margin:.3g} to {margin:.3g} times the other client's value",
         )
     if p is not None and p <= LEVEL:
         verdict: Word = "improved" if tested.direction < 0 else "regressed"
-        return replace(row, verdict=verdict, why=f"the value is {interval.ratio:.3g} times the other client's")
-    band = f"the value is from {interval.low:.3g} to {interval.high:.3g} times the other client's"
-    why = f"{band}: neither a difference nor its absence is shown"
+        return replace(row, verdict=verdict, why=f"the value is {interval.ratio:.3g} times the other client's value")
+    why = (
+        f"the value is from {interval.low:.3g} to {interval.high:.3g} times the other client's value: neither a "
+        "difference nor its absence is shown"
+    )
     return replace(row, why=why, next=_more_blocks(row.blocks, interval.high / interval.low, margin))
 
 
@@ -366,6 +370,8 @@ def _more_blocks(blocks: int, spread: float, margin: float = MARGIN) -> str:
     """Advise how many blocks of the plan narrow a ratio's interval to the margin; ``spread`` is upper / lower end."""
     enough = math.ceil(blocks * (math.log(spread) / (2 * math.log(margin))) ** 2)
     if enough > BLOCKS_MAX:
-        noisy = f"the metric is too noisy for {BLOCKS_MAX} blocks to detect a ratio of {margin:.3g}"
-        return f"{noisy}: compare a steadier metric, or use a wider margin"
+        return (
+            f"the metric is too noisy for {BLOCKS_MAX} blocks to detect a ratio of {margin:.3g}: compare a steadier "
+            "metric, or use a wider margin"
+        )
     return f"set blocks: {max(enough, blocks + 1)}, which at this noise detects a ratio of {margin:.3g}"

@@ -149,7 +149,7 @@ def _line_of(row: dict[str, Any]) -> Line:
     """Parse a line of the nightly ledger. Raises ValueError or KeyError if a field is invalid or missing."""
     invalid = [name for name in _TEXTS if not isinstance(row[name], str)]
     if invalid or not isinstance(row["n"], int):
-        raise ValueError(f"{(invalid or ['n'])[0]} is of the wrong type")
+        raise ValueError(f"{next(iter(invalid), 'n')} is of the wrong type")
     values = {}
     for name in ("value", "ratio_to"):
         value = row[name]

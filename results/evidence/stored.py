@@ -169,7 +169,8 @@ class JudgedRun:
             return None, ()
         spoilt = {step["block"]: step["id"] for step in reversed(steps) if step["id"] in unproven}
         notes = [
-            f"block {block} of {self.run_id} is left out: {fault}: {unproven[fault]}" for block, fault in spoilt.items()
+            f"block {block} of {self.run_id} is left out, because of {fault}: {unproven[fault]}"
+            for block, fault in spoilt.items()
         ]
         return {step["block"] for step in steps} - spoilt.keys(), tuple(notes)
 

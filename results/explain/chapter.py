@@ -44,7 +44,7 @@ AFTERMATH = (
 
 
 AFTERMATH_US = 10_000_000
-"""Client events within this time after a fault belong to the fault's chapter, unless the next fault has begun."""
+"""Client events up to this time after a fault are told with the fault, unless the next fault has begun."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ def chapter(
         reason = next(
             (f"; not required while: {span.why.partition(' = ')[0]}" for span in during if not span.required), ""
         )
-        text = f"progress was required for {us / 1e6:.1f} of the {(end_us - start_us) / 1e6:.1f} s of the fault{reason}"
+        required_s, fault_s = us / 1e6, (end_us - start_us) / 1e6
+        text = f"progress was required for {required_s:.1f} of the {fault_s:.1f} s of the fault{reason}"
         clients_by_text.setdefault(text, []).append(f"{names[lane.client.key]} {lane.side}")
     notes += [f"{', '.join(clients)}: {text}" for text, clients in clients_by_text.items()]
     return Chapter(force.fault, what, start_us, end_us, tuple(moments), tuple(notes))
@@ -185,8 +186,9 @@ def silences(stalls: Sequence[Mapping[str, Any]], topic: str, window_us: tuple[i
         longest = max(of_partitions, key=length_us)
         others = len({stall["partition"] for stall in of_partitions}) - 1
         more = f"; {others} other partitions stalled for a second or longer" if others else ""
-        text = f"first success of {topic}/{longest['partition']} again, after {length_us(longest) / 1e6:.3f} s"
-        yield Moment(longest["end_us"], f"{text}, the longest stall of a partition{more}", who)
+        partition, stalled_s = f"{topic}/{longest['partition']}", length_us(longest) / 1e6
+        text = f"first success of {partition} again, after {stalled_s:.3f} s, the longest stall of a partition{more}"
+        yield Moment(longest["end_us"], text, who)
 
 
 def labels(evidence: Evidence) -> dict[str, str]:

@@ -42,7 +42,7 @@ Key = tuple[str, str, str]
 Shares: TypeAlias = npt.NDArray[np.float64]
 Distributions = Mapping[Key, Distribution]
 Answers = dict[int, list[Any]]
-"""Rows of a Spark job by run number."""
+"""Result rows of a Spark job, grouped by run number."""
 
 
 def by_run(rows: Iterable[Any]) -> Answers:

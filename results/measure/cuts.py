@@ -116,7 +116,7 @@ def _subject() -> Column:
 
 
 Distributions = dict[str, dict[tuple[str, int], Distribution]]
-"""Distributions by client, and by (subject, number of the part of the window)."""
+"""Distributions by client; then by subject (such as a broker) and number of the slot of time in the window."""
 
 
 def sliced(

@@ -36,7 +36,7 @@ from aftershock.results.spark.tables import Tables
 
 BLOCK = 2_048
 NO_ID = -1
-"""Block number and producer id of rows without ids."""
+"""Value that stands for the missing block number and producer id of a row."""
 HULLS_MAX = 4
 _BLOCK = ("run", "producer_id", "block")
 _UNTAKEN = ("failed", "in_doubt")

@@ -121,7 +121,7 @@ def histogram(latency_us: Longs, n: Longs, sizes: Longs) -> Histogram:
 
 
 SPECTRA = (RUN, "steady", "fault", "recovery")
-"""Windows with a spectrum and with traffic between racks."""
+"""Windows for which the percentile spectrum and the traffic between racks are computed."""
 FAULTS_DRAWN_MAX = 4  # the spectra of more faults would be most of ``analysis.json``
 _CENSORED = np.iinfo(np.int64).max
 

@@ -49,7 +49,7 @@ BINS_MAX, BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX = 600, 2400, 900  # of a
 JOBS_AT_ONCE = 2  # half of each job is planning, on one core
 
 Keep = Callable[[int, pa.Table], None]
-"""Callback for the number of a run and its silver table."""
+"""Callback that receives the number of a run and its silver table, and stores the table."""
 
 
 def measure(

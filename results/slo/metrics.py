@@ -164,17 +164,19 @@ def success_sentence(selection: Selection, reading: Reading) -> str:
 
 def budget_sentence(selection: Selection, reading: Reading) -> str:
     used = f"{float((reading.value or Fraction(0)) * 100):.4g}%"
-    budget = f"{used} of the error budget of {percent(1 - (selection.target or Decimal(0)))}"
-    return f"{reading.censored} of {reading.n} {selection.about.counted} failed: {budget}"
+    budget = percent(1 - (selection.target or Decimal(0)))
+    return f"{reading.censored} of {reading.n} {selection.about.counted} failed: {used} of the error budget of {budget}"
 
 
 def gap_sentence(selection: Selection, reading: Reading) -> str:
     failed = f": all {reading.censored} {selection.about.counted} failed" if reading.censored else ""
-    return f"the longest time without a success was {float(reading.value or 0) / 1e6:.3f} s{failed}"
+    longest_s = float(reading.value or 0) / 1e6
+    return f"the longest time without a success was {longest_s:.3f} s{failed}"
 
 
 def stalls_sentence(_: Selection, reading: Reading) -> str:
-    return f"no progress for {float(reading.value or 0) / 1e6:.3f} s in total, in stalls of a second or more"
+    total_s = float(reading.value or 0) / 1e6
+    return f"no progress for {total_s:.3f} s in total, in stalls of a second or more"
 
 
 BELOW: tuple[Op, ...] = ("<", "<=")

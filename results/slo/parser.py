@@ -232,7 +232,7 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
             tokens.fail(f"{second.metric} is not measured for each {measure.each}; remove 'for each'", column)
         if measure.each == "epoch" and second.window != measure.of.window:
             tokens.fail(
-                "an epoch of one window does not occur in another window; write a fixed limit, or remove 'for each'",
+                "a leader epoch of one window does not occur in another; write a fixed limit, or remove 'for each'",
                 column,
             )
         if measure.each == "producer" and measure.compares_arms:
@@ -325,7 +325,7 @@ def _each(tokens: Tokens, selection: Selection) -> EachWord | None:
     if not _is_each(tokens):
         return None
     if not selection.about.each:
-        tokens.fail(f"{selection.metric} is measured as a whole only; remove 'for each'")
+        tokens.fail(f"{selection.metric} has no value for each subject, only one value; remove 'for each'")
     tokens.take()
     tokens.take()
     return cast("EachWord", tokens.one_of(selection.about.each, "a subject"))
@@ -343,7 +343,7 @@ def _multiple(tokens: Tokens, first: Selection) -> Multiple:
         second = Selection(metric, aggregate)
     if second.aggregate is not None and not second.about.has_aggregate:
         tokens.fail(
-            f"{second.metric} has a single value, and no {second.spread}; write 'of METRIC' after {second.metric}",
+            f"{second.metric} has a single value, so no {second.spread}; write '{second.spread} of METRIC'",
             column,
         )
     window = _window(tokens) if tokens.accept("in") else first.window

@@ -301,7 +301,7 @@ def ensure_archive(log: Callable[[str], None]) -> None:
         except OSError:
             return
         if not archive.exists():
-            log("archiving the classes that Spark loads, for a quicker start (half a minute, once)")
+            log("storing an archive of Spark's classes, so that Spark starts faster from now on (half a minute, once)")
             create_archive(archive)
 
 

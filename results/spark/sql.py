@@ -63,7 +63,8 @@ def first_word(text: str) -> str:
     first = word[0].upper() if word else ""
     if first not in QUERIES:
         raise AftershockError(
-            f"a text that begins with {first or 'nothing'} is no query: begin with one of {', '.join(QUERIES)}"
+            f"the text {f'begins with {first}' if first else 'is empty'} and is not a query: begin with one of "
+            f"{', '.join(QUERIES)}"
         )
     return first
 

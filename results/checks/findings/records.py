@@ -29,7 +29,7 @@ from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
 
 LOG_READER = "log"
-"""Client name of findings about the log."""
+"""Client name of findings about the log, which concern no client."""
 
 _KEY = ("run", "rule", "side", "client")
 

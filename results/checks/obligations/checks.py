@@ -84,10 +84,12 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
     else:
         stall, span = worst.stall, worst.span
         where = "the client as a whole" if stall.partition is None else f"{lane.topic}/{stall.partition}"
+        lasted_s, start_s, end_s, allowed_s = (
+            us / 1e6 for us in (worst.within_us, stall.start_us, stall.end_us, span.patience_us)
+        )
         texts.append(
-            f"the longest stall within that time, of {where}, lasted {worst.within_us / 1e6:.1f} s "
-            f"(from {stall.start_us / 1e6:.1f} to {stall.end_us / 1e6:.1f} s; "
-            f"{span.patience_us / 1e6:g} s are allowed: {span.why})"
+            f"the longest stall within that time, of {where}, lasted {lasted_s:.1f} s "
+            f"(from {start_s:.1f} to {end_s:.1f} s; {allowed_s:g} s are allowed: {span.why})"
         )
     # a stall while no progress was required, and failures, are only reported
     reasons = ((stall, _excuse(lane.of(stall.partition), stall)) for stall in stalls if not _overlaps(lane, stall))
@@ -100,9 +102,9 @@ def _why(facts: Facts, lane: Lane, stalls: Sequence[Stall], worst: _Overlap | No
         excused = {failure: excuse for failure in failures if (excuse := _excuse(lane.whole, failure))}
         noun = "commits" if lane.side == "commit" else "records"
         because = f" ({next(iter(excused.values()))})" if excused else ""
+        failed, failed_in_excused = (sum(failure.n for failure in some) for some in (failures, excused))
         texts.append(
-            f"{sum(failure.n for failure in failures)} {noun} failed, "
-            f"{sum(failure.n for failure in excused)} of them while no progress was required{because}; "
+            f"{failed} {noun} failed, {failed_in_excused} of them while no progress was required{because}; "
             "single failures are not judged"
         )
     return "; ".join(texts)

@@ -206,7 +206,7 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
     up = frozenset(state.terrain.racks) - state.away
     governed = _governed(state, up)
     if governed is None:
-        return "no majority of the voters is certain to agree on a controller"
+        return "no majority of the quorum's voters is certain to elect an active controller"
     brokers = governed & state.terrain.brokers
     if stale := sorted(node for node in (up & state.terrain.brokers) - governed if state.served(rack, node)):
         return f"broker {stale[0]} has lost its connection to the controller, and clients still reach this broker"
@@ -218,12 +218,13 @@ def refusal(seat: Seat, rack: str, state: State) -> str | None:
         leaders, count = seat.replicas & brokers, len(seat.replicas & brokers)
     needed = max(1, seat.in_sync_min)
     if count < needed:
-        return f"{seat.topic} may have {max(0, count)} of the {needed} in-sync replicas it needs"
+        return f"the topic {seat.topic} may have {max(0, count)} of the {needed} in-sync replicas it needs"
     for leader in sorted(leaders):
         deaf = sum(not state.carries("replication", peer, leader) for peer in leaders if peer != leader)
         if count - deaf < needed:
             return (
-                f"{seat.topic} led by node {leader} may have {count - deaf} of the {needed} in-sync replicas it needs"
+                f"if node {leader} leads a partition of {seat.topic}, it may have {count - deaf} of the {needed} "
+                "in-sync replicas it needs"
             )
 
     cut = sorted(broker for broker in leaders if not state.served(rack, broker))

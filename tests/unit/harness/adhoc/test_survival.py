@@ -8,7 +8,7 @@ from aftershock.faults.targets.values import BrokerId, PartitionState
 from aftershock.harness.adhoc.inject import ClusterState, survival
 
 RACKS = {BrokerId(1): "a", BrokerId(2): "b", BrokerId(3): "c"}
-FINE = ["a metadata quorum and enough in-sync replicas for acks=all remain"]
+FINE = ["a quorum and enough in-sync replicas for acks=all remain"]
 
 
 def standing(
@@ -31,7 +31,7 @@ def test_losing_two_nodes_of_three_breaks_quorum_and_isr() -> None:
 
     assert told == [
         "the metadata quorum would have 1 of 3 voters: no controller",
-        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so producers with acks=all would stop",
+        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so such producers would stop",
     ]
 
 
@@ -39,9 +39,7 @@ def test_a_replica_out_of_sync_does_not_count() -> None:
     """Node 3 runs but lags: without node 2 the leader is alone in the ISR."""
     told = survival("nodes", Targets(brokers=(2,)), standing(isr=(1, 2)))
 
-    assert told == [
-        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so producers with acks=all would stop"
-    ]
+    assert told == ["orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so such producers would stop"]
 
 
 def test_losing_the_last_in_sync_replica_leaves_no_leader() -> None:
@@ -64,9 +62,7 @@ def test_followers_that_cannot_fetch_leave_the_isr() -> None:
     deaf = Targets(links=("replication_b-k1", "replication_c-k1"))
 
     told = survival("links", deaf, standing())
-    assert told == [
-        "orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so producers with acks=all would stop"
-    ]
+    assert told == ["orders/0 would have 1 of the 2 in-sync replicas that acks=all needs, so such producers would stop"]
 
 
 def test_a_leader_that_is_cut_off_is_fenced() -> None:
@@ -87,7 +83,7 @@ def test_voters_cut_off_from_each_other_elect_no_controller() -> None:
 def test_faults_without_impact_survive(impact: Impact) -> None:
     """Faults without impact on nodes or links survive with any number of targets."""
     (sentence,) = survival(impact, Targets(brokers=(1, 2, 3), topics=("orders",)), standing())
-    assert "the fault takes away no node and no link" in sentence
+    assert "this fault takes away no node and no link" in sentence
 
 
 def test_an_unknown_impact_is_predicted_as_the_worst_case() -> None:

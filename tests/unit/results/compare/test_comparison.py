@@ -174,7 +174,7 @@ def test_a_block_without_its_fault_is_omitted(tmp_path: Path) -> None:
     (found,) = arms_of(write(tmp_path / "r1", made))
     assert {7} == {one.blocks for one in found.rows}
     assert "improved" == found.verdict
-    assert ("block 3 of r1 is left out: kill-1-3: the broker never stopped",) == found.notes
+    assert ("block 3 of r1 is left out, because of kill-1-3: the broker never stopped",) == found.notes
 
 
 @pytest.mark.parametrize("spoil", ["harness", "unfinished"])

@@ -8,7 +8,7 @@ from aftershock.tests.unit.results.planted.worlds import edge_run
 LOST = ("integrity/lost", "slo/lost")
 
 
-@defect("one record in the log, not delivered to one of two readers", fails=LOST, says="1 in the log and not delivered")
+@defect("one record in the log, not delivered to one of two readers", fails=LOST, says="1 records are in the log and")
 def one_not_delivered(run: Run) -> None:
     run.lose(0, 617, read_by="baseline")
 

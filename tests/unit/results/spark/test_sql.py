@@ -129,5 +129,5 @@ def test_a_history_is_replaced_run_by_run(run: Evidence, tmp_path: Path) -> None
 def test_invalid_statements_start_no_spark(tmp_path: Path) -> None:
     """The statement is refused before Spark starts, whatever the master is."""
     question = Question("drop table x", [], None, None, tmp_path)
-    with pytest.raises(AftershockError, match="DROP is no query"):
+    with pytest.raises(AftershockError, match="begins with DROP and is not a query"):
         ask(question, "sc://127.0.0.1:1", print, lambda rows: rows.show())

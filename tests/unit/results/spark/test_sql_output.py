@@ -27,7 +27,7 @@ def test_queries_are_accepted(text: str) -> None:
 )  # fmt: skip
 def test_other_statements_are_refused(text: str) -> None:
     """Empty statements and statements that change data are refused; the error lists the accepted keywords."""
-    with pytest.raises(AftershockError, match="is no query: begin with one of SELECT"):
+    with pytest.raises(AftershockError, match="is not a query: begin with one of SELECT"):
         first_word(text)
 
 

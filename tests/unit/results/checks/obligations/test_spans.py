@@ -79,7 +79,7 @@ def test_no_progress_is_due_without_a_majority_of_voters() -> None:
     play = Play([lasting("kill", 40, 70, brokers=(2, 3))], in_sync_min=1)
 
     whys = {span.why for span in client_lane(play).of(0) if span.start_us <= 60 * S < span.end_us}
-    assert {"no majority of the voters is certain to agree on a controller (kill-40)"} == whys
+    assert {"no majority of the quorum's voters is certain to elect an active controller (kill-40)"} == whys
 
 
 def test_progress_is_due_after_a_cut_rack_is_fenced() -> None:
