@@ -86,8 +86,8 @@ def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
     if not all(map(len, rounds)):
         return report(estimate, "the throughput of the closed loop, to which the open loop relates, is unknown")
     rate, capacity = (float(np.mean(values)) for values in rounds)
-    share = f"open loop at {rate:.0f}/s, {rate / capacity:.0%} of the closed loop's throughput at the fixed linger"
-    return report(estimate, f"{share}; {_ONE_RUN}")
+    share = f"{rate / capacity:.0%} of the closed loop's throughput at the fixed linger"
+    return report(estimate, f"the open loop completed {rate:.0f} commits/s, {share}; {_ONE_RUN}")
 
 
 def flushed(part: Part) -> Judged:
@@ -103,8 +103,10 @@ def flushed(part: Part) -> Judged:
     latencies = kip1224_commits.latency_ms(part.outcomes("commit", kip1224_commits.COLUMNS))
     slowest = float(latencies.max()) if len(latencies) else np.inf
     late = int((latencies > LATE_MS).sum())
-    counts = f"{full} of {len(sizes)} batches were full"
-    why = f"{counts}; of {len(latencies)} commits {late} were not answered in {LATE_MS} ms"
+    why = (
+        f"{full} of {len(sizes)} batches were full; of {len(latencies)} commits {late} were not answered within "
+        f"{LATE_MS} ms"
+    )
     ours = Estimate(slowest if np.isfinite(slowest) else None, None, None, full, "ms")
     return fact(not late if full else None, ours, why)
 

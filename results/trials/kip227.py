@@ -108,7 +108,7 @@ def followers_cpu(parts: Sequence[Part]) -> Judged:
     if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
         return report(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in usage)
-    why = f"{ours:.1f} % of a core per broker with sessions, {theirs:.1f} % without; one run each"
+    why = f"a broker used {ours:.1f} % of a core with fetch sessions, {theirs:.1f} % without; one run each"
     return report(ratio(*usage), why)
 
 
@@ -158,7 +158,7 @@ def reopened(part: Part, fault: str) -> Judged:
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
         granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
         most = max(most, abs(granted - 1) + lost)
-    ours = Estimate(most, None, None, len(windows), "sessions too many or lost per restart, at most")
+    ours = Estimate(most, None, None, len(windows), "surplus and lost sessions at the worst restart")
     why = f"{len(windows)} restarts; a restart should open one session and lose none"
     return fact(not most if windows else None, ours, why)
 
@@ -169,9 +169,9 @@ def sessions_left(part: Part) -> Judged:
     if event is None or event["left"] is None:
         why = "the brokers' fetch sessions are unknown: the brokers were not queried, or didn't respond"
         return fact(None, Estimate(None, None, None, 0), why)
-    remaining = len(event["left"])
-    why = f"{remaining} of {event['told']} sessions still exist at their brokers after the clients have closed"
-    return fact(not remaining, Estimate(remaining, None, None, event["told"], "sessions"), why)
+    remaining, reported = len(event["left"]), event["told"]
+    why = f"{remaining} of {reported} sessions still exist at their brokers after the clients have closed"
+    return fact(not remaining, Estimate(remaining, None, None, reported, "sessions"), why)
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ def lease(part: Part) -> Judged:
     # A lease granted just before the leader notices the lag lasts that much longer.
     holds = None if longest is None else longest <= LEASE_S + NOTICED_S
     ours = Estimate(longest, None, None, len(waits_s), "s")
-    return fact(holds, ours, f"time until the consumer read from another broker, by partition: {waits or 'never'}")
+    return fact(holds, ours, f"time until the consumer read each partition from another broker: {waits or 'never'}")
 
 
 def lag_latency(part: Part) -> Judged:
@@ -209,9 +209,9 @@ def not_shipped(_: Sequence[Part], why: str) -> Judged:
 
 
 _SET_UP = ("second", "third", "replicas")
-_GAP_BOUND = "less than 2 s longer without a record than arm leader"
+_GAP_BOUND = "without a record for less than 2 s more than arm leader"
 _LEASE_FAULTS = (*_SET_UP, "lag", "preferred", "leader")
-_PUSHED = "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch (claim staleness)"
+_PUSHED = "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch"
 _REPLICA_ID = "consumers send replica id -1: the rack in a Fetch request of version 11 on permits reads from a follower"
 _RESET = "clients send ListOffsets to the leader; docs/KIPS.md has the four cases of an offset out of range"
 TEXTS = {

@@ -91,7 +91,10 @@ def after_heal(part: Part) -> Judged:
     after = Slice(window["end_us"], window["end_us"] + SLICE_US)
     share = records.done_within(after).share(SLOW)
     sent = records.within(after).share(SLOW)
-    why = f"share of the bytes acknowledged in 10 s, backlog included; of the bytes sent in these 10 s {sent:.1f} %"
+    why = (
+        "share of the bytes acknowledged in the 10 s after the heal, including the backlog; of the bytes sent in that "
+        f"time the broker got {sent:.1f} %"
+    )
     return fact(share > HALF, Estimate(share, None, None, 1, "%"), why)
 
 
@@ -117,8 +120,11 @@ def turns(records: Placed) -> str:
     slow = where == SLOW
     if not slow.any() or slow.all():
         return f"a broker was chosen {len(where)} times"
-    own = f"{100 * slow.mean():.1f} % of {len(where)} times, for {lengths[slow].mean():.1f} records each time"
-    return f"the slow broker was chosen {own}; other brokers for {lengths[~slow].mean():.1f} records each time"
+    slow_percent, slow_records, other_records = 100 * slow.mean(), lengths[slow].mean(), lengths[~slow].mean()
+    return (
+        f"of {len(where)} choices of a broker, {slow_percent:.1f} % were the slow broker; a choice lasted for "
+        f"{slow_records:.1f} records on the slow broker and {other_records:.1f} on the other brokers"
+    )
 
 
 def ordered(part: Part, fault: str) -> Judged:
@@ -133,7 +139,7 @@ def ordered(part: Part, fault: str) -> Judged:
     judged = below(adaptive, 0, no_effect=max(0.0, uniform.value or 0.0))
     lengths = turns(of(part, "adaptive").within(whole(settled(part, fault))))
     return add_reason(
-        judged, f"{lengths}; in arm `uniform` the difference of shares is {uniform.value or 0:+.1f} points"
+        judged, f"{lengths}; in arm `uniform` the difference of the shares is {uniform.value or 0:+.1f} points"
     )
 
 
@@ -182,11 +188,13 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
         for records in map(of(part, arm).within, spans(part, SERIES2))
     ]
     if not refused:
-        return fact(None, Estimate(None, None, None, 0, "%"), "the fault window is shorter than a slice of 10 s")
+        return fact(
+            None, Estimate(None, None, None, 0, "%"), "the fault lasted less than 10 s, the least for this figure"
+        )
     ours = Estimate(refused[-1], None, None, len(refused), "%")
     first = next((number for number, share in enumerate(refused, 1) if share), None)
-    when = "never" if first is None else f"for the first time in slice {first} of {len(refused)} of the fault window"
-    why = f"records that found no room in the buffer: {when}, {refused[-1]:.1f} % in the last slice"
+    when = "never" if first is None else f"first in interval {first} of {len(refused)}, each of 10 s"
+    why = f"records refused because the buffer was full: {when}; {refused[-1]:.1f} % in the last interval"
     return fact((first is not None) is expected, ours, why)
 
 
@@ -198,7 +206,7 @@ def equal_bytes(part: Part, arm: str) -> Judged:
 
 def unstable_bytes(part: Part) -> Judged:
     """Report the share of bytes farthest from a third for the old partitioner, which may overload any broker."""
-    why = "the share farthest from a third; sticky chooses brokers equally often, but fills larger batches if slow"
+    why = "the share farthest from a third; sticky chooses brokers equally often, but sends slow ones larger batches"
     return report(farthest(of(part, "sticky"), settled(part, EQUAL), 0.9), why)
 
 
@@ -250,8 +258,11 @@ def near(part: Part) -> Judged:
     ours = Estimate(100 * outside / total if total else None, None, None, len(led), "% of records outside the rack")
     # The producer without the setting proves that records could leave the rack.
     anywhere = [100 - of(part, "anywhere").within(span).share(home) for span in led]
-    without = f"without the setting {min(anywhere):.0f} to {max(anywhere):.0f} % of the bytes left the rack"
-    why = f"{outside} of {total} records left the rack while its broker led; {without}"
+    low, high = min(anywhere), max(anywhere)
+    why = (
+        f"{outside} of {total} records left the rack while its broker led; without the setting {low:.0f} to "
+        f"{high:.0f} % of the bytes left the rack"
+    )
     return fact(outside == 0 if total else None, ours, why)
 
 

@@ -100,7 +100,7 @@ def unknown_endpoints(part: Part) -> Judged:
     result = is_below(part, "moves/merged", "moves/ignored", measure=ELECTED)
     refused = part.counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
     word = result.word if refused else "inconclusive"
-    return Judged(result.ours, word, f"{result.why}; {refused} hints to an unknown broker were refused")
+    return Judged(result.ours, word, f"{result.why}; the other client refused {refused} hints to an unknown broker")
 
 
 def restarted(part: Part, workload: str) -> Judged:
@@ -111,8 +111,8 @@ def restarted(part: Part, workload: str) -> Judged:
     return report(result, f"{medians(both, neither)}, from {len(spans)} shutdowns, measured from SIGTERM to exit")
 
 
-PUBLISHED = "p99.9 215 ms with, 1675 ms without: 0.13 times"
-REJECTED = "p99.9 215 ms with the KIP, 1781, 1934 and 5352 ms with immediate retry and no hints: 0.07 times"
+PUBLISHED = "p99.9 is 215 ms with the KIP and 1675 ms without: 0.13 times"
+REJECTED = "p99.9 is 215 ms with the KIP and 1781, 1934, 5352 ms with immediate retry without hints: 0.07 times"
 
 FOREIGN = {"librdkafka": "librdkafka", "java": "Kafka's Java producer"}
 """Producers of other projects, by the part of the trial in which each producer runs."""
@@ -132,7 +132,7 @@ TEXTS = {
     "delay-300": f"{LATE_300}: {_RELATIVE}",
     "rejected-300": f"{LATE_300}: slowest record per move, {_REJECTED}",
     "delay-0": f"Leaders move, no response is late: {_RELATIVE}",
-    "kill": "A leader is killed, so there are no leader hints: slowest record per kill, hints on relative to hints off",
+    "kill": "A leader is killed, so brokers send no leader hints: slowest record per kill, hints on relative to off",
     "delay-100": f"Leaders move, Metadata responses are 100 ms late: {_RELATIVE}",
     "shared-300": f"{LATE_300} and delay records on the same connection: {_RELATIVE}",
     "rejected-0": f"Leaders move, no response is late: slowest record per move, {_REJECTED}",

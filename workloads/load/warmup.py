@@ -17,7 +17,7 @@ from aftershock.workloads.load.schedule import US_PER_S
 
 WINDOW_S = 8
 SECONDS_MIN = WINDOW_S // 2 + 1
-"""Number of the last WINDOW_S seconds in which records of a client must have completed before warm-up can end."""
+"""Warm-up can end when records of a client have completed in at least this many of the last WINDOW_S seconds."""
 
 LAST_S = 2
 DRIFT_SHARE = 0.15
@@ -81,5 +81,5 @@ def _drift(series: list[float]) -> tuple[float, str]:
     allowed_us = max(DRIFT_SHARE * window_median_us, DRIFT_FLOOR_US)
     return drift_us / allowed_us, (
         f"the latency drifted by {drift_us / 1000:.1f} ms in {WINDOW_S} s "
-        f"around a median of {window_median_us / 1000:.1f} ms, {allowed_us / 1000:.1f} ms is allowed"
+        f"around a median of {window_median_us / 1000:.1f} ms (allowed: {allowed_us / 1000:.1f} ms)"
     )

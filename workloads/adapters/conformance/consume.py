@@ -130,6 +130,7 @@ def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], f
         mark, size_bytes = dict(expected_record.headers).get("aftershock"), len(expected_record.value)
         if (record.mark, record.size_bytes) != (mark, size_bytes):
             raise Violation(
-                f"offset {record.offset} of partition {record.partition} has the mark {mark!r} and {size_bytes} bytes; "
-                f"the client reported {record.mark!r} and {record.size_bytes}"
+                f"the record at offset {record.offset} of partition {record.partition} has the mark {mark!r} (header "
+                f"`aftershock`) and {size_bytes} bytes; the client reported the mark {record.mark!r} and "
+                f"{record.size_bytes} bytes"
             )

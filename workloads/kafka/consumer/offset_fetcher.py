@@ -208,10 +208,12 @@ class OffsetFetcher:
             self._report("truncation_detected", tp, offset=position.offset, end=end.offset, mended=repaired)
             if not repaired:
                 end_offset = "unknown" if truncation.end is None else truncation.end.offset
-                problem = f"the log of {tp} was truncated before offset {truncation.position.offset}"
-                loss = f"(its end: {end_offset}), so records that were read are lost"
-                advice = "set auto.offset.reset, or assign a position of the partition"
-                self._fail(tp, BrokerError(f"{problem} {loss}; {advice}", codes.OFFSET_OUT_OF_RANGE))
+                message = (
+                    f"the log of {tp} was truncated before offset {truncation.position.offset} (its end: "
+                    f"{end_offset}), so records that were read are lost; set auto.offset.reset, or assign a position "
+                    "of the partition"
+                )
+                self._fail(tp, BrokerError(message, codes.OFFSET_OUT_OF_RANGE))
         self._handle_errors(errors, "validated")
 
     def _report(self, event: str, tp: TopicPartition, **details: object) -> None:

@@ -190,7 +190,7 @@ class Channel(asyncio.Protocol):
         try:
             for message in self._frames.feed(data):
                 if not self._pending:
-                    raise ProtocolError("the broker sent a response without a request")  # noqa: TRY301  # as of the codec
+                    raise ProtocolError("the broker sent a response, but no request is pending")  # noqa: TRY301  # as of the codec
                 pending = self._pending[0]
                 response = decode_response(pending.response_type, message, pending.correlation_id)
                 self._pending.popleft()

@@ -115,7 +115,7 @@ class Versions:
         versions = known_versions(api)
         version = min(highest, versions[-1], versions[-1] if cap is None else cap)
         if version < max(lowest, versions[0]):
-            limit = "" if cap is None else f" and may use at most {cap} here"
+            limit = "" if cap is None else f"; this request may use version {cap} at most"
             raise UnsupportedError(
                 f"{api.name}: the broker offers versions {lowest} to {highest}, this client knows {_span(api)}{limit}"
             )

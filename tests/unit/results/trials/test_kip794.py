@@ -53,8 +53,8 @@ def test_longer_turns_are_reported(tmp_path: Path) -> None:
     made = {"uniform": produced("uniform", turns([0, 0, 1, 2])), "sticky": produced("sticky", turns(MOSTLY_SLOW))}
     result = kip794.even(one_series(tmp_path, made)["slow"])
     assert ("not seen", pytest.approx(50 / 3, abs=1)) == (result.word, result.ours.value)
-    assert "33.3 % of" in result.why
-    assert "for 2.0 records each time; other brokers for 1.0 records each time" in result.why
+    assert "33.3 % were the slow broker" in result.why
+    assert "a choice lasted for 2.0 records on the slow broker and 1.0 on the other brokers" in result.why
 
 
 @pytest.mark.parametrize(("favoured", "word"), [(0.5, "confirmed"), (0.75, "contradicted")])
@@ -113,7 +113,7 @@ def test_after_the_heal(tmp_path: Path) -> None:
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
     result = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
-    assert ("confirmed", "in these 10 s 0.0 %") == (result.word, result.why[-19:])
+    assert ("confirmed", "in that time the broker got 0.0 %") == (result.word, result.why[-32:])
 
 
 def test_an_unwitnessed_delay_leaves_its_claims_inconclusive(tmp_path: Path) -> None:

@@ -151,8 +151,8 @@ def test_the_highest_common_version_is_picked(offered: tuple[int, int], cap: int
         ({}, None, "the broker doesn't offer PRODUCE; this client needs one of versions 3 to 13"),
         ({0: (0, 2)}, None, "PRODUCE: the broker offers versions 0 to 2, this client knows 3 to 13"),
         ({0: (14, 20)}, None, "PRODUCE: the broker offers versions 14 to 20, this client knows 3 to 13"),
-        ({0: (10, 13)}, 9, "this client knows 3 to 13 and may use at most 9"),
-        ({0: (3, 13)}, 2, "this client knows 3 to 13 and may use at most 2"),
+        ({0: (10, 13)}, 9, "this client knows 3 to 13; this request may use version 9 at most"),
+        ({0: (3, 13)}, 2, "this client knows 3 to 13; this request may use version 2 at most"),
     ],
 )
 def test_no_common_version_names_both_ranges(offered: dict[int, tuple[int, int]], cap: int | None, says: str) -> None:
