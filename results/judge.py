@@ -31,7 +31,7 @@ from aftershock.results.checks.integrity import integrity_checks
 from aftershock.results.checks.obligations.checks import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
 from aftershock.results.checks.witness import fault_checks
-from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import analysis_document
 from aftershock.results.measure.facts import Facts
@@ -53,11 +53,15 @@ class Judge:
 
     The Spark session starts with the first run and ends with the ``with`` block. After a failure of Spark the next run
     gets a new Spark session. ``master`` is Spark's URL (None means local). If ``exhaustive`` is True, every record is
-    examined individually.
+    examined individually. If ``trust`` is True, evidence that differs from its manifest is judged, and the verdict says
+    so.
     """
 
-    def __init__(self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> None:
+    def __init__(
+        self, spark_log: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False
+    ) -> None:
         self._spark_log, self._master, self._log, self._exhaustive = spark_log, master, log, exhaustive
+        self._trust: Trust = None if trust else ()
         self._resources = ExitStack()
         self._spark: SparkSession | None = None
 
@@ -78,6 +82,7 @@ class Judge:
 
     def judge_evidence(self, evidence: Evidence) -> Verdict:
         """Judge evidence and write the results to its ``home``. Raises EvidenceError if the evidence is invalid."""
+        self._log_altered(evidence)
         return _verdict_or_raise(self._judge_together([evidence])[0])
 
     def many(self, run_dirs: Iterable[Path]) -> dict[Path, Judgement]:
@@ -87,10 +92,11 @@ class Judge:
         homes: dict[str, list[Path]] = {}
         for run_dir in dict.fromkeys(run_dirs):
             try:
-                evidence = readable[run_dir] = read(run_dir, columns())
+                evidence = readable[run_dir] = read(run_dir, columns(), self._trust)
             except EvidenceError as error:
                 judgements[run_dir] = error
             else:
+                self._log_altered(evidence)
                 homes.setdefault(str(evidence.run["run_id"]), []).append(run_dir)
         for run_id, same in homes.items():
             if len(same) > 1:  # the records of two runs with one id can't be distinguished
@@ -104,13 +110,19 @@ class Judge:
         whole = {run_dir: evidence for run_dir, evidence in readable.items() if run_dir not in judgements}
         return judgements | dict(zip(whole, self._judge_together(list(whole.values())), strict=True))
 
+    def _log_altered(self, evidence: Evidence) -> None:
+        for difference in evidence.altered:
+            self._log(f"{evidence.home}: judged as it is: {difference}")
+        if evidence.unverified:
+            self._log(f"{evidence.home}: {evidence.unverified}: changes to the evidence can't be detected")
+
     @property
     def spark(self) -> SparkSession:
         """Spark session, started if necessary, with memory for evidence of unknown size."""
         return self._session(UNKNOWN)
 
     def _judge_together(self, runs: Sequence[Evidence]) -> list[Judgement]:
-        """Judge runs with the same Spark queries. If Spark fails on several runs, each half of them is judged again."""
+        """Judge runs with the same Spark queries. If Spark fails on several runs, each half is judged again."""
         if not runs:
             return []
         try:
@@ -137,21 +149,28 @@ class Judge:
         return self._spark
 
 
-def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False) -> Verdict:
-    """Judge one run with Spark at ``master`` (None: local). Raises EvidenceError if the run's evidence is invalid."""
-    with Judge(run_dir / "logs" / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
+def judge(run_dir: Path, master: str | None, log: Log, *, exhaustive: bool = False, trust: bool = False) -> Verdict:
+    """Judge one run with Spark at ``master``, None for local. Raises EvidenceError if the run's evidence is invalid."""
+    with Judge(run_dir / "logs" / "spark.log", master, log, exhaustive=exhaustive, trust=trust) as run_judge:
         return run_judge(run_dir)
 
 
 def judge_at(
-    uri: str, run_id: str | None, out: Path, master: str | None, log: Log, *, exhaustive: bool = False
+    uri: str,
+    run_id: str | None,
+    out: Path,
+    master: str | None,
+    log: Log,
+    *,
+    exhaustive: bool = False,
+    trust: bool = False,
 ) -> tuple[Path, Verdict]:
     """Judge evidence on another filesystem (``spark/remote.py``); return the folder of the results and the verdict.
 
     Raises EvidenceError if the evidence is invalid or is that of another run than ``run_id``.
     """
-    with Judge(out / "spark.log", master, log, exhaustive=exhaustive) as run_judge:
-        evidence = read_at(run_judge.spark, uri, out, columns(), run_id)
+    with Judge(out / "spark.log", master, log, exhaustive=exhaustive, trust=trust) as run_judge:
+        evidence = read_at(run_judge.spark, uri, out, columns(), run_id, None if trust else ())
         return evidence.home, run_judge.judge_evidence(evidence)
 
 
@@ -188,9 +207,8 @@ def evaluate(evidence: Evidence, facts: Facts) -> Verdict:
     judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))
-    return Verdict(
-        str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), (*judged, *faults, *harness)
-    )
+    checks = (*judged, *faults, *harness)
+    return Verdict(str(evidence.run["run_id"]), name, evidence.run.get("seed"), tuple(arms), checks, evidence.altered)
 
 
 def _verdict_or_raise(judgement: Judgement) -> Verdict:

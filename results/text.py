@@ -17,16 +17,17 @@ _SENTENCES = {
 
 
 def sentence(verdict: Verdict) -> str:
-    """Summarise a verdict: ``FAIL: demo, seed 7: a requirement was violated (2 of 40 checks failed; ...)``."""
+    """Summarise a verdict in a line with status, plan, seed, reason and the number of checks with each status."""
     seed = "" if verdict.seed is None else f", seed {verdict.seed}"
     counts = tally([check.status for check in verdict.gating])
     report_only = len(verdict.checks) - len(verdict.gating)
     counts += f"; {report_only} more {'is' if report_only == 1 else 'are'} only reported" if report_only else ""
-    return f"{verdict.status}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
+    altered = " (evidence was changed after the run)" if verdict.trusted else ""
+    return f"{verdict.status}{altered}: {printable(verdict.plan)}{seed}: {_SENTENCES[verdict.status]} ({counts})"
 
 
 def tally(statuses: Sequence[Status], noun: str = "checks") -> str:
-    """Count statuses in words: ``2 of 40 checks failed, 1 inconclusive``, or ``40 of 40 checks passed``."""
+    """Count statuses in words, as in ``2 of 40 checks failed, 1 inconclusive`` or ``40 of 40 checks passed``."""
     words = {Status.ERROR: "in error", Status.FAIL: "failed", Status.INCONCLUSIVE: "inconclusive"}
     counts = [(statuses.count(status), word) for status, word in words.items() if status in statuses]
     (first_count, first_word), *further = counts or [(len(statuses), "passed")]
@@ -35,7 +36,7 @@ def tally(statuses: Sequence[Status], noun: str = "checks") -> str:
 
 
 def observed(check: Check) -> str:
-    """The value observed by a check: ``41.7 ms``; ``never`` for a failed censored value; ``-`` if there is none."""
+    """The value observed by a check, such as ``41.7 ms``; ``never`` for a censored value, ``-`` without a value."""
     if check.observed is not None:
         return amount(check.observed, check.unit)
     return "never" if check.status is Status.FAIL else "-"
@@ -47,7 +48,7 @@ def threshold(check: Check) -> str:
 
 
 def details(check: Check) -> list[tuple[str, str]]:
-    """Names and values of a check's fields that are not empty: ``[("observed", "41.7 ms"), ("n", "2000, ...")]``."""
+    """Names and values of a check's fields that are not empty, as in ``[("observed", "41.7 ms"), ("n", "2000")]``."""
     facts = {
         "observed": observed(check),
         "threshold": threshold(check),
@@ -84,7 +85,7 @@ def run_s(run: Mapping[str, Any]) -> float | None:
 
 
 def amount(value: float, unit: str) -> str:
-    """Format a value with four significant digits: ``1712 ms``, ``0.052 s``, ``1080000 bytes``."""
+    """Format a value with four significant digits, such as ``1712 ms``, ``0.052 s`` or ``1080000 bytes``."""
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004 - four digits
     return f"{digits} {unit}".rstrip()
 
@@ -95,13 +96,13 @@ def milliseconds(value_us: int | None) -> str:
 
 
 def megabytes(size_bytes: int) -> str:
-    """Format a number of bytes: ``12.3 MB``, ``40 kB``."""
+    """Format a number of bytes, such as ``12.3 MB`` or ``40 kB``."""
     kilo = 1000
     return f"{size_bytes / kilo**2:.3g} MB" if size_bytes >= kilo**2 else f"{size_bytes / kilo:.0f} kB"
 
 
 def seconds(value_s: float) -> str:
-    """Format a time in seconds: ``6.572 s``, ``63.83 s``."""
+    """Format a time in seconds, such as ``6.572 s`` or ``63.83 s``."""
     return amount(value_s, "s")
 
 

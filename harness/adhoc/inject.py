@@ -74,8 +74,11 @@ def inject(client: docker.DockerClient, run_id: str | None, request: Request, pr
         fault, topics = _parse(cluster, request, progress.log)
         fault = claim(home, fault, [topic.model_dump(exclude={"config"}) for topic in topics], clock.now_us())
         watch(ownership.owner(), kept_cluster.run_id, kept_cluster.home)
-        with closing(SharedJournal(home, clock, progress.log)) as journal:
-            return carry_out(fault, request.seed, ClusterWorld(cluster), journal, clock, progress)
+        try:
+            with closing(SharedJournal(home, clock, progress.log)) as journal:
+                return carry_out(fault, request.seed, ClusterWorld(cluster), journal, clock, progress)
+        finally:
+            home.reseal("journal.jsonl", "events.jsonl")
 
 
 def dry_run(client: docker.DockerClient, run_id: str | None, request: Request, log: Log) -> str:

@@ -26,17 +26,20 @@ from aftershock.harness.cli import adhoc, analysis, search
 from aftershock.harness.cli.options import (
     ERROR,
     INTERRUPTED,
+    AllowAttachOption,
     AllowExecOption,
     EvidenceOption,
     JsonOption,
     KafkaOption,
     OutOption,
     PlanArgument,
+    SecretOption,
     SeedOption,
     SetOption,
     SparkOption,
 )
 from aftershock.harness.run.progress import Progress
+from aftershock.redaction import redact
 from aftershock.results.checks.check import Verdict
 
 _JAVA_MIN = 17
@@ -68,10 +71,13 @@ def run(
         bool, typer.Option("--rehearse", help="Negative control: run the full load and inject no fault.")
     ] = False,
     allow_exec: AllowExecOption = False,
+    allow_attach: AllowAttachOption = None,
+    secret: SecretOption = None,
     spark: SparkOption = None,
 ) -> int:
     """Launch a cluster, drive the load, inject the faults, and judge the evidence."""
     from aftershock.faults.plans import find
+    from aftershock.harness.run.permissions import Permissions
     from aftershock.harness.run.run import Request, perform
 
     request = Request(
@@ -83,6 +89,7 @@ def run(
         keep=keep,
         rehearse=rehearse,
         allow_exec=allow_exec,
+        permissions=Permissions(tuple(allow_attach or ()), tuple(secret or ())),
         spark=spark,
         command=shlex.join(["aftershock", *sys.argv[1:]]),
     )
@@ -100,6 +107,10 @@ def verdict(
         bool,
         typer.Option("--exhaustive", help="Examine every record, also those that a quick first test finds correct."),
     ] = False,
+    trust: Annotated[
+        bool,
+        typer.Option("--trust", help="Judge evidence that was changed after the run, and mark the verdict."),
+    ] = False,
     evidence: EvidenceOption = None,
     spark: SparkOption = None,
 ) -> int:
@@ -110,11 +121,12 @@ def verdict(
     log = Progress().log
     if evidence:
         run_id = Path(run_dir).name if run_dir else None
-        return _print_verdict(*judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive), as_json=as_json)
+        judged = judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive, trust=trust)
+        return _print_verdict(*judged, as_json=as_json)
     if run_dir is None:
         raise AftershockError("no run to judge: name a RUN, or --evidence URI")
     path = find_run(run_dir, out)
-    return _print_verdict(path, judge(path, spark, log, exhaustive=exhaustive), as_json=as_json)
+    return _print_verdict(path, judge(path, spark, log, exhaustive=exhaustive, trust=trust), as_json=as_json)
 
 
 @app.command()
@@ -168,8 +180,8 @@ def doctor() -> int:
         else:
             version, java_detail = re.search(r'version "(\d+)', answer), answer.splitlines()[0]
             java_ok = version is not None and int(version[1]) >= _JAVA_MIN
-    advice = f"; Spark needs Java {_JAVA_MIN} or later; install Java (openjdk-17-jre-headless) or set JAVA_HOME"
-    findings.append(("Java", java_ok, java_detail if java_ok else java_detail + advice))
+    advice = f"Spark needs Java {_JAVA_MIN} or later; install Java (openjdk-17-jre-headless) or set JAVA_HOME"
+    findings.append(("Java", java_ok, java_detail if java_ok else f"{java_detail}; {advice}"))
 
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
     memory_ok = memory_gib >= _MEMORY_GIB_MIN
@@ -253,7 +265,7 @@ def main() -> None:
         print(f"{error.format_message()}; `aftershock --help` lists the commands", file=sys.stderr)
         code = ERROR
     except AftershockError as error:
-        print(error, *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
+        print(redact("\n".join([str(error), *getattr(error, "__notes__", ())])), file=sys.stderr)
         code = ERROR
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -261,7 +273,7 @@ def main() -> None:
         from aftershock.harness.cluster.engine import engine_error
 
         # any other exception is a bug of the harness, which must not be mistaken for a verdict
-        print(engine_error(error) or traceback.format_exc(), file=sys.stderr)
+        print(redact(str(engine_error(error) or traceback.format_exc())), file=sys.stderr)
         code = ERROR
     sys.exit(code)
 

@@ -126,7 +126,7 @@ def repeat(home: Path, entry: Entry, suite: Suite) -> Path:
     repetition.update(plan_file=facts.get("plan_file"))
     if (home / EXPECTATIONS).exists():
         shutil.copy(home / EXPECTATIONS, repetition.path)
-        repetition.seal()
+    repetition.seal()
     return repetition.path
 
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from aftershock.errors import EvidenceError
 from aftershock.harness.cluster.ownership import owner
+from aftershock.redaction import redact_data
+from aftershock.results.evidence import manifest
 from aftershock.results.evidence.files import read_json, write_whole
 from aftershock.workloads.load.events import run_clock
 
@@ -41,11 +43,6 @@ class RunClock:
         await asyncio.sleep(max(0, t_us - self.now_us()) / 1e6)
 
 
-_EVIDENCE = ("plan.yaml", "timeline.json", "run.json", "journal.jsonl", "events.jsonl", "phases.json")
-_OPTIONAL = ("expectations.jsonl",)
-_TABLES = ("outcomes", "log", "replicas", "offsets", "metrics")
-
-
 class RunDir:
     """Run directory; ``facts`` is the content of ``run.json``."""
 
@@ -64,7 +61,7 @@ class RunDir:
         run_id = f"{now:%Y%m%d-%H%M%S}-{name}-{secrets.token_hex(2)}"
         path = parent / run_id
         try:
-            for folder in ("logs", *_TABLES):
+            for folder in ("logs", *manifest.TABLES):
                 (path / folder).mkdir(parents=True)
             for file in ("journal.jsonl", "events.jsonl"):
                 (path / file).touch()
@@ -100,8 +97,8 @@ class RunDir:
             "faults": [],
             "command": command,
         }
-        home = cls(path, facts)
-        home.update()
+        home = cls(path, {})
+        home.update(**facts)
         return home
 
     @classmethod
@@ -114,7 +111,7 @@ class RunDir:
 
     def update(self, **facts: Any) -> None:
         """Add facts to ``run.json``; the file is replaced atomically."""
-        self.facts |= facts
+        self.facts |= redact_data(facts)
         self.write_json("run.json", self.facts)
 
     def write_json(self, name: str, document: Any) -> None:
@@ -123,10 +120,18 @@ class RunDir:
     def event(self, t_us: int, name: str, **fields: Any) -> None:
         """Append an event of the harness itself, not of a client, to ``events.jsonl``."""
         with (self.path / "events.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **fields}) + "\n")
+            file.write(json.dumps({"t_us": t_us, "arm": None, "event": name, **redact_data(fields)}) + "\n")
 
     def seal(self) -> None:
-        """Write ``manifest.json``, the list of evidence files, as the mark of a complete run."""
-        tables = [f"{table}/{part.name}" for table in _TABLES for part in sorted((self.path / table).glob("*.parquet"))]
-        optional = [name for name in _OPTIONAL if (self.path / name).exists()]
-        self.write_json("manifest.json", {"schema_version": 1, "files": [*_EVIDENCE, *optional, *tables]})
+        """Write ``manifest.json``, the evidence files with their digests, as the mark of a complete run."""
+        self.write_json(manifest.NAME, manifest.manifest_of(self.path))
+
+    def reseal(self, *names: str) -> None:
+        """Update the digests of files to which a command on a kept cluster appended; does nothing without manifest."""
+        if (self.path / manifest.NAME).exists():
+            document = read_json(self.path / manifest.NAME)
+            digests = manifest.manifest_of(self.path)["digests"]
+            document["digests"] = document.get("digests", {}) | {
+                name: digests[name] for name in names if name in digests
+            }
+            self.write_json(manifest.NAME, document)

@@ -91,13 +91,17 @@ EXIT_CODES = {Status.PASS: 0, Status.FAIL: 1, Status.INCONCLUSIVE: 2, Status.ERR
 
 @dataclass(frozen=True)
 class Verdict:
-    """Content of ``verdict.json``. A run in which no check has ``gate`` set proves nothing and is INCONCLUSIVE."""
+    """Content of ``verdict.json``. A run in which no check has ``gate`` set proves nothing and is INCONCLUSIVE.
+
+    ``trusted`` describes the evidence files that differ from the manifest, and were judged with ``--trust``.
+    """
 
     run_id: str
     plan: str
     seed: int | None
     arms: tuple[str, ...]
     checks: tuple[Check, ...]
+    trusted: tuple[str, ...] = ()
 
     @property
     def gating(self) -> tuple[Check, ...]:
@@ -117,6 +121,7 @@ class Verdict:
             "schema_version": SCHEMA_VERSION,
             "run_id": self.run_id,
             "status": self.status.value,
+            **({"trusted": list(self.trusted)} if self.trusted else {}),
             "plan": self.plan,
             "seed": self.seed,
             "arms": list(self.arms),
@@ -138,7 +143,9 @@ def from_json(document: dict[str, Any]) -> Verdict:
     for row in document["checks"]:
         samples = tuple((producer_id, seq) for producer_id, seq in row["samples"])
         checks.append(Check(**row | {"status": Status(row["status"]), "samples": samples}))
-    return Verdict(document["run_id"], document["plan"], document["seed"], tuple(document["arms"]), tuple(checks))
+    trusted = tuple(map(str, document.get("trusted", ())))
+    arms = tuple(document["arms"])
+    return Verdict(document["run_id"], document["plan"], document["seed"], arms, tuple(checks), trusted)
 
 
 @dataclass(frozen=True)

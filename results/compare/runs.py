@@ -114,7 +114,7 @@ def arms_of(home: Path, options: Options | None = None) -> tuple[Comparison, ...
             ours, theirs = ([proven_blocks(run, measure, client) for measure in measures] for client in clients)
             questions = [Question(*parts) for parts in zip(measures, ours, theirs, strict=True)]
             answers = rows(questions, options.margin, seed_of(run.run_id))
-            comparisons.append(Comparison(clients[0], clients[1], _doubted(answers, run), left_out))
+            comparisons.append(Comparison(clients[0], clients[1], _doubted(answers, run), (*run.notes(), *left_out)))
     return tuple(comparisons)
 
 
@@ -147,7 +147,14 @@ def _across(base: JudgedRun, changed: JudgedRun, workload: Mapping[str, Any], ar
         caution = f"all values are divided by those of {options.control}, so an effect on both arms is not visible"
     else:
         caution = "a difference between hosts or nights looks like a difference between clients; use --control ARM"
-    all_notes = (*changed.trials()[1], *base.trials()[1], *notes(base, changed), caution)
+    all_notes = (
+        *changed.notes(),
+        *base.notes(),
+        *changed.trials()[1],
+        *base.trials()[1],
+        *notes(base, changed),
+        caution,
+    )
     return Comparison(f"{client} in {changed.run_id}", f"{base.run_id}", _doubted(answers, changed, base), all_notes)
 
 

@@ -1,6 +1,6 @@
 """The evidence of one run, its documents and Parquet files, which are read once and checked.
 
-Evidence is the only thing that the judging half of Aftershock gets from the live half. ``run.json`` and
+The checks know nothing of a run but its evidence. ``run.json`` and
 ``timeline.json`` must exist; other files may be missing if the run did not finish, but a file that exists must be
 complete. A damaged file of the evidence raises an EvidenceError with the full name of the file.
 
@@ -23,14 +23,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from aftershock.errors import EvidenceError
-from aftershock.results.evidence import files
+from aftershock.results.evidence import files, manifest
+from aftershock.results.evidence.manifest import Digest
 from aftershock.results.slo import Side, Slo, SloSyntaxError, parse
 
 SCHEMA_VERSION = 1
-"""Newest schema version of ``run.json``, ``timeline.json`` and ``manifest.json`` that can be read."""
+"""Newest schema version of ``run.json`` and ``timeline.json`` that can be read."""
 
 REQUIRED = {
     "outcomes": (
@@ -70,6 +71,10 @@ class Source(ABC):
         """Return the sorted names of the run's Parquet files, except names that begin with a dot or underscore."""
 
     @abstractmethod
+    def digests(self, names: Collection[str]) -> dict[str, Digest]:
+        """Return the digests of files of the run; a file that does not exist is left out."""
+
+    @abstractmethod
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
         """Return the path of a Parquet file after a check of its columns (``files.check_columns``)."""
 
@@ -103,8 +108,11 @@ class Folder(Source):
         return str(self._home / name)
 
     def content(self, name: str) -> bytes | None:
+        path = self._home / name
+        if path.exists() and not path.is_file():  # reading a named pipe would never end
+            raise EvidenceError(f"{path}: not a regular file; restore the file or run the plan again")
         try:
-            return (self._home / name).read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -114,6 +122,9 @@ class Folder(Source):
 
     def parquet_names(self) -> list[str]:
         return sorted(path.relative_to(self._home).as_posix() for path in self._home.glob("[!._]*/[!._]*.parquet"))
+
+    def digests(self, names: Collection[str]) -> dict[str, Digest]:
+        return {name: digest for name in names if (digest := manifest.digest_of(self._home / name))}
 
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
         files.check_parquet(self._home / name, columns, required)
@@ -127,8 +138,8 @@ ACKS_ALL = ("all", "-1")
 class Client:
     """Client of a run, which is one arm of one workload, with the guarantees of its configuration.
 
-    The topic and rack of production or consumption are None if the workload does not produce or consume. ``commits_to``
-    is the topic whose offsets the client commits.
+    A workload that does not produce or consume has no topic and rack (None) for that operation. ``commits_to`` is the
+    topic whose offsets the client commits.
     """
 
     workload: str
@@ -196,7 +207,8 @@ class Evidence:
     """Contents of a run directory.
 
     ``producers`` maps producer ids to client names. ``parquet`` maps a table (``outcomes``, ``log``, …) to its checked
-    files. ``home`` is the folder to which the results of judging are written.
+    files. ``home`` is the folder to which the results of judging are written. ``altered`` describes the files that
+    differ from the manifest, and are judged nevertheless; ``unverified`` is the reason why changes can't be detected.
     """
 
     home: Path
@@ -210,6 +222,8 @@ class Evidence:
     events: tuple[Mapping[str, Any], ...]
     parquet: Mapping[str, tuple[Part, ...]]
     manifested: bool
+    altered: tuple[str, ...] = ()
+    unverified: str | None = None
 
     @property
     def complete(self) -> bool:
@@ -252,17 +266,64 @@ class Evidence:
         return (workload["arms"][client.arm] or {}).get("settings") or {}
 
 
-def read(home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
+Trust: TypeAlias = Collection[str] | None
+"""The differences from the manifest that a reader accepts (``Evidence.altered``); None accepts any."""
+
+
+def read(home: Path, columns: Mapping[str, Mapping[str, str]], trust: Trust = ()) -> Evidence:
     """Read the run directory ``home``. ``columns`` maps tables to columns and Spark types. Raises EvidenceError."""
-    return read_from(Folder(home), home, columns)
+    manifest.refuse_links(home)
+    return read_from(Folder(home), home, columns, trust)
 
 
-def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str]]) -> Evidence:
+def verify(home: Path, trust: Trust) -> None:
+    """Raise EvidenceError if the evidence in ``home`` differs from its manifest in more than ``trust``."""
+    manifest.refuse_links(home)
+    _verified(Folder(home), trust)
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """Names of the evidence files of a run that exist, and the result of their comparison with the manifest."""
+
+    names: Sequence[str]
+    manifested: bool
+    altered: tuple[str, ...] = ()
+    unverified: str | None = None
+
+
+def _verified(source: Source, trust: Trust) -> _Verified:
+    parts = [name for name in source.parquet_names() if name.split("/")[0] in manifest.TABLES]
+    if not source.has(manifest.NAME):
+        # An unfinished run has no manifest; all its existing files count.
+        return _Verified(
+            files.current_parts(parts),
+            manifested=False,
+            unverified="without a manifest, because the run did not finish",
+        )
+    where, document = source.where(manifest.NAME), source.object(manifest.NAME)
+    files.require_schema_version(where, document, manifest.SCHEMA_VERSION)
+    names = manifest.names_in(where, document)
+    expected = manifest.expected_digests(document)
+    if expected is None:
+        present = [name for name in names if name in parts or (not name.endswith(".parquet") and source.has(name))]
+        missing = {f"{name}: {files.MISSING}": name for name in names if name not in present}
+        if trust is not None and not missing.keys() <= {*trust}:
+            raise files.missing_from_manifest(source.where(next(iter(missing.values()))))
+        unverified = "recorded by a version of Aftershock that wrote no digests"
+        return _Verified(present, manifested=True, altered=tuple(missing), unverified=unverified)
+    found = source.digests({*names, *parts, *manifest.DOCUMENTS, *manifest.OPTIONAL_DOCUMENTS})
+    altered = manifest.differences(expected, names, found)
+    if trust is not None and not {*altered} <= {*trust}:
+        raise manifest.altered_evidence(source.where("").rstrip("/"), altered)
+    return _Verified(sorted(found), manifested=True, altered=altered)
+
+
+def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str]], trust: Trust = ()) -> Evidence:
     """Read the evidence of a run from ``source``; the results of judging are written to ``home``."""
+    verified = _verified(source, trust)
     run, timeline = source.object("run.json"), source.object("timeline.json")
-    manifested = source.has("manifest.json")
-    manifest = source.object("manifest.json") if manifested else {}
-    for name, document in (("run.json", run), ("timeline.json", timeline), ("manifest.json", manifest)):
+    for name, document in (("run.json", run), ("timeline.json", timeline)):
         files.require_schema_version(source.where(name), document, SCHEMA_VERSION)
     with _document_errors(source.where("timeline.json")):
         clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
@@ -288,12 +349,6 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     journal = source.lines("journal.jsonl")
     with _document_errors(source.where("journal.jsonl")):
         _ = [(line["t_us"], line["fault"], line["state"]) for line in journal]
-    # An unfinished run has no manifest; all its existing files count.
-    present = source.parquet_names()
-    names = list(map(str, manifest.get("files", []))) if manifested else files.current_parts(present)
-    for name in names:
-        if name not in present and (name.endswith(".parquet") or not source.has(name)):
-            raise files.missing_from_manifest(source.where(name))
     return Evidence(
         home=home,
         run=run,
@@ -307,12 +362,14 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
         parquet={
             table: tuple(
                 source.part(name, types, REQUIRED[table])
-                for name in sorted(names)
+                for name in sorted(verified.names)
                 if name.startswith(f"{table}/") and name.endswith(".parquet")
             )
             for table, types in columns.items()
         },
-        manifested=manifested,
+        manifested=verified.manifested,
+        altered=verified.altered,
+        unverified=verified.unverified,
     )
 
 

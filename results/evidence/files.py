@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aftershock.errors import EvidenceError
+from aftershock.redaction import redact_known
 
 T = TypeVar("T")
 
@@ -147,8 +148,11 @@ def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[s
     check_columns(str(path), present, columns, required)
 
 
+MISSING = "named in the manifest, but missing"
+
+
 def missing_from_manifest(where: str) -> EvidenceError:
-    return EvidenceError(f"{where}: named in the manifest, but missing; restore the file or run the plan again")
+    return EvidenceError(f"{where}: {MISSING}; restore the file or run the plan again")
 
 
 def truncated(where: str, why: str) -> EvidenceError:
@@ -177,10 +181,10 @@ def check_columns(
 
 
 def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file (text in UTF-8) completely or not at all, and return its path."""
+    """Write a file (text in UTF-8, without known secrets) completely or not at all, and return its path."""
     draft = path.with_name(f".{path.name}.inprogress")
     try:
-        draft.write_bytes(content.encode() if isinstance(content, str) else content)
+        draft.write_bytes(redact_known(content).encode() if isinstance(content, str) else content)
         return draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from typing import Any
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import SCHEMA_VERSION as VERDICT_SCHEMA_VERSION
 from aftershock.results.checks.check import Status, Verdict, from_json
-from aftershock.results.evidence.evidence import SCHEMA_VERSION
+from aftershock.results.evidence.evidence import SCHEMA_VERSION, verify
 from aftershock.results.evidence.files import read_json, read_object, require_schema_version
 from aftershock.results.measure.facts import Distribution, Facts
 
@@ -109,6 +109,11 @@ def verdict_of(home: Path) -> Verdict:
         raise EvidenceError(f"{path}: the file is not a verdict of Aftershock ({error!r}); {again}") from error
 
 
+def trusted_in(home: Path) -> tuple[str, ...]:
+    """Return the differences from the manifest that the verdict in ``home`` accepts; none if the run was not judged."""
+    return verdict_of(home).trusted if (home / "verdict.json").exists() else ()
+
+
 def analysis_of(home: Path) -> Mapping[str, Any]:
     """Return the measurements in ``analysis.json`` of a run. Raises EvidenceError if the run was not judged."""
     path = _judged_file(home, "analysis.json")
@@ -147,6 +152,10 @@ class JudgedRun:
     def sides(self, workload: Mapping[str, Any]) -> list[str]:
         return [side for side in ("produce", "consume", "commit") if workload.get(side)]
 
+    def notes(self) -> tuple[str, ...]:
+        """Return a note for each evidence file that was changed after the run."""
+        return tuple(f"{self.run_id} was judged with --trust: {difference}" for difference in self.verdict.trusted)
+
     def doubt(self) -> str | None:
         """Return why the run can't be trusted (it did not finish, or a harness check did not pass), else None."""
         if self.run.get("status") != "complete":
@@ -162,7 +171,7 @@ class JudgedRun:
     def trials(self) -> tuple[set[int] | None, tuple[str, ...]]:
         """Return the plan's blocks in which every fault took effect, and a note for each block that is left out.
 
-        The first value is None if the plan of the run has no blocks (repetitions of its faults).
+        The first value is absent (None) if the plan of the run has no blocks (repetitions of its faults).
         """
         unproven, steps = self.unproven(), [step for step in self.timeline["steps"] if step.get("block")]
         if not steps:
@@ -176,8 +185,9 @@ class JudgedRun:
 
 
 def read_judged_run(home: Path) -> JudgedRun:
-    """Read the judged run in ``home``. Raises EvidenceError if the run was not judged or a document is damaged."""
+    """Read the judged run in ``home``. Raises EvidenceError if the run was not judged, or its files are damaged."""
     verdict, analysis = verdict_of(home), analysis_of(home)
+    verify(home, verdict.trusted)
     run, timeline = read_object(home / "run.json"), read_object(home / "timeline.json")
     for name, document in (("run.json", run), ("timeline.json", timeline)):
         require_schema_version(str(home / name), document, SCHEMA_VERSION)

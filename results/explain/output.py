@@ -19,7 +19,7 @@ from typing import Any
 from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.evidence.evidence import Evidence, read
-from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
+from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
 from aftershock.results.explain.chapter import Chapter, chapter, labels
 from aftershock.results.explain.events import Moment, forces
 from aftershock.results.explain.record import RecordHistory
@@ -46,7 +46,7 @@ class Story:
 
 def story(home: Path) -> Story:
     """Return the story of the judged run in directory ``home``. Raises EvidenceError if the run was not judged."""
-    return build_story(read(home, {}), verdict_of(home), analysis_of(home))
+    return build_story(read(home, {}, trusted_in(home)), verdict_of(home), analysis_of(home))
 
 
 def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:

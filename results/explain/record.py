@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from aftershock.results.evidence.evidence import Evidence, read
+from aftershock.results.evidence.stored import trusted_in
 from aftershock.results.explain.chapter import labels
 from aftershock.results.explain.events import Moment, event, forces
 from aftershock.results.explain.slow import Attempted, Tale, events_of, own, tale
@@ -37,7 +38,7 @@ class RecordHistory:
 
 def record_history(home: Path, producer_id: int, seq: int) -> RecordHistory:
     """Return the history of record ``producer_id:seq`` in the run directory ``home``, which need not be judged."""
-    evidence = read(home, {"outcomes": {}, "log": {}})
+    evidence = read(home, {"outcomes": {}, "log": {}}, trusted_in(home))
     name = f"{producer_id}:{seq}"
     tables: list[list[Row]] = []
     for table in ("outcomes", "log"):

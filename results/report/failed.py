@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from aftershock.redaction import redact
 from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.phases import RUN, windows_of
@@ -30,7 +31,7 @@ def pasted(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> str
     at_us = moment_of(check, evidence, analysis)
     if at_us is not None:
         text += f"\nTwo seconds around {at_us / 1e6:.3f} s:\n\n{_fenced(*_around(evidence, at_us))}"
-    if command := evidence.run.get("command"):
+    if command := redact(str(evidence.run.get("command") or "")):  # an earlier version stored it as typed
         text += f"\nTo repeat the run:\n\n{_fenced(str(command))}"
     return text
 

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from aftershock.redaction import redact
 from aftershock.results import text
 from aftershock.results.checks.check import Check, Status
 from aftershock.results.checks.obligations.spans import Span
@@ -21,7 +22,7 @@ from aftershock.results.compare.runs import arms_of
 from aftershock.results.evidence.evidence import read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.phases import RUN
-from aftershock.results.evidence.stored import analysis_of, older_version_note, verdict_of
+from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
 from aftershock.results.explain.chapter import labels as labels_of
 from aftershock.results.explain.output import build_story
 from aftershock.results.report import plots, reading, tables
@@ -60,7 +61,8 @@ _NEWER = {
 
 def write_report(run_dir: Path) -> Path:
     """Write the report of a judged run and return its path. Raises EvidenceError if the run was not judged."""
-    evidence, verdict, analysis = read(run_dir, {}), verdict_of(run_dir), analysis_of(run_dir)
+    evidence = read(run_dir, {}, trusted_in(run_dir))
+    verdict, analysis = verdict_of(run_dir), analysis_of(run_dir)
     labels = labels_of(evidence)
     lacking = [measurement for name, measurement in _NEWER.items() if name not in analysis]
 
@@ -86,7 +88,7 @@ def write_report(run_dir: Path) -> Path:
         about=tables.about(evidence, verdict),
         troubled=text.problems(verdict),
         attention_max=ATTENTION_MAX,
-        command=evidence.run.get("command"),
+        command=redact(str(evidence.run.get("command") or "")),  # of an earlier version: not redacted
         environment=tables.environment(evidence),
         older=older_version_note(evidence.home, ", ".join(lacking)) if lacking else None,
         groups=[(kind, checks) for kind, checks in groups.items() if checks],

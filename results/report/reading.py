@@ -62,8 +62,10 @@ def over_time(analysis: Mapping[str, Any], metric: str, labels: Labels, faults: 
         return f"No fault has a p99 that can be compared with that of the steady phase.{failures}"
     ratio, client, fault, _ = max(ratios)
     if ratio < _NOTABLE:
-        highest = f"at most {ratio:.2g} x its value in steady ({labels[client]}, {fault})"
-        return f"No fault has a visible effect on the p99 latency, which is {highest}.{failures}"
+        return (
+            f"No fault has a visible effect on the p99 latency, which is at most {ratio:.2g} x its value in steady "
+            f"({labels[client]}, {fault}).{failures}"
+        )
     recovery = ""
     rows = [row for row in analysis["recoveries"] if (row["client"], row["fault"]) == (client, fault)]
     if metric == "produce.latency" and rows:  # recovery is measured for producers only
@@ -96,9 +98,10 @@ def spectrum(analysis: Mapping[str, Any], metric: str, labels: Labels) -> str:
     if not ratios:
         return ""
     ratio, client, _, during_us = max(ratios)
-    compared = f"{ratio:.3g} x as long as in steady" if ratio >= _NOTABLE else "about as long as in steady"
+    times = f"{ratio:.3g} x" if ratio >= _NOTABLE else "about"
     return (
-        f"During faults 1 in 100 records of {labels[client]} takes {milliseconds(during_us)} ms or longer, {compared}."
+        f"During faults 1 in 100 records of {labels[client]} takes {milliseconds(during_us)} ms or longer, "
+        f"{times} as long as in steady."
     )
 
 

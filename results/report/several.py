@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Status, Verdict, worst
+from aftershock.results.evidence.evidence import verify
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.page import filled
@@ -118,7 +119,9 @@ SUMMARY_BYTES_MAX = 1_000_000  # GitHub refuses a step's summary of more than 1 
 
 def markdown(run_dir: Path) -> str:
     """Return a run's verdict and checks as Markdown. Raises EvidenceError if the run was not judged."""
-    return "".join(_verdict_lines(verdict_of(run_dir)))
+    verdict = verdict_of(run_dir)
+    verify(run_dir, verdict.trusted)
+    return "".join(_verdict_lines(verdict))
 
 
 def step_summary(run_dirs: Sequence[Path]) -> str:
@@ -148,6 +151,8 @@ def step_summary(run_dirs: Sequence[Path]) -> str:
 
 def _verdict_lines(verdict: Verdict) -> Iterable[str]:
     yield f"**{cell(sentence(verdict))}**\n\n"
+    if verdict.trusted:
+        yield "".join(f"* judged with --trust: {cell(difference)}\n" for difference in verdict.trusted) + "\n"
     yield from table(
         ("status", "check", "subject", "observed", "threshold", "n", "why", "next"),
         [

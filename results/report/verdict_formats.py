@@ -30,7 +30,11 @@ _COLUMNS = (12, 11, 11, 43)
 
 def summary(verdict: Verdict) -> str:
     troubled = problems(verdict)
-    blocks = [fill(sentence(verdict), WIDTH), *map(_attention, troubled[:_ATTENTION_MAX])]
+    blocks = [
+        fill(sentence(verdict), WIDTH),
+        *map(_trusted, verdict.trusted),
+        *map(_attention, troubled[:_ATTENTION_MAX]),
+    ]
     if len(troubled) > _ATTENTION_MAX:
         blocks.append(
             f"{len(troubled) - _ATTENTION_MAX} more checks did not pass; verdict.json in the run directory lists them"
@@ -55,6 +59,10 @@ def summary(verdict: Verdict) -> str:
         )
     )
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _trusted(difference: str) -> str:
+    return fill(printable(f"judged with --trust: {difference}"), WIDTH, subsequent_indent="  ")
 
 
 def _attention(check: Check) -> str:
@@ -88,6 +96,9 @@ def document(verdict: Verdict, took_s: float | None = None, started_at: str | No
     attributes |= {} if took_s is None else {"time": f"{took_s:.3f}"}
     root = _element("testsuites", attributes)
     root.append(suite := _element("testsuite", attributes | ({"timestamp": started_at} if started_at else {})))
+    if verdict.trusted:
+        suite.append(properties := ET.Element("properties"))
+        properties.extend(_element("property", {"name": "trusted", "value": text}) for text in verdict.trusted)
     suite.extend(tests)
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -129,9 +140,11 @@ _POSITION = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::(?P<column>\d+))?")
 def annotations(verdict: Verdict, plan_path: str | None) -> list[str]:
     """Return a GitHub workflow command for each problem; ``plan_path`` is relative to the repository's root.
 
-    If ``plan_path`` is None (for a shipped plan) commands name no file, and GitHub shows them with the workflow step.
+    Without ``plan_path`` (for a shipped plan) commands name no file, and GitHub shows them with the workflow step.
     """
-    commands = []
+    commands = [
+        f"::warning title=judged with --trust::{_escaped(printable(difference))}" for difference in verdict.trusted
+    ]
     for check in problems(verdict):
         level = "warning" if check.status is Status.INCONCLUSIVE else "error"
         # Checks without a position (integrity, witnesses) belong to the plan as a whole.

@@ -1,18 +1,21 @@
 """Evidence on any Hadoop filesystem (``hdfs://``, ``s3a://``, ``file:/``), read by Spark itself.
 
 Aftershock has no client for remote filesystems; Spark reads the files with its own jars and credentials. One Spark job
-reads the documents of a run, a handful of small files. A URI is not percent-encoded, as usual in Hadoop.
+reads the documents of a run, a handful of small files. URIs are not percent-encoded, as usual in Hadoop.
 """
 
-from collections.abc import Collection, Mapping
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import Column, Row, SparkSession
+from pyspark.sql import functions as F
 
 from aftershock.errors import EvidenceError
 from aftershock.results.evidence import files
-from aftershock.results.evidence.evidence import Evidence, Part, Source, read_from
+from aftershock.results.evidence.evidence import Evidence, Part, Source, Trust, read_from
+from aftershock.results.evidence.manifest import Digest
 from aftershock.results.spark.session import JVM_LOST, reason
 from aftershock.results.spark.tables import literal
 
@@ -20,6 +23,8 @@ DOCUMENTS = (
     *("plan.yaml", "run.json", "timeline.json", "phases.json", "manifest.json"),
     *("journal.jsonl", "events.jsonl", "expectations.jsonl"),
 )
+HASHED_BYTES_MAX = 256 << 20
+"""Spark holds a file in memory to hash it; of a larger Parquet file only the size is compared with the manifest."""
 
 
 class Remote(Source):
@@ -38,8 +43,22 @@ class Remote(Source):
     def parquet_names(self) -> list[str]:
         if self._parts is None:
             rows = _files(self._spark, self._uri, "*.parquet", ["path"], below=True)
-            self._parts = {"/".join(row["path"].split("/")[-2:]): row["path"] for row in rows}
+            self._parts = {_name_of(row["path"]): row["path"] for row in rows}
         return sorted(self._parts)
+
+    def digests(self, names: Collection[str]) -> dict[str, Digest]:
+        found = {
+            name: Digest(len(content), hashlib.sha256(content).hexdigest())
+            for name, content in self._documents.items()
+            if name in names
+        }
+        small = F.col("length") <= HASHED_BYTES_MAX
+        for files_of_size, sha256 in ((small, F.sha2("content", 256)), (~small, F.lit(None).cast("string"))):
+            wanted: list[str | Column] = ["path", "length", sha256.alias("sha256")]
+            for row in _files(self._spark, self._uri, "*.parquet", wanted, files_of_size, below=True):
+                if (name := _name_of(row["path"])) in names:
+                    found[name] = Digest(row["length"], row["sha256"])
+        return found
 
     def part(self, name: str, columns: Mapping[str, str], required: Collection[str]) -> Part:
         """Check the schema of a Parquet file, as Spark reads it, and return the file's path."""
@@ -61,7 +80,12 @@ class Remote(Source):
 
 
 def read_at(
-    spark: SparkSession, uri: str, out: Path, columns: Mapping[str, Mapping[str, str]], run_id: str | None = None
+    spark: SparkSession,
+    uri: str,
+    out: Path,
+    columns: Mapping[str, Mapping[str, str]],
+    run_id: str | None = None,
+    trust: Trust = (),
 ) -> Evidence:
     """Read a run's evidence at ``uri``; results go to folder ``out/<run id>``. Raises EvidenceError for bad evidence.
 
@@ -76,16 +100,29 @@ def read_at(
     if run_id not in (None, name):
         why = f"the document belongs to run {name}, not {run_id}; correct the run id or the URI"
         raise EvidenceError(f"{source.where('run.json')}: {why}")
-    evidence = read_from(source, out / name, columns)
+    evidence = read_from(source, out / name, columns, trust)
     source.keep(evidence.home)
     return evidence
 
 
-def _files(spark: SparkSession, uri: str, pattern: str, columns: list[str], *, below: bool = False) -> list[Row]:
+def _name_of(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
+
+
+def _files(
+    spark: SparkSession,
+    uri: str,
+    pattern: str,
+    columns: Sequence[str | Column],
+    condition: Column | None = None,
+    *,
+    below: bool = False,
+) -> list[Row]:
     """Return the files at ``uri`` whose names match ``pattern``; with ``below`` also files in subfolders."""
     reader = spark.read.format("binaryFile").option("pathGlobFilter", pattern)
     try:
-        return reader.option("recursiveFileLookup", str(below).lower()).load(literal(uri)).select(*columns).collect()
+        rows = reader.option("recursiveFileLookup", str(below).lower()).load(literal(uri))
+        return (rows if condition is None else rows.where(condition)).select(*columns).collect()
     except (PySparkException, *JVM_LOST) as error:
         why = f"{uri}: Spark can't read this URI: {reason(error)}; correct the URI, or Spark's jars"
         raise EvidenceError(why) from None

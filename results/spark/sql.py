@@ -1,12 +1,12 @@
-"""``aftershock sql``: one query of Spark SQL on runs, on evidence elsewhere, or on a history of many runs.
+"""Command ``aftershock sql``, a query of Spark SQL on runs, on evidence elsewhere, or on a history of many runs.
 
 Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
-first word of the statement. A statement that starts with WITH may be a query or an INSERT: its EXPLAIN plan shows
-which. A query on runs sees the evidence, the checks, and the documents as temporary views, which begin with the column
+first word of the statement. A statement that starts with WITH may be a query or an INSERT, which its EXPLAIN plan
+shows. A query on runs sees the evidence, the checks, and the documents as temporary views, which begin with the column
 ``run``, the run's id.
 
-A history has the results of many runs in folders whose names are columns, so a query of last month opens no other
-files: ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
+A history has the results of many runs in folders whose names are columns, so a query of last month opens only files
+such as ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
 """
 
 import csv
@@ -31,6 +31,7 @@ from aftershock.errors import AftershockError, EvidenceError
 from aftershock.results.evidence.evidence import Evidence, read, require_distinct_ids
 from aftershock.results.evidence.files import read_object
 from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST
+from aftershock.results.evidence.stored import trusted_in
 from aftershock.results.spark.conf import UNKNOWN, load_of
 from aftershock.results.spark.remote import read_at
 from aftershock.results.spark.session import JVM_LOST, reason, session
@@ -124,7 +125,7 @@ def create_views(spark: SparkSession, runs: Sequence[Evidence]) -> None:
 
 
 def views_without_results(runs: Sequence[Evidence], text: str) -> list[str]:
-    """Return the views in a query that a run lacks because the run was not judged: ``checks of 20261121-…``."""
+    """Return the views in a query that a run lacks because the run was not judged, as in ``checks of 20261121-…``."""
     named = [(name, file) for name, (file, _) in JUDGED.items() if name in text]
     return [f"{name} of {run.home.name}" for name, file in named for run in runs if not (run.home / file).exists()]
 
@@ -267,7 +268,10 @@ class Question:
 def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
     """Run a SQL query and show its rows. Raises AftershockError if the evidence is unreadable or Spark refuses it."""
     first_word(question.text)  # refuse a command before a JVM is started for it
-    runs = [read(run, columns()) for run in question.runs]
+    runs = [read(run, columns(), trusted_in(run)) for run in question.runs]
+    for run in runs:
+        for difference in run.altered:
+            log(f"{run.home}: {difference}")
     require_distinct_ids(runs)
     parts = [part for run in runs for parts in run.parquet.values() for part in parts]
     load = load_of(parts) if runs else UNKNOWN
