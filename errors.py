@@ -24,12 +24,20 @@ Each error message says what happened, where, and what to do about it, in that o
 
 from collections.abc import Callable, Sequence
 
+from aftershock.redaction import redact
+
 Log = Callable[[str], None]
 """Function that receives each progress line for the user as text without a newline."""
 
 
 class AftershockError(Exception):
-    """Base class of all exceptions that are meant for users; the exception's text consists of whole sentences."""
+    """Base class of all exceptions that are meant for users.
+
+    The exception's text consists of whole sentences, and contains no secrets.
+    """
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(redact(text) if isinstance(text, str) else text for text in arguments))
 
 
 class PlanError(AftershockError):
@@ -37,7 +45,7 @@ class PlanError(AftershockError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = tuple(map(redact, problems))
 
 
 class EngineError(AftershockError):

@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aftershock.errors import AftershockError, EngineError
-from aftershock.harness.cli.options import ERROR, JsonOption, KafkaOption, OutOption, RunArgument, RunOption
+from aftershock.harness.cli.options import (
+    ERROR,
+    AllowAttachOption,
+    JsonOption,
+    KafkaOption,
+    OutOption,
+    RunArgument,
+    RunOption,
+    SecretOption,
+)
 
 if TYPE_CHECKING:
     from aftershock.harness.cluster.ownership import LabelledCluster
@@ -115,16 +124,22 @@ def heal(
         typer.Option("--run", metavar="ID", help="Id of the run to heal (default: all runs of dead processes)."),
     ] = None,
     out: OutOption = Path("runs"),
+    allow_attach: AllowAttachOption = None,
+    secret: SecretOption = None,
 ) -> int:
     """Undo the faults of dead processes, and remove the containers, processes and files of dead runs."""
     from aftershock.harness.cluster import engine, ownership
-    from aftershock.harness.cluster.attached import is_attached
+    from aftershock.harness.cluster.attached import DESCRIPTOR_FILE, is_attached, read_descriptor
     from aftershock.harness.run import client_processes
+    from aftershock.harness.run.permissions import Permissions, refuse_attachment
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.safety import heal as healing
 
     log, home = Progress().log, out / run_id if run_id else None
     if home and is_attached(home):
+        # the run directory may come from a stranger, and healing connects to the addresses that it names
+        given = Permissions(tuple(allow_attach or ()), tuple(secret or ()))
+        refuse_attachment(read_descriptor(home).attach, lambda _: f"{home / DESCRIPTOR_FILE}", given)
         print("\n".join(healing.heal(None, run_id, log, home=home).actions) or "nothing to heal")
         return 0
     client = engine.connect()

@@ -38,6 +38,14 @@ EvidenceOption = Annotated[
 AllowExecOption = Annotated[
     bool, typer.Option("--allow-exec", help="Allow the plan to start programs of your own (client: exec).")
 ]
+AllowAttachOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow-attach", metavar="HOST:PORT", help="Allow `cluster: attach` to connect here; repeatable."),
+]
+SecretOption = Annotated[
+    list[str] | None,
+    typer.Option("--secret", metavar="NAME", help="Allow the plan to read this environment variable; repeatable."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 

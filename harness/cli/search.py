@@ -49,8 +49,8 @@ def explore(
     from aftershock.harness.labs.explore import search as ledger
     from aftershock.harness.labs.explore import stage as output
     from aftershock.harness.labs.explore.search import Budget, Search, SearchRequest, require_budget_for_first_run
+    from aftershock.harness.run.permissions import refuse_programs
     from aftershock.harness.run.progress import Progress, annotate_github
-    from aftershock.harness.run.run import refuse_programs
     from aftershock.results.checks.check import Status
 
     console = Console(stderr=True, highlight=False)

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from aftershock.redaction import redact
 from aftershock.results.evidence.files import read_json
 from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.verdict_formats import annotations
@@ -58,7 +59,7 @@ class Progress:
 
     def log(self, line: str) -> None:
         # plain text: a plan's names must not be read as markup
-        self._console.print(Text(line), soft_wrap=not self._console.is_terminal)
+        self._console.print(Text(redact(line)), soft_wrap=not self._console.is_terminal)
 
     @asynccontextmanager
     async def following(self, status: Callable[[], Status]) -> AsyncIterator[None]:

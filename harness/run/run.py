@@ -9,7 +9,7 @@ import asyncio
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.assignments import java_command
 from aftershock.harness.run.client_processes import spool_for
 from aftershock.harness.run.drive import drive
+from aftershock.harness.run.permissions import Permissions, refuse_attachment, refuse_programs
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import watchdog
@@ -40,8 +41,10 @@ from aftershock.results.checks.check import Verdict
 class Request:
     """Arguments of ``aftershock run``.
 
-    ``changes``: values of ``--set``, such as ``timing.steady=5s``; ``kafka``: a Kafka version that overrides that of
-    the plan; ``rehearse``: inject no faults; ``allow_exec``: allow arms with ``client: exec`` to start programs.
+    ``changes`` has the values of ``--set``, such as ``timing.steady=5s``, and ``kafka`` a Kafka version that overrides
+    that of the plan. With ``rehearse`` the run injects no faults. With ``allow_exec`` arms with the client ``exec`` may
+    start programs. ``permissions`` has the addresses to which the plan may attach, and the environment variables that
+    it may read.
     """
 
     plan: Path
@@ -53,6 +56,7 @@ class Request:
     keep: bool = False
     rehearse: bool = False
     allow_exec: bool = False
+    permissions: Permissions = field(default_factory=Permissions)
     spark: str | None = None
 
 
@@ -93,11 +97,14 @@ def prepare(
     kafka: str | None = None,
     rehearse: bool = False,
     allow_exec: bool = False,
+    permissions: Permissions = Permissions(),  # noqa: B008 -- frozen
 ) -> Job:
-    """Compile a plan from a file (Path) or YAML text (str); raise PlanError if the plan can't be run."""
+    """Compile a plan from a file (Path) or YAML text (str); raise PlanError if the plan can't or may not be run."""
     checked = load_plan(plan, changes)
     if not allow_exec:
         refuse_programs(checked)
+    if attach := checked.plan.cluster.attach:
+        refuse_attachment(attach, checked.source_map.position, permissions)
     for warning in checked.warnings:
         log(f"warning: {warning}")
     timeline = compile_checked(checked, seed)
@@ -105,19 +112,6 @@ def prepare(
         log("rehearsal: full load, no fault is injected")
     file = plan.resolve() if isinstance(plan, Path) else None
     return Job(file, checked, timeline, kafka, rehearse)
-
-
-def refuse_programs(checked: CheckedPlan) -> None:
-    """Raise PlanError if an arm of the plan has ``client: exec``, and so starts a program with the user's rights."""
-    problems = [
-        f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
-        f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
-        for workload in checked.plan.workloads
-        for name, arm in workload.arms.items()
-        if arm.client == "exec"
-    ]
-    if problems:
-        raise PlanError(problems)
 
 
 def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
@@ -138,6 +132,7 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         kafka=request.kafka,
         rehearse=request.rehearse,
         allow_exec=request.allow_exec,
+        permissions=request.permissions,
     )
     attach = None if request.keep or request.kafka else job.attach
     if attach:

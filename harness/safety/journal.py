@@ -28,6 +28,7 @@ from aftershock.errors import EvidenceError
 from aftershock.faults.runtime.record import Entry, State
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.run.rundir import RunClock
+from aftershock.redaction import redact_data
 
 Line = Mapping[str, Any]
 
@@ -55,7 +56,9 @@ class Journal:
 
         Raises OSError if the line can't be written; the journal is then as before.
         """
-        line = {"t_us": self._clock.now_us(), **line, "owner": self._owner}
+        # an undo and its targets stay as they are, because healing reads them back
+        texts = {name: redact_data(value) for name, value in line.items() if name not in ("undo", "targets")}
+        line = {"t_us": self._clock.now_us(), **line, **texts, "owner": self._owner}
         with self._locked() as alone:
             size = os.fstat(self._file).st_size
             data = framed(line)

@@ -5,7 +5,7 @@
     --spark MASTER, else SPARK_REMOTE, else local[2]
        local[2]  local-cluster[2,1,1024]   a JVM of ours, on this host alone
        spark://host:port  yarn  k8s://…    the same JVM as the driver, executors elsewhere
-       sc://host:port                      Spark Connect: no JVM of ours at all
+       sc://host:port                      Spark Connect, no JVM of ours at all
 
 Spark spills to a hidden folder beside its log; if the process is killed, the folder stays until the run directory is
 cleaned up. The output of Spark's JVM goes to the log, never to the terminal. Spark's own clients retry for minutes, so
@@ -46,6 +46,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from aftershock.errors import EvidenceError
+from aftershock.redaction import redact
 from aftershock.results.spark.conf import SMALL, Load, of_jvm, of_session
 from aftershock.results.spark.tables import small
 
@@ -249,7 +250,7 @@ def connect_session(url: str, log: Path, load: Load) -> Iterator[SparkSession]:
             spark.stop()
     except PySparkException:
         with log.open("a", encoding="utf-8") as file:
-            traceback.print_exc(file=file)
+            file.write(redact(traceback.format_exc()))
         raise
     finally:
         os.environ.pop(mode) if before is None else os.environ.update({mode: before})

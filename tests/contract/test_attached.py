@@ -70,7 +70,11 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TheirKafka]:
 
 
 def command(plan: Path, out: Path, *options: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "aftershock.harness.cli", *options, str(plan), "--out", str(out)]
+    attach = YAML(typ="safe").load(plan)["cluster"]["attach"]
+    addresses = {attach.get(key, attach["bootstrap"]) for key in ("bootstrap", "admin", "toxiproxy")}
+    allowed = [word for address in sorted(addresses) for word in ("--allow-attach", address)]
+    allowed += [word for name in SECRETS for word in ("--secret", name)]
+    return [sys.executable, "-P", "-m", "aftershock.harness.cli", *options, str(plan), "--out", str(out), *allowed]
 
 
 def environment() -> dict[str, str]:
@@ -219,7 +223,7 @@ def test_a_killed_runner_is_healed_from_outside(theirs: TheirKafka, tmp_path: Pa
     if by == "watchdog":
         left = still_lacking(lambda: "" if before == theirs.state() else "something is left", 60)
         assert not left, (run / "logs" / "watchdog.log").read_text()
-    words = [sys.executable, "-P", "-m", "aftershock.harness.cli", "heal", "--run", run.name, "--out", str(run.parent)]
+    words = [word for word in command(plan, run.parent, "heal", "--run", run.name) if word != str(plan)]
     healed = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60, check=False)
     assert 0 == healed.returncode, healed.stderr
     assert before == theirs.state()

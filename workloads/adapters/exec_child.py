@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aftershock.errors import WorkloadError
+from aftershock.redaction import redact_known
 from aftershock.workloads.adapters import tether
 
 BACKLOG_BYTES_MAX = 16 * 2**20
@@ -133,7 +134,7 @@ class Child:
         if not text:
             self._err = None
             return
-        sys.stderr.write(text)
+        sys.stderr.write(redact_known(text))
         sys.stderr.flush()
         self._last_lines.extend(line for line in text.splitlines() if line.strip())
 

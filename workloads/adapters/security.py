@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from aftershock.errors import WorkloadError
+from aftershock.redaction import remember
 from aftershock.workloads.kafka.wire.security import Mechanism, Protocol, Security
 
 Config = dict[str, str | int | float | bool]
@@ -42,6 +43,7 @@ class SecuritySettings(BaseModel):
                 raise WorkloadError(
                     f"the environment variable {name} is not set, and the plan takes a secret from it: export it"
                 )
+            remember(environment[name])
             return environment[name]
 
         return Security(
@@ -61,7 +63,7 @@ PLAINTEXT_SETTINGS = SecuritySettings()
 
 
 def librdkafka_config(security: Security) -> Config:
-    """Return librdkafka's security settings, which client programs (``client: exec``) receive too."""
+    """Return librdkafka's security settings, which client programs (client ``exec``) receive too."""
     if security.protocol == "PLAINTEXT":
         return {}
     config = {

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from aftershock.redaction import redact_data
 from aftershock.workloads.load.assignment import Assignment
 from aftershock.workloads.load.spool import Status
 
@@ -28,7 +29,7 @@ class Events:
         self._clock = clock
 
     def emit(self, event: str, **details: Any) -> None:
-        line = {"t_us": self._clock(), "event": event} | self._identity | details
+        line = {"t_us": self._clock(), "event": event} | self._identity | redact_data(details)
         os.write(self._descriptor, json.dumps(line, sort_keys=True).encode() + b"\n")
 
 

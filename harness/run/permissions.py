@@ -1,0 +1,128 @@
+"""Permissions that only the user can give to a plan: to start programs, to connect to addresses, to read secrets.
+
+A plan may come from a stranger. It starts a program only with ``--allow-exec``, connects to an address only with
+``--allow-attach HOST:PORT``, and reads an environment variable only with ``--secret NAME``. The last two can also be
+given in a project file::
+
+    # aftershock.toml
+    allow_attach = ["kafka-1.example:9093", "toxiproxy.example:8474"]
+    secrets = ["KAFKA_PASSWORD"]
+
+The project file is searched from the working directory upwards, to the root of the Git repository or the home folder;
+outside of both, only in the working directory. Variables whose name starts with ``AFTERSHOCK_SECRET_`` need no
+permission. Loopback addresses need one, because local services trust local connections.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import AftershockError, PlanError
+from aftershock.faults.plan.check import CheckedPlan
+from aftershock.faults.plan.cluster import Attach
+from aftershock.faults.plan.document import Location, did_you_mean
+
+FILE = "aftershock.toml"
+SECRET_PREFIX = "AFTERSHOCK_SECRET_"  # noqa: S105 -- the start of a variable's name
+_KEYS = {"allow_attach": re.compile(r"[^\s,/@]+:\d{1,5}"), "secrets": re.compile(r"[A-Za-z_][A-Za-z0-9_]*")}
+_EXAMPLES = {"allow_attach": '["kafka.example:9092"]', "secrets": '["KAFKA_PASSWORD"]'}
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Addresses that a plan may connect to, and environment variables that a plan may read."""
+
+    addresses: Collection[str] = ()
+    secrets: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class ProjectFile:
+    """Content of ``aftershock.toml``; ``path`` is None if there is no such file."""
+
+    path: Path | None = None
+    permissions: Permissions = field(default_factory=Permissions)
+
+
+def read_project_file(folder: Path) -> ProjectFile:
+    """Read the ``aftershock.toml`` of a working directory; raise AftershockError, with the line, for an invalid one."""
+    folder = folder.resolve()
+    chain = (folder, *folder.parents)
+    top = next((parent for parent in chain if (parent / ".git").exists() or parent == Path.home()), folder)
+    path = next((parent / FILE for parent in chain[: chain.index(top) + 1] if (parent / FILE).is_file()), None)
+    if path is None:
+        return ProjectFile()
+    try:
+        text = path.read_bytes().decode()
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        where = f"{path}:{place[1]}:{place[2]}" if place else f"{path}:{text.count(chr(10)) or 1}"  # at the end
+        raise AftershockError(f"{where}: not valid TOML ({str(error).split(' (at ')[0]}); correct the file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise AftershockError(f"{path}: the project file can't be read ({error}); correct or remove it") from error
+    if problems := list(_problems(path, text, content)):
+        raise AftershockError("\n".join(problems))
+    return ProjectFile(path, Permissions(content.get("allow_attach", ()), content.get("secrets", ())))
+
+
+def _problems(path: Path, text: str, content: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in content.items():
+        spelling = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}\b""")
+        line = next((number for number, row in enumerate(text.splitlines(), 1) if spelling.match(row)), 1)
+        where = f"{path}:{line}"
+        if key not in _KEYS:
+            yield f"{where}: unknown key `{key}`; {did_you_mean(key, _KEYS)}"
+        elif not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            yield f"{where}: `{key}` must be a list of texts: write {key} = {_EXAMPLES[key]}"
+        elif wrong := [word for word in value if not _KEYS[key].fullmatch(word)]:
+            yield f"{where}: `{wrong[0]}` can't stand in `{key}`: write {key} = {_EXAMPLES[key]}"
+
+
+def refuse_programs(checked: CheckedPlan) -> None:
+    """Raise PlanError if an arm of the plan has ``client: exec``, and so starts a program with the user's rights."""
+    problems = [
+        f"{checked.source}: the arm `{name}` of workload `{workload.name}` would start a program "
+        f"({' '.join(arm.command)}); add --allow-exec (in Python: allow_exec=True) if you trust it"
+        for workload in checked.plan.workloads
+        for name, arm in workload.arms.items()
+        if arm.client == "exec"
+    ]
+    if problems:
+        raise PlanError(problems)
+
+
+def refuse_attachment(attach: Attach, position: Callable[[Location], str], given: Permissions) -> None:
+    """Raise PlanError unless the user permits every address and every secret of an attached cluster.
+
+    ``position`` returns where a value of the plan is written. ``given``: permissions of the command line, to which
+    those of the project file are added.
+    """
+    project = read_project_file(Path.cwd())
+    addresses = {normalise(address) for address in (*given.addresses, *project.permissions.addresses)}
+    names = {*given.secrets, *project.permissions.secrets}
+    problems = []
+    for key in ("bootstrap", "admin", "toxiproxy"):
+        for address in (getattr(attach, key) or "").split(","):
+            if address and normalise(address) not in addresses:
+                where = position(("cluster", "attach", key))
+                option = f"--allow-attach {normalise(address)}"
+                problems.append(f"{where}: the plan would connect to {address}; add {option} if you trust the plan")
+    for key in ("password", "key_password"):
+        name = (getattr(attach.security, key) or "").removeprefix("${").removesuffix("}")
+        if name and name not in names and not name.startswith(SECRET_PREFIX):
+            where = position(("cluster", "attach", "security", key))
+            sends = f"the plan would read the environment variable {name} and send it to the cluster"
+            problems.append(f"{where}: {sends}; add --secret {name} if you trust the plan")
+    if problems:
+        also = f"the project file {project.path} doesn't allow this" if project.path else f"or list it in {FILE}"
+        raise PlanError([*problems, f"{also} (docs/SECURITY.md)"])
+
+
+def normalise(address: str) -> str:
+    """Return an address as ``host:port`` in lower case, for comparison."""
+    host, _, port = address.removeprefix("http://").rstrip("/").lower().rpartition(":")
+    return f"{host}:{int(port)}" if port.isdecimal() else address

@@ -1,0 +1,156 @@
+"""What a plan may do only with the user's permission: connect to addresses and read environment variables."""
+
+import select
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import AftershockError, PlanError
+from aftershock.harness.cluster.attached import AttachmentDescriptor
+from aftershock.harness.run.permissions import Permissions, normalise, read_project_file
+from aftershock.harness.run.run import Job, prepare
+from aftershock.harness.run.rundir import RunDir
+from aftershock.tests.unit.harness.cli.test_cli import aftershock
+
+PLAN = """\
+name: strange
+cluster:
+  attach:
+    bootstrap: {bootstrap}
+    admin: {admin}
+    toxiproxy: {admin}
+    proxies: {{one: 1}}
+    security: {{protocol: SASL_PLAINTEXT, mechanism: PLAIN, user: alice, password: "${{{name}}}"}}
+topics: [{{name: orders, partitions: 3, replication: 1}}]
+workloads: [{{name: orders, produce: {{topic: orders, rate: 10/s}}}}]
+slo: ["lost == 0"]
+"""
+BOOTSTRAP, ADMIN = "Kafka-1:9093,kafka-2:9093", "kafka-3:9093"
+ADDRESSES = ("kafka-1:9093", "kafka-2:9093", "kafka-3:9093")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Git repository as the working directory."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "deep" / "er")
+    return tmp_path
+
+
+def prepared(addresses: tuple[str, ...] = (), secrets: tuple[str, ...] = (), name: str = "KAFKA_PASSWORD") -> Job:
+    text = PLAN.format(bootstrap=BOOTSTRAP, admin=ADMIN, name=name)
+    return prepare(text, (), 1, print, permissions=Permissions(addresses, secrets))
+
+
+@pytest.mark.usefixtures("project")
+def test_each_address_and_secret_is_refused_with_its_flag() -> None:
+    """Position, address and the exact option; one problem for each address of a list."""
+    with pytest.raises(PlanError) as refused:
+        prepared()
+    problems = refused.value.problems
+    assert problems[0].startswith("plan.yaml:4:16: the plan would connect to Kafka-1:9093; add --allow-attach kafka-1:")
+    assert [4, 4, 5, 6, 8] == [int(problem.split(":")[1]) for problem in problems[:-1]]
+    assert "the environment variable KAFKA_PASSWORD" in problems[4]
+    assert "add --secret KAFKA_PASSWORD" in problems[4]
+    assert "or list it in aftershock.toml" in problems[-1]
+
+
+@pytest.mark.usefixtures("project")
+def test_the_options_permit_it() -> None:
+    assert prepared(ADDRESSES, ("KAFKA_PASSWORD",)).attach
+    with pytest.raises(PlanError, match="--allow-attach kafka-3:9093"):
+        prepared(ADDRESSES[:2], ("KAFKA_PASSWORD",))
+    with pytest.raises(PlanError, match="--secret KAFKA_PASSWORD"):
+        prepared(ADDRESSES, ("KAFKA_PASSWOR", "KAFKA_PASSWORD_"))
+
+
+@pytest.mark.usefixtures("project")
+def test_a_variable_with_the_prefix_needs_no_permission() -> None:
+    assert prepared(ADDRESSES, name="AFTERSHOCK_SECRET_KAFKA").attach
+
+
+def test_the_project_file_permits_it(project: Path) -> None:
+    """The file is found from a folder below, and adds to the options."""
+    (project / "aftershock.toml").write_text(f'allow_attach = {list(ADDRESSES[1:])}\nsecrets = ["KAFKA_PASSWORD"]\n')
+    assert prepared(("kafka-1:09093",)).attach
+    with pytest.raises(PlanError, match="--allow-attach kafka-1:9093") as refused:
+        prepared()
+    assert f"the project file {project / 'aftershock.toml'} doesn't allow this" in str(refused.value)
+
+
+def test_the_search_ends_at_the_root_of_the_repository(project: Path) -> None:
+    (project / "aftershock.toml").write_text("secrets = []\n")
+    (project / "deep" / ".git").mkdir()
+    assert read_project_file(project / "deep" / "er").path is None
+    assert project / "aftershock.toml" == read_project_file(project).path
+
+
+def test_outside_of_a_repository_only_the_working_directory_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's file in a shared parent folder gives no permission; the home folder is the last one searched."""
+    home = tmp_path / "home" / "me"
+    (home / "work").mkdir(parents=True)
+    (tmp_path / "home" / "aftershock.toml").write_text("secrets = []\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
+    assert read_project_file(home).path is None
+    monkeypatch.setenv("HOME", str(home))
+    assert read_project_file(home / "work").path is None
+    (home / "aftershock.toml").write_text("secrets = []\n")
+    assert home / "aftershock.toml" == read_project_file(home / "work").path
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "why"),
+    [
+        ('\n\nalow_attach = ["a:1"]\n', ":3:", "unknown key `alow_attach`; did you mean `allow_attach`?"),
+        ("secrets = []\n[other]\nx = 1\n", ":2:", "unknown key `other`"),
+        ('# x\nallow_attach = "a:1"\n', ":2:", "`allow_attach` must be a list of texts"),
+        ("secrets = [1]\n", ":1:", "`secrets` must be a list of texts"),
+        ('allow_attach = ["a:1", "b"]\n', ":1:", "`b` can't stand in `allow_attach`"),
+        ('secrets = ["${X}"]\n', ":1:", "`${X}` can't stand in `secrets`"),
+        ("secrets = ]\n", ":1:11:", "not valid TOML"),
+        ("secrets = []\nallow_attach = [\n", ":2:", "not valid TOML"),
+    ],
+)
+def test_an_invalid_project_file_is_an_error_with_its_line(project: Path, text: str, where: str, why: str) -> None:
+    (project / "aftershock.toml").write_text(text)
+    with pytest.raises(AftershockError) as refused:
+        read_project_file(project)
+    assert f"aftershock.toml{where} " in str(refused.value)
+    assert why in str(refused.value)
+
+
+def test_addresses_are_compared_without_spelling() -> None:
+    assert "proxy:8474" == normalise("http://Proxy:08474/")
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_nothing_is_dialled_without_permission(listener: socket.socket, tmp_path: Path) -> None:
+    """`run` and `heal`, by the command line: exit 3, the flag to type, and no connection, not even on loopback."""
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    (tmp_path / "plan.yaml").write_text(PLAN.format(bootstrap=address, admin=address, name="PATH"))
+    attach = prepare(
+        tmp_path / "plan.yaml", (), 1, print, permissions=Permissions((address,), ("PATH",))
+    ).checked.plan.cluster.attach
+    assert attach
+    home = RunDir.create(tmp_path / "runs", "strange", 1, "aftershock run")
+    home.update(owner="")
+    AttachmentDescriptor(home.run_id, attach, ("orders",), ()).write(home.path)
+    for command in (["run", "plan.yaml"], ["heal", "--run", home.run_id]):
+        ended = aftershock(*command, cwd=tmp_path)
+        assert (3, "") == (ended.returncode, ended.stdout)
+        assert f"add --allow-attach {address} if" in ended.stderr
+        assert "add --secret PATH if" in ended.stderr
+    assert not select.select([listener], [], [], 0)[0]
+    assert 1 == len(list((tmp_path / "runs").iterdir()))
+    permitted = aftershock("heal", "--run", home.run_id, "--allow-attach", address, "--secret", "PATH", cwd=tmp_path)
+    assert "--allow-attach" not in permitted.stderr

@@ -1,0 +1,125 @@
+"""Secrets are in nothing that is stored or printed."""
+
+import json
+import logging
+import os
+import pickle
+import types
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from aftershock import redaction
+from aftershock.errors import AdminError, BrokerError, PlanError, WorkloadError
+from aftershock.faults.runtime.record import Entry, Targets, Undo, Witness
+from aftershock.harness.run.progress import Progress
+from aftershock.harness.run.run import record_outcome
+from aftershock.harness.run.rundir import RunClock, RunDir
+from aftershock.harness.safety.journal import Journal
+from aftershock.redaction import redact, redact_data, remember
+from aftershock.results.evidence.files import write_whole
+from aftershock.workloads.adapters.security import SecuritySettings
+from aftershock.workloads.load.events import Events
+from aftershock.workloads.load.worker import _Formatter
+
+SECRET = 'pa"ss/w\\ord 4711'  # noqa: S105
+
+
+@pytest.fixture
+def secret(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A secret that this process has read as a plan's password."""
+    monkeypatch.setattr(redaction, "_known", {})
+    settings = SecuritySettings(protocol="SASL_PLAINTEXT", mechanism="PLAIN", user="alice", password="${THEIRS}")  # noqa: S106
+    assert SECRET == settings.resolved({"THEIRS": SECRET}).password
+    return SECRET
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("--spark 'sc://h:15002/;token=abc.def;user_id=me'", "--spark 'sc://h:15002/;token=***;user_id=me'"),
+        ("sc://h/;x_token=abc", "sc://h/;x_token=***"),
+        ("https://me:hunter2@host/x s3a://key:s3cr3t@bucket", "https://me:***@host/x s3a://key:***@bucket"),
+        (
+            'LoginModule required user="a" password="b c";',
+            'LoginModule required user="a" password=***;',
+        ),
+        ("sasl.password=x,ssl.key.password='y z'", "sasl.password=***,ssl.key.password=***"),
+        (
+            "spark.fs.s3a.secret.key=x&fs.s3a.access.key=y",
+            "spark.fs.s3a.secret.key=***&fs.s3a.access.key=***",
+        ),
+        ("Password=hunter2|", "Password=***|"),
+        # no secrets
+        ("password: ${KAFKA_PASSWORD} password=${X}", "password: ${KAFKA_PASSWORD} password=${X}"),
+        ("aftershock run --secret=KAFKA_PASSWORD", "aftershock run --secret=KAFKA_PASSWORD"),
+        ("a plan must not contain a secret: put it", "a plan must not contain a secret: put it"),
+        ("abfs://container@account.example/ key=orders", "abfs://container@account.example/ key=orders"),
+    ],
+)
+def test_what_looks_like_a_secret_is_removed(text: str, clean: str) -> None:
+    assert clean == redact(text)
+    assert clean == redact(clean)
+
+
+def test_a_long_text_is_searched_in_linear_time() -> None:
+    """Text of a stranger can't make the search slow: this would take hours otherwise."""
+    for word in ("token", "password-", "a.", "x://", "secret="):
+        assert redact(word * 20_000 + " =@")
+
+
+def test_short_values_and_scalars_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redaction, "_known", {})
+    remember("abc")
+    assert {"abc": [1, None, True, "abc", ["x=1"]]} == redact_data({"abc": [1, None, True, "abc", ("x=1",)]})
+
+
+@pytest.mark.parametrize("kind", [WorkloadError, lambda text: AdminError(text, "X"), lambda text: BrokerError(text, 3)])
+def test_errors(secret: str, kind: Any) -> None:
+    """Also after pickling; the error's code stays."""
+    error = kind(f"login with {secret} failed at sc://h/;token=abc")
+    assert "login with *** failed at sc://h/;token=***" == error.args[0]
+    if isinstance(error, WorkloadError) and not isinstance(error, BrokerError):
+        assert str(error) == str(pickle.loads(pickle.dumps(error)))  # noqa: S301 -- our own bytes
+
+
+def test_problems_of_a_plan(secret: str) -> None:
+    assert ("plan.yaml:1:1: ***",) == PlanError([f"plan.yaml:1:1: {secret}"]).problems
+
+
+def test_no_stored_byte_of_a_run_contains_a_secret(secret: str, tmp_path: Path) -> None:
+    """run.json, journal, events of harness and clients, documents, worker's log and progress."""
+    command = f"aftershock run demo --spark 'sc://h/;token={secret}' --password=other-secret"
+    home = RunDir.create(tmp_path, "demo", 0, command)
+    home.event(1, "note", text=f"said {secret}", nested={"list": [secret]})
+    undo = Undo("restore_settings", {"of": "topic", "name": "orders", "settings": {"token": "kept=as-it-is"}})
+    journal = Journal(home.path / "journal.jsonl", RunClock.starting_now())
+    witness = Witness(f"answer {secret}", 1, 1, "settings", 1, True)
+    journal.record(Entry("f", "config", "intended", Targets(topics=("orders",)), undo, witness))
+    journal.append({"fault": "f", "state": "failed", "targets": {}, "undo": undo.as_json(), "why": f"no: {secret}"})
+    journal.close()
+    named = dict.fromkeys(("arm", "workload", "worker", "op"), "x")
+    assignment = cast("Any", types.SimpleNamespace(events=home.path / "events.jsonl", **named))
+    Events(assignment, lambda: 1).emit("died", why=f"password was {secret}", n=3)
+    write_whole(home.path / "verdict.json", json.dumps({"why": secret}))
+    write_whole(home.path / "report.html", f"<p>{secret}</p>")
+    with (home.path / "logs" / "progress.log").open("w") as file:
+        progress = Progress(Console(file=file, width=1000))
+        progress.log(f"dialling with {secret}")
+        with pytest.raises(ValueError, match="a bug"), record_outcome(home, progress):
+            raise ValueError(f"a bug with {secret}")
+    record = logging.LogRecord("n", logging.INFO, "", 1, "died of %s", (secret,), None)
+    (home.path / "logs" / "worker.log").write_text(_Formatter("%(message)s").format(record))
+    spellings = [secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], "other-secret"]
+    for folder, _, names in os.walk(tmp_path):
+        for name in names:
+            text = Path(folder, name).read_text()
+            assert not [spelling for spelling in spellings if spelling in text], name
+            assert text, name
+    assert "kept=as-it-is" in (home.path / "journal.jsonl").read_text()
+    assert json.loads((home.path / "verdict.json").read_text()) == {"why": "***"}
+    facts = json.loads((home.path / "run.json").read_text())
+    assert "token=***" in facts["command"]
+    assert "a bug with ***" in facts["why"]
