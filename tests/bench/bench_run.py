@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 
 import docker
+import docker.errors
 
 from aftershock.harness.cluster import ownership
+from aftershock.workloads.load.process import WORKER
 
 DEMO = [sys.executable, "-m", "aftershock.harness.cli", "run", "demo"]
 MIB = 1 << 20
@@ -42,7 +44,7 @@ def family(pid: int) -> dict[int, str]:
             command = Path(f"/proc/{child}/cmdline").read_text(errors="replace")
         except OSError:
             continue
-        kind = "worker" if "workloads.worker" in command else "spark" if "java" in command else "other"
+        kind = "worker" if WORKER[-1] in command else "spark" if "java" in command else "other"
         found[child] = kind
         found |= dict.fromkeys(family(child), kind)
     return found
@@ -63,7 +65,10 @@ class Memory(threading.Thread):
             for pid, kind in family(self.pid).items():
                 self._note(kind, resident_mib(pid))
             for container in client.containers.list(filters={"label": [ownership.RUN, "aftershock.node"]}):
-                usage = container.stats(stream=False, one_shot=True)["memory_stats"]
+                try:
+                    usage = container.stats(stream=False, one_shot=True)["memory_stats"]
+                except (ValueError, docker.errors.APIError):  # the container ended meanwhile: the answer is empty
+                    continue
                 cache = usage.get("stats", {}).get("total_inactive_file", 0)
                 self._note("broker", (usage.get("usage", 0) - cache) / MIB)
 
@@ -98,7 +103,10 @@ def main() -> None:
         ("Spark's JVM, MiB", memory.most.get("spark", 0), 1024),
     ]
     for name, value, limit in rows:
-        print(f"{name:40} {value:8.1f}   limit {limit:5}   ratio {value / limit:.2f}")
+        figure = f"{value:8.1f}   limit {limit:5}   ratio {value / limit:.2f}" if value else "not measured"
+        print(f"{name:40} {figure}")
+    if not all(value for _, value, _ in rows):
+        sys.exit("a figure was not measured: correct this script")
 
 
 if __name__ == "__main__":
