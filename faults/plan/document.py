@@ -237,10 +237,12 @@ def format_problems(problems: Iterable[Problem], source_map: SourceMap) -> list[
     return [f"{where}: {sentence}" for where, sentence in sorted(dict.fromkeys(located), key=line_and_column)]
 
 
-def did_you_mean(word: object, names: Iterable[str]) -> str:
-    """Return ``did you mean `orders`?`` for a misspelt name, or else a list of the valid names."""
+def did_you_mean(word: object, names: Iterable[str], *, listed: bool = True) -> str:
+    """Return ``did you mean `orders`?`` for a misspelt name, or else, if ``listed``, the valid names."""
     names = sorted(names)
     close = get_close_matches(str(word), names, n=1)
     if close:
         return f"did you mean `{close[0]}`?"
+    if not listed:
+        return "correct or remove it"
     return f"known here: {', '.join(names)}" if names else "there are none"

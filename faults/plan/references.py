@@ -6,11 +6,12 @@ Therefore a plan may use only the client settings listed here, from the document
 The user supplies the program of an ``exec`` client, so an ``exec`` client may use every setting.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from itertools import combinations
 
 from aftershock.faults.kinds.fault import Fault
+from aftershock.faults.plan.broker_settings import Owner, setting_refusal
 from aftershock.faults.plan.document import Location, Problem, did_you_mean, prefix_problems
 from aftershock.faults.plan.parsing import Draft
 from aftershock.faults.plan.units import DAY_MS
@@ -120,6 +121,13 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
                 yield Problem((f"{part}s", index, "name"), sentence)
             names.add(entry.name)
     yield from duplicate_ids(draft)
+    if draft.cluster is not None:
+        yield from setting_problems("node", draft.cluster.config, ("cluster", "config"))
+        for broker, config in (draft.cluster.brokers or {}).items():
+            yield from setting_problems("node", config, ("cluster", "brokers", broker))
+    for index, topic in draft.topics.items():
+        foreign = draft.attach is not None
+        yield from setting_problems("topic", topic.config, ("topics", index, "config"), foreign=foreign)
     for index, topic in draft.topics.items():
         if draft.cluster is None:
             break
@@ -138,6 +146,15 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
     for located in draft.faults.readable:
         yield from _fault(draft, located.fault, located.loc)
     yield from overlong_faults(draft)
+
+
+def setting_problems(
+    owner: Owner, settings: Mapping[str, str], loc: Location, *, foreign: bool = False
+) -> Iterator[Problem]:
+    """Yield a problem for each setting of a node or topic that a plan may not use."""
+    for name, value in settings.items():
+        if refusal := setting_refusal(owner, name, value, foreign=foreign):
+            yield Problem((*loc, name), refusal, on_key=True)
 
 
 def duplicate_ids(draft: Draft) -> Iterator[Problem]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
+from aftershock.errors import ClusterError
+from aftershock.faults.plan.broker_settings import setting_refusal
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.plan.cluster import Disks
 from aftershock.faults.targets.values import BrokerId
@@ -317,7 +319,12 @@ class ClusterSpec:
                 "share.coordinator.state.topic.replication.factor": replicas,
                 "share.coordinator.state.topic.min.isr": in_sync,
             }
-        properties |= {**self.config, **self.brokers.get(node.id, {})}
+        planned = {**self.config, **self.brokers.get(node.id, {})}
+        for key, value in planned.items():
+            # the plan's check refuses this too; here it keeps any other name away from the scripts that start the JVM
+            if refusal := setting_refusal("node", key, value):
+                raise ClusterError(f"a node of the cluster can't be configured: {refusal}")
+        properties |= planned
         # KafkaDockerWrapper reads `_` as a dot, `__` as `_`, and `___` as `-`
         environment = {
             "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value

@@ -26,6 +26,7 @@ from aftershock.faults.kinds.fault import (
     TargetKind,
     report_each_second,
 )
+from aftershock.faults.plan.broker_settings import Owner, setting_refusal
 from aftershock.faults.plan.cluster import ConfigText
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.runtime.record import Targets, Undo, Witness
@@ -157,6 +158,10 @@ class Config(Fault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         settings = plan.cluster.config if plan.cluster else {}
         for name, value in self.set_.items():
+            if not self.client_id:
+                owner: Owner = "node" if self.broker else "topic"
+                if refused := setting_refusal(owner, name, value, foreign=plan.cluster is None):
+                    yield Problem(("set", name), refused, on_key=True)
             default = str(POOLS[name]) if POOLS.get(name) else None
             if self.broker and (refused := resize_refusal(name, settings.get(name, default), value)):
                 yield Problem(("set", name), refused)

@@ -23,7 +23,7 @@ BY_DEFAULT: Mapping[Resource, Mapping[str, str | None]] = {
         "num.network.threads": "3",
         "leader.replication.throttled.rate": None,
         "follower.replication.throttled.rate": None,
-        "broker.rack": "a",
+        "auto.create.topics.enable": "false",
         "message.max.bytes": "1048588",
     },
     "topic": {
@@ -83,7 +83,7 @@ class FakeKafka:
         if of == "client":
             return {key: Setting(value, value) for key, value in own.items()}
         return {
-            key: Setting(own.get(key, value), own.get(key), key == "broker.rack")
+            key: Setting(own.get(key, value), own.get(key), key == "auto.create.topics.enable")
             for key, value in BY_DEFAULT[of].items()
         }
 

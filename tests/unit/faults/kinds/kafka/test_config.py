@@ -63,8 +63,8 @@ async def test_a_refused_restore_fails_the_heal(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ("num.io.thread: 4", "has no broker setting `num.io.thread`"),
-        ("broker.rack: z", "only when a node starts"),
+        ("num.partitions: 4", "has no broker setting `num.partitions`"),
+        ("auto.create.topics.enable: true", "only when a node starts"),
     ],
 )
 async def test_refused_at_injection(stage: Stage, parameters: str, sentence: str) -> None:

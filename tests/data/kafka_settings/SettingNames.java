@@ -1,0 +1,21 @@
+import java.util.Map;
+import java.util.TreeMap;
+
+import org.apache.kafka.common.config.ConfigDef;
+import org.apache.kafka.server.config.AbstractKafkaConfig;
+import org.apache.kafka.server.config.QuotaConfig;
+import org.apache.kafka.storage.internals.log.LogConfig;
+
+/** Prints Kafka's own settings as lines `node NAME TYPE` and `topic NAME TYPE`, from the definitions that brokers use. */
+public class SettingNames {
+    public static void main(String[] arguments) {
+        Map<String, ConfigDef.ConfigKey> node = new TreeMap<>(AbstractKafkaConfig.CONFIG_DEF.configKeys());
+        node.putAll(QuotaConfig.brokerQuotaConfigs().configKeys());
+        print("node", node);
+        print("topic", new TreeMap<>(LogConfig.configDefCopy().configKeys()));
+    }
+
+    private static void print(String kind, Map<String, ConfigDef.ConfigKey> keys) {
+        keys.forEach((name, key) -> System.out.println(kind + " " + name + " " + key.type()));
+    }
+}
