@@ -1,14 +1,18 @@
 """The fingerprint gate: which blocks of records it clears, and that results are the same with and without the gate."""
 
 from dataclasses import fields
+from functools import reduce
+from operator import xor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 from aftershock.results.measure import gate
 from aftershock.results.measure.facts import Facts
 from aftershock.results.measure.tables import dims
-from aftershock.results.spark.tables import tables
+from aftershock.results.spark.tables import small, tables
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S
 from aftershock.tests.unit.results.measuring import named, together
 
@@ -162,3 +166,45 @@ def test_facts_are_the_same_without_the_gate(spark: "SparkSession", runs: Runs) 
         if getattr(gated[name], field.name) != getattr(exhaustive[name], field.name)
     }
     assert set() == unlike
+
+
+def cancelling(differences: list[int]) -> list[int]:
+    """Return the positions of numbers whose XOR is zero, by elimination over GF(2)."""
+    basis: dict[int, tuple[int, int]] = {}  # highest bit -> the number, and the positions that it is made of
+    for position, difference in enumerate(differences):
+        number, members = difference, 1 << position
+        while number:
+            pivot = number.bit_length()
+            if pivot not in basis:
+                basis[pivot] = number, members
+                break
+            number, members = number ^ basis[pivot][0], members ^ basis[pivot][1]
+        else:
+            return [at for at in range(len(differences)) if members >> at & 1]
+    raise AssertionError("more than 64 numbers of 64 bits are dependent")
+
+
+def test_records_chosen_to_cancel_out_are_found(
+    spark: "SparkSession", made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some forty records moved in the log to offsets at which their unsalted hashes cancel out in the XOR: the block
+    is not clean, whatever the salt is.
+    """
+    block = sorted((row for row in made.log if row["producer_id"] == 0), key=lambda row: row["seq"])[:BLOCK]
+    schema = "producer_id int, seq bigint, topic string, partition int, offset bigint"
+    names = [field.split()[0] for field in schema.split(", ")]
+    moved = [row | {"offset": row["offset"] + 100_000} for row in block]
+    hashes = small(spark, [[row[name] for name in names] for row in (*block, *moved)], schema)
+    place = F.xxhash64(F.xxhash64("producer_id", "seq"), "topic", "partition", "offset")
+    values = [value % (1 << 64) for (value,) in hashes.select(place).collect()]
+    chosen = cancelling([a ^ b for a, b in zip(values[:BLOCK], values[BLOCK:], strict=True)])
+    assert 20 < len(chosen) < 60
+    assert 0 == reduce(xor, (values[at] ^ values[BLOCK + at] for at in chosen))
+    run = made.copy()
+    for at in chosen:
+        of(run.log, 0, block[at]["seq"])["offset"] = moved[at]["offset"]
+    (evidence,) = named({"chosen": run}, tmp_path).values()
+    for salt in (gate.SALT, 1 << 62, (1 << 63) - 1):
+        monkeypatch.setattr(gate, "SALT", salt)
+        rows = gate.blocks(tables(spark, [evidence]), dims(spark, [evidence])).where("not clean").collect()
+        assert {(0, 0)} == {(row["producer_id"], row["block"]) for row in rows}
