@@ -22,12 +22,16 @@
 Each error message says what happened, where, and what to do about it, in that order.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 from aftershock.redaction import redact
 
 Log = Callable[[str], None]
 """Function that receives each progress line for the user as text without a newline."""
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class AftershockError(Exception):
@@ -44,8 +48,9 @@ class PlanError(AftershockError):
     """A plan can't run; ``problems`` lists its problems, each with file, line, column and remedy."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(map(redact, problems))
+        # a plan's own text must not look like another problem, or move the terminal's cursor
+        self.problems = tuple(_CONTROL.sub(lambda match: repr(match[0])[1:-1], redact(problem)) for problem in problems)
+        super().__init__("\n".join(self.problems))
 
 
 class EngineError(AftershockError):

@@ -101,7 +101,7 @@ def entries(kinds: Iterable[type[Fault]]) -> list[Entry]:
         target = kind.exposure_target
         exposure = "requests that the fault changes" if target == "requests" else f"traffic to its {target}"
         if kind.drops_traffic:
-            exposure += ", including right before the fault, because the fault stops all traffic"
+            exposure = f"{exposure}, including right before the fault, because the fault stops all traffic"
         rows = [("for", _FOR_RULES[kind.for_rule]), ("proof", kind.proof), ("heal", kind.remedy)]
         if kind.permanent_effect is not None:
             rows.append(("leaves", kind.permanent_effect))
@@ -235,7 +235,7 @@ faults:
   entry, an explicit `id` preserves a fault's draws. Problems that only the draws cause (a conflict, an SLO about a
   fault that was not drawn) are reported by `run` and `plan show` for that seed, with their position; all others by
   `plan check`.
-* A plan has at most STEPS_MAX steps.
+* A plan has at most STEPS_MAX steps, of which a `wait` is one.
 
 """
 _LINKS_COMPARED = """\

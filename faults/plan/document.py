@@ -13,13 +13,16 @@ from typing import Any, Protocol
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from aftershock.errors import PlanError
 
 BYTES_MAX = 64 * 1024
 DEPTH_MAX = 24
+TEXT_MAX = 4_000  # characters of one key or value
+ENTRIES_MAX = 1_000  # of one list or mapping
+_INTEGER_MAX = 2**63 - 1
 Location = tuple[str | int, ...]
 _CORE = "tag:yaml.org,2002:"
 _PYTHON_NAMES = {"for": "for_", "from": "from_"}
@@ -79,6 +82,8 @@ def load(source: Path | str, name: str | None = None) -> Document:
             if isinstance(event, AliasEvent):
                 sentence = f"aliases (`*{event.anchor}`) are not allowed in a plan; write the value out"
                 raise PlanError([f"{where}: {sentence}"])
+            if isinstance(event, ScalarEvent) and len(event.value) > TEXT_MAX:
+                raise PlanError([f"{where}: the text exceeds the limit of {TEXT_MAX} characters; shorten the text"])
             depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
             if depth > DEPTH_MAX:
                 raise PlanError([f"{where}: the plan is nested more than {DEPTH_MAX} levels deep; flatten the plan"])
@@ -124,6 +129,10 @@ class _NodeReader:
 
     def read(self, node: Node, loc: Location) -> Any:
         self.values[loc] = _position(self.name, node)
+        if not isinstance(node, ScalarNode) and len(node.value) > ENTRIES_MAX:
+            what = f"has {len(node.value)} entries, more than the limit of {ENTRIES_MAX}; remove some"
+            self.problems.append(f"{self.values[loc]}: `{loc[-1] if loc else 'the plan'}` {what}")
+            return None
         if isinstance(node, MappingNode):
             if node.tag != _CORE + "map":
                 self._refuse_tag(node)
@@ -165,7 +174,12 @@ class _NodeReader:
                     return text.lower() == "true"
                 case "int":
                     is_prefixed = text.lstrip("+-").lower().startswith(("0x", "0o", "0b"))
-                    return int(text.replace("_", ""), 0 if is_prefixed else 10)
+                    number = int(text.replace("_", ""), 0 if is_prefixed else 10)
+                    if abs(number) > _INTEGER_MAX:
+                        where = _position(self.name, node)
+                        self.problems.append(f"{where}: `{_shorten(text)}` is too large; give at most {_INTEGER_MAX}")
+                        return None
+                    return number
                 case "float":
                     return float(text.replace("_", "").replace(".inf", "inf").replace(".nan", "nan"))
         except ValueError:

@@ -113,6 +113,8 @@ def _model_in(annotation: Any) -> Any:
 
 
 M = TypeVar("M", bound=BaseModel)
+LIST_MAX = {"topics": 100, "workloads": 50, "faults": STEPS_MAX, "slo": 500}
+"""Longest permitted length of each list of a plan."""
 
 
 @dataclass
@@ -123,9 +125,9 @@ class PartReader:
     problems: list[Problem] = field(default_factory=list)
 
     def entries(self, key: str) -> list[Any]:
-        """Return the entries of the plan's list at ``key``, such as ``faults``; empty if the value is not a list."""
+        """Return the plan's list at ``key`` up to its longest permitted length; empty if the value is not a list."""
         items = self.data.get(key)
-        return items if isinstance(items, list) else []
+        return items[: LIST_MAX[key]] if isinstance(items, list) else []
 
     def add_problem(self, loc: Location, sentence: str) -> None:
         self.problems.append(Problem(loc, sentence))
@@ -160,6 +162,7 @@ class PartReader:
         return self.read(self.data[key], model, (key,)) if key in self.data else default
 
 
+ELEMENTS_MAX = 1_000  # faults, composed elements and waits as written, before anything is repeated
 _PLACEHOLDER = Wait(wait="0s")  # replaces nested elements, so that an element's problems are only those of its keys
 
 
@@ -193,12 +196,16 @@ def read_faults(reader: PartReader, blocks: int, timing: Timing | None) -> Draft
     for top, item in items.items():
         faults.read_element(item, top, useless_wait=True)
     ids = fault_ids(faults.kinds)
+    if faults.elements_read > ELEMENTS_MAX:
+        reader.add_problem(("faults",), f"the plan has more than {ELEMENTS_MAX} faults and compositions: remove some")
+        return DraftFaults(unreadable=True, nameless=True)
     total = 0
     for loc, element in faults.elements.items():
         total += blocks * steps_max(element)
         if total > STEPS_MAX:
             remedy = f"use fewer than {blocks} `blocks`" if blocks > 1 else "repeat the entry less often"
-            reader.add_problem(loc, f"with this entry the plan exceeds the limit of {STEPS_MAX} faults: {remedy}")
+            sentence = f"with this entry the plan exceeds the limit of {STEPS_MAX} faults and waits: {remedy}"
+            reader.add_problem(loc, sentence)
             break
     expansion = expand(faults.elements, ids, None, blocks, timing) if total <= STEPS_MAX else Expansion()
     is_complete = len(faults.elements) == len(items)
@@ -214,9 +221,13 @@ class _FaultReader:
         self.elements: dict[Location, AnyElement] = {}
         self.kinds: list[tuple[Location, str, str | None]] = []
         self.nameless = False
+        self.elements_read = 0
 
     def read_element(self, item: Any, loc: Location, *, useless_wait: bool) -> None:
         """Validate a fault or composed element; with ``useless_wait``, a ``wait`` at this location has no effect."""
+        self.elements_read += 1
+        if self.elements_read > ELEMENTS_MAX:
+            return
         model = element_model(item)
         element: AnyElement | None = None
         is_top_level = len(loc) == 2  # noqa: PLR2004 -- ("faults", index)
@@ -241,7 +252,7 @@ class _FaultReader:
         own_id = item.get("id") if isinstance(item, dict) else None
         if isinstance(kind, str):
             self.kinds.append((loc, kind, None if own_id is None else str(own_id)))
-        self.nameless |= own_id is None and kind not in KINDS
+        self.nameless |= own_id is None and not (isinstance(kind, str) and kind in KINDS)
         if kind is None:
             self.reader.add_problem(loc, "a fault needs a `kind`: `aftershock plan faults` lists the kinds")
         elif not isinstance(kind, str) or kind not in KINDS:
@@ -266,6 +277,8 @@ class _FaultReader:
         if len(ranges) > RANGES_MAX:
             sentence = f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: use single values instead"
             problems.append(Problem(loc, sentence))
+        if any(place == ("id",) for place, _ in ranges):
+            problems.append(Problem((*loc, "id"), "`id` can't be drawn from a range: give one id"))
         if problems:
             self.reader.problems += problems
             return None
@@ -339,8 +352,12 @@ def read_draft(data: Mapping[str, Any]) -> tuple[Draft, list[Problem]]:
         if not data.get(key):
             reader.add_problem((key,), f"the plan needs at least one entry in `{key}`: add one")
     for key in ("topics", "workloads", "faults", "slo"):
-        if not isinstance(data.get(key, []), list | None):
+        items = data.get(key)
+        if not isinstance(items, list | None):
             reader.add_problem((key,), f"`{key}` must be a list: put `- ` before each of its entries")
+        elif items and len(items) > LIST_MAX[key]:
+            sentence = f"`{key}` has {len(items)} entries, more than the limit of {LIST_MAX[key]}: remove some"
+            reader.add_problem((key, LIST_MAX[key]), sentence)
     topics = reader.read_entries("topics", Topic)
     workloads = reader.read_entries("workloads", Workload)
     cluster = reader.read_key("cluster", Cluster, Cluster())

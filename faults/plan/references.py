@@ -8,7 +8,6 @@ The user supplies the program of an ``exec`` client, so an ``exec`` client may u
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from itertools import combinations
 
 from aftershock.faults.kinds.fault import Fault
 from aftershock.faults.plan.broker_settings import Owner, setting_refusal
@@ -108,6 +107,7 @@ def refusal(setting: str, client: str = "confluent") -> str | None:
 
 
 OFFSETS_PARTITIONS = "offsets.topic.num.partitions"
+REPLICAS_MAX = 10_000  # of a launched cluster, on one host
 _MIN_ISR = "min.insync.replicas"
 
 
@@ -128,11 +128,17 @@ def reference_problems(draft: Draft) -> Iterator[Problem]:
     for index, topic in draft.topics.items():
         foreign = draft.attach is not None
         yield from setting_problems("topic", topic.config, ("topics", index, "config"), foreign=foreign)
+    replicas = 0
     for index, topic in draft.topics.items():
         if draft.cluster is None:
             break
         loc: Location = ("topics", index)
         brokers = len(draft.cluster.broker_racks)
+        replicas += topic.partitions * topic.replication
+        if replicas > REPLICAS_MAX:
+            sentence = f"with this topic the plan has {replicas} replicas of partitions, more than {REPLICAS_MAX}"
+            yield Problem((*loc, "partitions"), f"{sentence}: lower `partitions` or `replication`")
+            break
         if topic.replication > brokers:
             sentence = f"replication {topic.replication} exceeds the {brokers} brokers; lower it or add brokers"
             yield Problem((*loc, "replication"), sentence)
@@ -165,11 +171,16 @@ def duplicate_ids(draft: Draft) -> Iterator[Problem]:
     for loc, fault_id in (*draft.faults.ids.items(), *scheduled):
         locs_by_id.setdefault(fault_id, set()).add(loc)
     for fault_id, locs in locs_by_id.items():
-        for earlier, later in combinations(sorted(locs, key=order.__getitem__), 2):
-            steps = enumerate(zip(earlier, later, strict=False))
-            fork = next(place for place, (step, other_step) in steps if step != other_step)
-            if earlier[fork - 1] != "choose":
+        in_order = sorted(locs, key=order.__getitem__)
+        for number, later in enumerate(in_order):
+            if not all(_are_alternatives(earlier, later) for earlier in in_order[:number]):
                 yield Problem((*later, "id"), f"the fault id `{fault_id}` is defined twice: rename one of the two")
+
+
+def _are_alternatives(earlier: Location, later: Location) -> bool:
+    """Return True if the locations of two faults part at alternatives of one ``choose``."""
+    fork = next(place for place, steps in enumerate(zip(earlier, later, strict=False)) if steps[0] != steps[1])
+    return earlier[fork - 1] == "choose"
 
 
 def overlong_faults(draft: Draft) -> Iterator[Problem]:
@@ -272,14 +283,16 @@ def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
                 yield from _rack(draft, replicated.rack, loc)
         case roles.Coordinator(group) if not draft.unreadable_workloads:
             workloads = draft.workloads.values()
-            groups = {group for workload in workloads for group in workload.consumer_groups} | {
-                f"{workload.name}-{arm}-{number}"
-                for workload in workloads
-                if workload.commit
-                for arm in workload.arms
-                for number in range(workload.commit.groups)
+            groups = {group for workload in workloads for group in workload.consumer_groups}
+            # a commit workload has up to 10,000 groups for each arm, so they are not listed
+            stem, _, number = group.rpartition("-")
+            committers = [load for load in workloads if load.commit]
+            series = {
+                f"{load.name}-{arm}": load.commit.groups for load in committers for arm in load.arms if load.commit
             }
-            if group not in groups:
+            is_in_series = number.isdecimal() and f"{int(number)}" == number and int(number) < series.get(stem, 0)
+            if group not in groups and not is_in_series:
+                groups |= {f"{name}-0" for name in series}
                 hint = did_you_mean(group, groups)
                 yield Problem(loc, f"no arm consumes in a group `{group}` (a group is named <group>-<arm>); {hint}")
 

@@ -29,6 +29,7 @@ DURATION_EXAMPLES = "50ms, 4s, 1.5s, 2m"
 RATE_EXAMPLES = "60/s"
 SIZE_EXAMPLES = "bytes: 1000, 10kB, 1MB, 64KiB"
 BANDWIDTH_EXAMPLES = "100kB/s"
+RATE_MAX = 1_000_000  # per second; one worker process reaches a tenth of it
 DAY_MS = 24 * _MS_PER["h"]
 
 
@@ -50,7 +51,9 @@ def parse_rate_per_s(value: object) -> float:
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise ValueError(f"{value} is not a rate: give a number per second: 60/s or 0.5/s")
-    return float(match[1])
+    if (rate := float(match[1])) > RATE_MAX:
+        raise ValueError(f"{value} exceeds the highest rate: give {RATE_MAX}/s at most")
+    return rate
 
 
 def parse_size_bytes(value: object) -> int:
@@ -221,7 +224,12 @@ def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> An
 
 def corners(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a fault's data at every combination of the ends of its ranges; raise ValueError for an invalid range."""
-    ends_at = {place: parse_range(value).ends for place, value in ranges_in(data)}
+    ranges = list(ranges_in(data))
+    if len(ranges) > RANGES_MAX:
+        raise ValueError(
+            f"{len(ranges)} ranges in one fault exceed the limit of {RANGES_MAX}: use single values instead"
+        )
+    ends_at = {place: parse_range(value).ends for place, value in ranges}
     return [fill_ranges(data, dict(zip(ends_at, ends, strict=True))) for ends in product(*ends_at.values())]
 
 

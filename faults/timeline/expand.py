@@ -137,10 +137,10 @@ def fault_ids(faults: Iterable[tuple[Location, str, str | None]]) -> dict[Locati
 
 
 def steps_max(element: AnyElement) -> int:
-    """Return the largest number of single faults to which a fault or composed element can expand."""
+    """Return the largest number of single faults and waits to which a fault or composed element can expand."""
     inside = [steps_max(child) for _, child in children(element)]
     match element:
-        case Fault() | Ranged():
+        case Fault() | Ranged() | Wait():
             return 1
         case Repeat():
             first_ms = int(element.at.low) if isinstance(element.at, Range) else element.at

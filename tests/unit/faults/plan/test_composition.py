@@ -243,7 +243,7 @@ def test_too_many_steps() -> None:
     for _ in range(8):
         nested = f"{{repeat: 500, every: 20s, fault: {nested}}}"
     assert [
-        "plan.yaml:10:5: with this entry the plan exceeds the limit of 500 faults: repeat the entry less often"
+        "plan.yaml:10:5: with this entry the plan exceeds the limit of 500 faults and waits: repeat the entry less often"
     ] == problems(nested)
     assert 500 == len(timeline_of(f"{{repeat: 500, every: 20s, fault: {PAUSE}}}").steps)
 

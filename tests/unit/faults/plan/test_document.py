@@ -70,7 +70,7 @@ def test_key_position() -> None:
         ("a: \x01", r"plan.yaml:1:1: the plan is not valid YAML"),
         ("a: 1\n---\nb: 2", r"plan.yaml:2:1: the plan is not valid YAML"),
         ("a: !!int x", r"plan.yaml:1:4: `x` can't be read as a number"),
-        ("a: " + "9" * 5000, r"plan.yaml:1:4: `9+\.\.\.` can't be read as a number"),
+        ("a: " + "9" * 50, r"plan.yaml:1:4: `9+` is too large; give at most 9223372036854775807"),
         ("a: " + "[" * 25 + "]" * 25, r"plan.yaml:1:27: the plan is nested more than 24 levels deep"),
         ("[" * 20_000 + "]" * 20_000, r"the plan is nested more than 24 levels deep"),
         ("a: " + "x" * BYTES_MAX, r"plan.yaml: the plan exceeds the limit of 64 KiB"),

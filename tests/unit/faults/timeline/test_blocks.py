@@ -106,7 +106,7 @@ def test_invalid_number_of_blocks(count: str, rule: str) -> None:
 def test_bounds_count_every_block() -> None:
     """The limits of 500 steps and of one day include every block."""
     many, slow = f"{{repeat: 90, fault: {{for: 1s, {SLOW}}}}}", "{for: 7h, kind: pause, broker: 1}"
-    with pytest.raises(PlanError, match=r"exceeds the limit of 500 faults: use fewer than 6 `blocks`"):
+    with pytest.raises(PlanError, match=r"exceeds the limit of 500 faults and waits: use fewer than 6 `blocks`"):
         blocks_of(6, many)
     with pytest.raises(PlanError, match="more than a day after the end of steady") as caught:
         blocks_of(4, slow)
