@@ -6,6 +6,7 @@ The first line of a plan in the corpus is a YAML comment with the plan's origin 
 
 import json
 from dataclasses import asdict, dataclass
+from datetime import date
 from hashlib import sha256
 from pathlib import Path
 
@@ -91,5 +92,6 @@ def _read_entry(path: Path) -> Entry:
             f"{'upgrade Aftershock' if is_newer else repeat}"
         )
     load_plan(text)
-    seed, night, failed = int(header["seed"]), header["night"], tuple(map(str, header["failed"]))
-    return Entry(path, text, Origin(seed, night, failed, header["evidence"]))
+    seed, night = int(header["seed"]), date.fromisoformat(header["night"]).isoformat()
+    failed = tuple(map(str, header["failed"]))
+    return Entry(path, text, Origin(seed, night, failed, str(header["evidence"])))

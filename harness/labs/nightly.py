@@ -146,7 +146,7 @@ def read_finished(night: Night) -> dict[str, int]:
 
 
 REGRESSION_PATCH = "regression.patch"
-_TEST = '''"""Found on {night} by `aftershock explore`, seed {seed}: {failed}."""
+_TEST = '''"""Regression test of a plan that failed in a search by `aftershock explore`."""
 
 from pathlib import Path
 
@@ -158,7 +158,9 @@ from aftershock.faults.timeline.timeline import from_json
 from aftershock.harness.pytest.chaos import Chaos
 
 HERE = Path(__file__).parent
-SEED = {seed}
+NIGHT = {night!r}
+SEED = {seed!r}
+FAILED = {failed!r}
 
 
 def test_the_plan_is_still_the_one_that_failed() -> None:
@@ -171,25 +173,28 @@ def test_the_plan_is_still_the_one_that_failed() -> None:
 @pytest.mark.engine
 @pytest.mark.nightly
 def test_{name}(chaos: Chaos) -> None:
-    """The run failed {failed}; it must not fail again."""
-    chaos.run(HERE / "plan.yaml", seed=SEED{allowed})
+    """The run failed the checks FAILED in NIGHT; it must not fail again."""
+{note}    chaos.run(HERE / "plan.yaml", seed=SEED)
 '''
 
 
 def patch(entries: Iterable[Entry]) -> str:
-    """Return a Git patch that adds a regression test for each of the failing plans ``entries`` of the corpus."""
+    """Return a Git patch that adds a regression test for each of the failing plans ``entries`` of the corpus.
+
+    A corpus may come from a stranger, so its words appear in the tests only as quoted constants.
+    """
     result = ""
     for entry in entries:
         checked, origin = load_plan(entry.text), entry.origin
         timeline = compile_plan(checked.plan, origin.seed, "plan.yaml", checked.slo_positions)
-        name = re.sub(r"\W+", "_", entry.path.stem)
+        name = re.sub(r"\W+", "_", entry.path.stem, flags=re.ASCII)
         uses_exec = any(arm.client == "exec" for workload in checked.plan.workloads for arm in workload.arms.values())
         test = _TEST.format(
             name=name,
             seed=origin.seed,
             night=origin.night,
-            failed=", ".join(origin.failed),
-            allowed=", allow_exec=True" if uses_exec else "",
+            failed=origin.failed,
+            note="    # the plan starts programs: add allow_exec=True if you trust it\n" if uses_exec else "",
         )
         files = {"plan.yaml": entry.text, "timeline.json": timeline.to_json().decode(), f"test_{name}.py": test}
         for file, text in files.items():

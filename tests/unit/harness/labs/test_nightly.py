@@ -2,6 +2,7 @@
 failure.
 """
 
+import ast
 import json
 import signal
 import subprocess
@@ -224,6 +225,30 @@ def test_git_applies_the_patch_and_its_test_runs(tmp_path: Path) -> None:
     plan = home / "plan.yaml"
     plan.write_text(plan.read_text().replace("at: 0s", "at: 1s") + "- {kind: kill, at: 70s, for: 3s, broker: 1}\n")
     assert 1 == pytested(home)
+
+
+def test_words_of_a_corpus_do_not_become_code(tmp_path: Path) -> None:
+    """Check ids with quotes and line ends are constants, and a plan's program needs the reader's permission."""
+    evil = ('"""\nimport os; os.abort()\n"""', "\u2028x = 1", "{seed}", "\\")
+    text = find("demo").read_text()
+    arm = next(line for line in text.splitlines() if "client:" in line)
+    text = text.replace(arm, f"{arm}\n      own: {{client: exec, command: [evil]}}", 1)
+    keep(tmp_path / "corpus", text, Origin(7, "2026-11-22", evil, 'runs/"""'))
+    (entry,) = read(tmp_path / "corpus").entries
+    assert evil == entry.origin.failed
+    added = [line[1:] for line in patch([entry]).split("+++ b/")[3].split("\n") if line.startswith("+")]
+    tree = ast.parse("\n".join(added))
+    constants = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]
+    assert ("2026-11-22", 7, evil) == tuple(ast.literal_eval(constants[name]) for name in ("NIGHT", "SEED", "FAILED"))
+    assert {ast.Expr, ast.Import, ast.ImportFrom, ast.Assign, ast.FunctionDef} == {type(node) for node in tree.body}
+    assert "abort" not in {getattr(node, "attr", None) for node in ast.walk(tree)}
+    assert "allow_exec" not in {getattr(node, "arg", None) for node in ast.walk(tree)}
+    assert any("add allow_exec=True if you trust it" in line for line in added)
+
+
+def test_a_corpus_with_another_date_is_skipped(tmp_path: Path) -> None:
+    keep(tmp_path, find("demo").read_text(), Origin(7, '"""', (), "run"))
+    assert ["Invalid isoformat string"] == [why.split(": ")[2] for why in read(tmp_path).skipped]
 
 
 def pytested(home: Path) -> int:
