@@ -105,6 +105,13 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
                     "because faults cut members off the coordinator of the group"
                 )
         notes.append(_note(facts, rule_name, finding, side, key))
+        # records beyond the position at which the consumer stopped reading after the load are not judged
+        unreached = facts.finding("unreached", side, key).examined if (rule_name, subject) == ("lost", "consume") else 0
+        if unreached:
+            notes.append(
+                f"{unreached} further records were not judged, because they lie beyond the position "
+                "that the consumer had reached when it stopped reading"
+            )
         if not finding.examined and (rule.if_examined or (total and subject in rule.optional)):
             continue
         permitted = _UNFENCED if (subject, rule_name) == ("commit", "backward") else None
@@ -115,7 +122,7 @@ def _of_subject(evidence: Evidence, facts: Facts, subject: Subject, client: Clie
         elif subject != "commit":
             permitted = permit(evidence, client, subject, rule_name)
         arm, note = client.arm if client else None, "; ".join(filter(None, notes))
-        yield Result(rule_name, name, arm, finding, permitted, note)
+        yield Result(rule_name, name, arm, finding, permitted, note, partial=unreached > 0)
 
 
 def _note(facts: Facts, rule: str, finding: Finding, side: str, key: str) -> str:
@@ -217,14 +224,16 @@ def _check(evidence: Evidence, result: Result) -> Check:
         advice = f"add to the plan traffic that the rule {result.rule!r} applies to"
     elif result.rule == "lost" and finding.broken and not evidence.complete:
         status = Status.INCONCLUSIVE
-        why += ", but the run did not finish, so missing records may not have been read yet"
+        why = f"{why}, but the run did not finish, so missing records may not have been read yet"
         advice = "run the plan again and let the run finish"
     elif finding.broken and not result.permitted:
         status, advice = Status.FAIL, rule.advice
     else:
         status = Status.INCONCLUSIVE if result.partial else Status.PASS
         why += f", {result.permitted}" if finding.broken else ""
-    if result.partial and status is Status.INCONCLUSIVE:
+    if result.rule == "lost" and result.partial and status is Status.INCONCLUSIVE:
+        advice = "make the consumer faster, or lower the rate, so that it reads the topic to its end after the load"
+    elif result.partial and status is Status.INCONCLUSIVE:
         advice = "find out from the brokers' logs why the replicas could not be read, and run the plan again"
     return Check(
         id=f"integrity/{result.rule}",

@@ -98,7 +98,8 @@ def findings(
 
     The table ``results/checks/rules.py`` lists the findings of each integrity rule. Further findings are only reported:
     ``in_doubt`` (records in doubt; broken if in the log), ``redelivered`` (delivered repeatedly), and of the lost
-    records ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader).
+    records ``unlogged`` (not in the log either) and ``delivered`` (not in the log, but delivered to a reader). Not
+    lost but ``unreached`` are records beyond the position at which a reader gave up (event ``drain_incomplete``).
     """
     delivered = deliveries(read, dims)
     with_replicas = any(evidence.parquet["replicas"] for evidence in dims.evidences)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -56,6 +57,7 @@ class ReceiveRecorder:
         self._spool = ConsumeSpool(assignment.spool, assignment)
         self._positions: dict[int, int] = {}
         self._drain: Drain | None = None
+        self._drain_progress: _DrainProgress | None = None
 
     def begin_at(self, starts: Mapping[int, int]) -> dict[int, int]:
         """Return the start offsets by partition, which are ``starts`` except after a restart without a consumer group.
@@ -89,7 +91,7 @@ class ReceiveRecorder:
     def obey(self, order: Order) -> None:
         """Store a ``drain`` order; a consumer ignores all other orders."""
         if isinstance(order, Drain):
-            self._drain = order
+            self._drain, self._drain_progress = order, None
 
     def take(
         self,
@@ -139,15 +141,50 @@ class ReceiveRecorder:
         self._spool.idle()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer to a ``drain`` order, with the number of unread offsets by partition."""
+        """Return the answer to a ``drain`` order, with the number of unread offsets by partition.
+
+        If offsets are unread, the event ``drain_incomplete`` records the position of each partition and its end.
+        """
         if self._drain is None:
             return None
-        ends = self._drain.end_offsets.items()
-        missing = {number: end - position for number, end in ends if (position := self._positions.get(number, 0)) < end}
-        if missing and self._clock() < self._drain.until_us:
-            return None
+        ends = self._drain.end_offsets
+        positions = {number: self._positions.get(number, 0) for number in ends}
+        missing = {number: end - positions[number] for number, end in ends.items() if positions[number] < end}
+        if missing:
+            now_us, unread = self._clock(), sum(missing.values())
+            if self._drain_progress is None:
+                self._drain_progress = _DrainProgress(now_us, unread, now_us, unread)
+            if not self._drain_progress.gives_up(self._drain, now_us, unread):
+                return None
+            topic = self._assignment.topic
+            rows = [[topic, number, positions[number], end] for number, end in ends.items()]
+            self._events.emit("drain_incomplete", positions=rows)
         self._drain = None
         return {"did": "drain", "missing": missing}
+
+
+@dataclass
+class _DrainProgress:
+    """Progress of a consumer towards the end of its topic: unread offsets at the start and at the last progress."""
+
+    start_us: int
+    unread_at_start: int
+    progress_us: int
+    unread: int
+
+    def gives_up(self, drain: Drain, now_us: int, unread: int) -> bool:
+        """Update the progress; return True if the consumer will not reach the end in time."""
+        if unread < self.unread:
+            self.progress_us, self.unread = now_us, unread
+        if now_us >= drain.until_us:
+            return True
+        spent_us = now_us - self.start_us
+        if drain.idle_us is None or spent_us < drain.idle_us:
+            return False
+        # at the mean rate since the order, the rest takes spent_us * unread / read
+        read = self.unread_at_start - unread
+        too_slow = spent_us * unread > (drain.until_us - now_us) * read
+        return too_slow or now_us - self.progress_us >= drain.idle_us
 
 
 class ReceivingClient:

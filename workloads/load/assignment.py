@@ -142,11 +142,15 @@ class Stop(_Message):
 
 
 class Drain(_Message):
-    """Order to a consumer to read up to ``end_offsets`` (by partition), until ``until_us`` at most, then answer."""
+    """Order to a consumer to read up to ``end_offsets`` (by partition), until ``until_us`` at most, and then to answer.
+
+    The consumer gives up earlier if its positions don't advance for ``idle_us``, or advance too slowly to finish.
+    """
 
     do: Literal["drain"] = "drain"
     end_offsets: dict[int, int]
     until_us: int
+    idle_us: int | None = None
 
 
 class Quit(_Message):

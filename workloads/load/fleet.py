@@ -131,8 +131,8 @@ class Worker:
             await self._process.end()
 
     def overdue_error(self, problem: str) -> WorkloadError:
-        reason = "" if self._up.is_set() else ": a fault killed the client, which has not restarted"
-        return self._process.error(f"{problem}{reason}")
+        cause = "a fault killed the client, which has not restarted"
+        return self._process.error(problem if self._up.is_set() else f"{problem}: {cause}")
 
     async def _supervise(self) -> None:
         while True:
@@ -183,6 +183,9 @@ def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress
 MARGIN_S = 20.0
 """Seconds that the runner waits beyond a worker's own time limit, before it reports that the worker hangs."""
 
+DRAIN_LIMIT_S = 600.0
+"""Seconds that consumers may read after the load, as long as they advance fast enough to finish in time."""
+
 SENDERS = frozenset({"produce", "commit"})
 READERS = frozenset({"consume"})
 
@@ -227,20 +230,21 @@ class Fleet:
         await self._all(SENDERS, lambda worker: worker.ask(Stop(at_us=at_us)), limit_s, "done with its records")
 
     async def drain(
-        self, end_offsets: Mapping[str, Mapping[int, int]], deadline_s: float
+        self, end_offsets: Mapping[str, Mapping[int, int]], idle_s: float, limit_s: float = DRAIN_LIMIT_S
     ) -> Mapping[str, Mapping[int, int]]:
-        """Let consumers read up to the end offsets (topic → partition → offset), for ``deadline_s`` at most.
+        """Let consumers read up to the end offsets (topic → partition → offset), for ``limit_s`` at most.
 
+        A consumer gives up earlier if its positions don't advance for ``idle_s``, or advance too slowly to finish.
         Return the number of offsets that consumers have not reached (worker → partition → number).
         """
-        until_us = self._now_us() + int(deadline_s * US_PER_S)
+        until_us, idle_us = self._now_us() + int(limit_s * US_PER_S), int(idle_s * US_PER_S)
 
         async def drain(worker: Worker) -> tuple[str, dict[int, int]]:
             ends = dict(end_offsets.get(worker.assignment.topic, {}))
-            answer = await worker.ask(Drain(end_offsets=ends, until_us=until_us))
+            answer = await worker.ask(Drain(end_offsets=ends, until_us=until_us, idle_us=idle_us))
             return worker.assignment.worker, {int(number): count for number, count in answer["missing"].items()}
 
-        answers = await self._all(READERS, drain, deadline_s + MARGIN_S, "done reading")
+        answers = await self._all(READERS, drain, limit_s + MARGIN_S, "done reading")
         return {name: missing for name, missing in answers if missing}
 
     async def quit(self, deadline_s: float = 10.0) -> None:

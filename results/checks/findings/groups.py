@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, record
-from aftershock.results.checks.findings.sequences import beginnings, reader_events
+from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, reader_events, record
+from aftershock.results.checks.findings.sequences import beginnings
 from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables

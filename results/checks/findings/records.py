@@ -17,13 +17,14 @@ only the log is examined for records that share an offset. A record that a reade
 not ``skipped``. A record without producer id and seq is a phantom, not a collision.
 """
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.check import SAMPLES_MAX
+from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.gate import acked
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
@@ -146,14 +147,25 @@ def of_ledger(ledger: DataFrame, dims: Dims) -> DataFrame:
     reader, deliveries = F.col("reader"), F.col("deliveries")
     own_topic = F.coalesce(F.col("topic") == F.col("reads"), F.lit(False))
     due = acked() & own_topic & ((F.col("intended_us") >= F.col("from_us")) | (deliveries > 0))
-    undelivered = _deliverable() & (deliveries == 0)
+    missing, unreached = _deliverable() & (deliveries == 0), F.col("unreached")
+    due, undelivered = due & ~unreached, missing & ~unreached
     of_readers = [
         Fact("lost", "consume", reader, due, undelivered),
         Fact("unlogged", "consume", reader, undelivered, F.col("logged") == 0),
+        Fact("unreached", "consume", reader, missing & unreached, 0),
         Fact("redelivered", "consume", reader, deliveries > 0, deliveries > 1),
         _foreign(reader, deliveries),
     ]
     return explode_facts(rows, of_producers).unionByName(explode_facts(_with_readers(rows, dims), of_readers))
+
+
+def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    readers = [client for client in evidence.clients if client.consumes_from]
+    for line in evidence.events:
+        if line.get("event") == event and line.get("op", "consume") == "consume":
+            for client in readers:
+                if (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload):
+                    yield client.key, line
 
 
 def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
@@ -162,9 +174,27 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
     lossy = dims.producers.select("run", "producer_id", "lossy")
     own = F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader"))
     joined = ledger.join(F.broadcast(readers), "run").join(F.broadcast(lossy), ["run", "producer_id"], "left")
-    return joined.withColumn(
+    joined = joined.withColumn(
         "deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, delivery: n + delivery["n"])
     )
+    stops = [
+        (run, client, topic, number, position)
+        for run, evidence in enumerate(dims.evidences)
+        for client, line in reader_events(evidence, "drain_incomplete")
+        for topic, number, position, _ in line["positions"]
+    ]
+    if not stops:
+        return joined.withColumn("unreached", F.lit(False))
+    key = ("run", "reader", "reads")
+    table = dims.table(stops, "run int, reader string, reads string, number int, position bigint")
+    by_number = table.groupBy(*key, "number").agg(F.max("position").alias("position"))
+    entries = F.map_from_entries(F.collect_list(F.struct("number", "position"))).alias("positions")
+    stopped = joined.join(F.broadcast(by_number.groupBy(*key).agg(entries)), list(key), "left")
+    # the place in the log; for a record that is not in the log, the acknowledged place
+    place = F.get("placed", F.lit(0))
+    number, offset = (F.coalesce(place[name], F.col(name)) for name in ("partition", "offset"))
+    beyond = (F.col("deliveries") == 0) & (offset >= F.try_element_at("positions", number))
+    return stopped.withColumn("unreached", F.coalesce(beyond, F.lit(False))).drop("positions")
 
 
 def _deliverable() -> Column:

@@ -22,13 +22,12 @@ selected sequences are examined row by row. Acknowledgements need no sorting, be
 leader epoch in a partition must lie above all acknowledged offsets of the previous epoch.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from aftershock.results.checks.findings.records import LOG_READER, Fact, explode_facts, record
+from aftershock.results.checks.findings.records import LOG_READER, Fact, explode_facts, reader_events, record
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.tables import Dims
 from aftershock.results.spark.tables import Tables
@@ -36,8 +35,6 @@ from aftershock.results.spark.tables import Tables
 LANE = ("client", "topic", "partition", "lane", "member")
 OWN_MARKS = ("reference",)
 """Clients that report the high watermark of a record's own response; librdkafka reports that of the latest response."""
-
-Event = Mapping[str, Any]
 
 
 def deliveries(read: Tables, dims: Dims) -> DataFrame:
@@ -71,15 +68,6 @@ def beginnings(evidence: Evidence) -> Iterator[tuple[str, str, int, int, bool]]:
         yield from ((client, topic, number, line["t_us"], True) for topic, number in line["partitions"])
     for client, line in reader_events(evidence, "position_reset"):
         yield client, line["topic"], line["partition"], line["t_us"], False
-
-
-def reader_events(evidence: Evidence, event: str) -> Iterator[tuple[str, Event]]:
-    readers = [client for client in evidence.clients if client.consumes_from]
-    for line in evidence.events:
-        if line.get("event") == event and line.get("op", "consume") == "consume":
-            for client in readers:
-                if (line.get("arm"), line.get("workload", client.workload)) == (client.arm, client.workload):
-                    yield client.key, line
 
 
 PRINTS = "print bigint"

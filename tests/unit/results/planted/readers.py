@@ -64,6 +64,49 @@ def skipped_after_a_reset(run: Run) -> None:
     run.documents["events"].append(line)
 
 
+def _stopped(run: Run, unread: int) -> int:
+    """Let the patient's reader stop ``unread`` records before the end of partition 0; return its position."""
+    rows = run.frames["consume"]
+    of_partition = rows[(rows["arm"] == "patient") & (rows["partition"] == 0)].sort_values("offset")
+    run.drop("consume", of_partition.index[-unread:])
+    position = int(of_partition["offset"].iloc[-unread])
+    line = {"event": "drain_incomplete", "arm": "patient", "workload": "orders", "op": "consume", "t_us": 90 * S}
+    run.documents["events"].append(line | {"positions": [["orders", 0, position, position + unread]]})
+    return position
+
+
+@defect(
+    "a slow reader that the run did not let read to the end: what it had not reached is not lost",
+    unsure=("integrity/lost", "slo/lost"),
+    says="3 further records were not judged",
+)
+def not_read_to_the_end(run: Run) -> None:
+    _stopped(run, 3)
+
+
+@defect(
+    "the same, and a record before the position that the reader had reached",
+    fails=("integrity/lost", "slo/lost"),
+    says="3 further records were not judged",
+)
+def lost_before_the_position(run: Run) -> None:
+    position = _stopped(run, 3)
+    rows = run.frames["consume"]
+    last = (rows["arm"] == "patient") & (rows["partition"] == 0) & (rows["offset"] == position - 1)
+    run.drop("consume", rows.index[last])
+
+
+@defect("a reader of a producer with acks=0 that stood still for three seconds", fails=("slo/consume.lag-max-steady",))
+def lag_without_acknowledgements(run: Run) -> None:
+    run.slos("consume.lag max <= 20 records in steady")
+    run.arms["produce"] |= {"acks": "0", "idempotence": False}
+    run.frames["produce"] = run.frames["produce"].assign(offset=None, leader_epoch=None)
+    rows = run.frames["consume"]
+    still = (rows["arm"] == "patient") & rows["done_us"].between(10 * S, 13 * S)
+    run.set("consume", rows.index[still], done_us=13 * S + rows.loc[still, "offset"])
+    run.read_in_order()
+
+
 @defect("a reader that went back twenty records without reset or assignment", fails=("integrity/duplicate",))
 def went_back(run: Run) -> None:
     _again(run, "patient", 50 * S)

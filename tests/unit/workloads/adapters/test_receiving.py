@@ -1,5 +1,6 @@
 """Start positions and foreign records, on librdkafka's mock cluster."""
 
+import json
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -12,12 +13,15 @@ from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import receiving
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
 from aftershock.workloads.adapters.receiving import ReceiveRecorder, resolve_start_offsets
+from aftershock.workloads.load.assignment import Drain
 from aftershock.workloads.load.events import Events
 from aftershock.workloads.load.outcomes import convert
 from aftershock.workloads.load.schedule import Mark
 
 if TYPE_CHECKING:
     from aftershock.tests.unit.workloads.conftest import Bench
+
+S = 1_000_000
 
 
 def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
@@ -32,6 +36,37 @@ def test_records_from_before_the_run_are_foreign(bench: "Bench") -> None:
     convert(bench.spool, bench.outcomes)
     rows = pq.read_table(bench.outcomes).to_pylist()
     assert [(0, 5), (1, 0)] == [(row["partition"], row["offset"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("per_s", "until_s", "end_s"),
+    [
+        (100, 60, 5),  # reads the 500 records in five seconds
+        (20, 60, 25),  # slow, and longer than the idle limit, but fast enough
+        (5, 60, 10),  # too slow to finish before the limit
+        (0, 60, 10),  # no progress
+        (20, 8, 8),  # the limit is shorter than the idle limit
+    ],
+)
+def test_a_drain_lasts_as_long_as_it_can_succeed(bench: "Bench", per_s: int, until_s: int, end_s: int) -> None:
+    """A consumer that gives up records its position and the end of each partition."""
+    now_s = 0
+    told = bench.consume()
+    receiving = ReceiveRecorder(told, lambda: now_s * S, Events(told, bench.now_us))
+    receiving.reached(1, 7)
+    receiving.obey(Drain(end_offsets={0: 500, 1: 7}, until_us=until_s * S, idle_us=10 * S))
+    while (answer := receiving.answer()) is None:
+        now_s += 1
+        receiving.reached(0, min(500, now_s * per_s))
+    position = min(500, end_s * per_s)
+    assert (end_s, {0: 500 - position} if position < 500 else {}) == (now_s, answer["missing"])
+    events = [json.loads(line) for line in bench.events.read_text().splitlines()]
+    assert [(event["event"], event["op"], event["positions"]) for event in events] == (
+        [("drain_incomplete", "consume", [[bench.topic, 0, position, 500], [bench.topic, 1, 7, 7]])]
+        if position < 500
+        else []
+    )
+    assert receiving.answer() is None
 
 
 def fill(bench: Bench) -> dict[int, int]:
