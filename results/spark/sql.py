@@ -1,9 +1,8 @@
 """Command ``aftershock sql``, a query of Spark SQL on runs, on evidence elsewhere, or on a history of many runs.
 
-Spark executes a command as soon as it parses the text, so commands such as INSERT must be detected before that, by the
-first word of the statement. A statement that starts with WITH may be a query or an INSERT, which its EXPLAIN plan
-shows. A query on runs sees the evidence, the checks, and the documents as temporary views, which begin with the column
-``run``, the run's id.
+Spark executes a command as soon as it gets the text, so the plan that Spark's parser makes of the text is checked
+before: a query may only read the tables of the run, and can't run programs or write files. A query on runs sees the
+evidence, the checks, and the documents as temporary views, which begin with the column ``run``, the run's id.
 
 A history has the results of many runs in folders whose names are columns, so a query of last month opens only files
 such as ``gold/checks/run_date=2026-11-21/plan=demo/run_id=20261121-101500-demo-831f/part-0.parquet``.
@@ -20,41 +19,127 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from py4j.java_gateway import JavaObject, is_instance_of
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, StructField, StructType
 
 from aftershock.errors import AftershockError, EvidenceError
-from aftershock.results.evidence.evidence import Evidence, read, require_distinct_ids
-from aftershock.results.evidence.files import read_object
-from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST
+from aftershock.results.evidence.evidence import SCHEMA_VERSION, Evidence, read, require_distinct_ids
+from aftershock.results.evidence.files import read_object, require_schema_version
+from aftershock.results.evidence.manifest import refuse_links
+from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST, TABLES
 from aftershock.results.evidence.stored import trusted_in
 from aftershock.results.spark.conf import UNKNOWN, load_of
 from aftershock.results.spark.remote import read_at
-from aftershock.results.spark.session import JVM_LOST, reason, session
+from aftershock.results.spark.session import DEFAULT_MASTER, JVM_LOST, master_of, reason, session
 from aftershock.results.spark.tables import columns, literal, small, tables
+from aftershock.results.text import printable
 
 QUERIES = ("SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "DESC")
 
 _IGNORED = re.compile(r"(?:\s|\(|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 
 
+VIEWS = (*TABLES, "latency_hist", "checks", "phases", "journal", "events")
+_QUERY_PLANS = (
+    *("Aggregate", "Distinct", "Except", "Filter", "Generate", "GlobalLimit", "GroupingSets", "Intersect", "Join"),
+    *("LateralJoin", "LocalLimit", "LocalRelation", "Offset", "OneRowRelation", "PipeOperator", "Pivot", "Project"),
+    *("Range", "Repartition", "RepartitionByExpression", "Sample", "Sort", "SubqueryAlias", "Union", "Unpivot"),
+    *("UnresolvedHaving", "UnresolvedHint", "UnresolvedInlineTable", "UnresolvedQualify", "UnresolvedRelation"),
+    *("UnresolvedSubqueryColumnAliases", "UnresolvedTableValuedFunction", "UnresolvedWith", "Window"),
+    *("UnresolvedTVFAliases", "WithWindowDefinition"),
+)
+_DESCRIPTION_PLANS = (
+    *("CurrentNamespace", "DescribeColumn", "DescribeFunction", "DescribeQueryCommand", "DescribeRelation"),
+    *("ShowColumns", "ShowFunctions", "ShowTables", "ShowViews", "UnresolvedFunctionName", "UnresolvedTableOrView"),
+)
+_PLANS = frozenset((*_QUERY_PLANS, *_DESCRIPTION_PLANS))
+"""Classes of Spark's logical plans that may read the run's tables and have no effect, unlike commands and scripts."""
+_TABLE_FUNCTIONS = frozenset(
+    (
+        *("explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer"),
+        *("range", "stack", "variant_explode", "variant_explode_outer"),
+    )
+)
+_REFUSED_FUNCTIONS = frozenset(("reflect", "java_method", "try_reflect", "from_protobuf", "to_protobuf"))
+"""Functions that call Java methods, or read a file."""
+_LOGICAL_PLAN = "org.apache.spark.sql.catalyst.plans.logical.LogicalPlan"
+
+
 def run_query(spark: SparkSession, text: str) -> DataFrame:
-    """Return the rows of the SQL query ``text``. Raises AftershockError if the text is no query or Spark refuses it."""
+    """Return the rows of the SQL query ``text``.
+
+    Raises AftershockError if the text is not a query of the run's tables, or if Spark refuses it. With Spark Connect
+    the caller checks the text by ``refuse_side_effects`` in a session with a JVM.
+    """
     text = text.strip().removesuffix(";")
     try:
-        if first_word(text) == "WITH":
-            # The parsed statement, before anything is resolved or executed.
-            explained = str(spark.sql(f"EXPLAIN EXTENDED {text}").collect()[0][0])
-            plan = explained.split("== Analyzed Logical Plan ==", 1)[0]
-            if re.search(r"\b(?:InsertInto|DeleteFrom|Update|MergeInto)\w*", plan):
-                raise AftershockError("this WITH statement changes a table; end the statement with SELECT")
-        return spark.sql(text)
+        if isinstance(spark, SparkSession):
+            refuse_side_effects(spark, text)
+        rows = spark.sql(text)
+        read = {*rows.inputFiles()}
+        for view in (name for name in VIEWS if read and spark.catalog.tableExists(name)):
+            read -= {*spark.table(view).inputFiles()}
     except (PySparkException, *JVM_LOST) as error:
         raise query_error(error) from None
+    if read:
+        raise AftershockError(f"the query reads {min(read)}, which is not a file of the run: {_ADVICE}")
+    return rows
+
+
+def refuse_side_effects(spark: SparkSession, text: str) -> None:
+    """Raise AftershockError if a SQL text could run a program, or read or write anything but the run's tables.
+
+    Spark's parser does not resolve or execute anything. Every part of the parsed plan is visited, including subqueries
+    in expressions, and only known classes of plans pass.
+    """
+    gateway = cast("Any", spark.sparkContext)._gateway  # noqa: SLF001 - PySpark has no public parser
+    parser = cast("Any", spark)._jsparkSession.sessionState().sqlParser()  # noqa: SLF001
+    kinds: dict[str, tuple[bool, bool, bool]] = {}
+    interfaces = (_LOGICAL_PLAN, "scala.collection.Iterable", "scala.Product")
+    relations, named = list[tuple[int, str]](), {*VIEWS}
+    pending = [parser.parsePlan(text)]
+    while pending:
+        node = pending.pop()
+        if not isinstance(node, JavaObject):
+            continue  # a number or a text
+        kind = str(node.getClass().getName())
+        if kind not in kinds:
+            kinds[kind] = cast(
+                "tuple[bool, bool, bool]", tuple(is_instance_of(gateway, node, interface) for interface in interfaces)
+            )
+        is_plan, is_iterable, is_product = kinds[kind]
+        name = kind.rpartition(".")[2].removesuffix("$")
+        if (is_plan and name not in _PLANS) or name.endswith("UnresolvedIdentifier"):
+            raise AftershockError(f"`aftershock sql` does not run a statement with {name}: {_ADVICE}")
+        if name in ("UnresolvedRelation", "UnresolvedTableOrView"):
+            # the path-based table parquet.`/x` has two parts; a single name may contain a dot
+            relations.append((int(node.multipartIdentifier().size()), str(node.multipartIdentifier().mkString("."))))
+        elif name == "UnresolvedWith":
+            entries = node.cteRelations().iterator()
+            while entries.hasNext():
+                named.add(str(entries.next().productElement(0)).lower())
+        elif name in ("UnresolvedFunction", "UnresolvedTableValuedFunction"):
+            parts = node.nameParts() if name == "UnresolvedFunction" else node.name()
+            function = str(parts.last()).lower()
+            table_function = name == "UnresolvedTableValuedFunction"
+            if function in _REFUSED_FUNCTIONS or (table_function and function not in _TABLE_FUNCTIONS):
+                raise AftershockError(f"`aftershock sql` does not call the function {function}: {_ADVICE}")
+        elif name == "UnresolvedGenerator" and str(node.name().funcName()).lower() not in _TABLE_FUNCTIONS:
+            raise AftershockError(f"`aftershock sql` does not call the function {node.name().funcName()}: {_ADVICE}")
+        if (is_iterable or is_product) and not kind.startswith("org.apache.spark.sql.types."):
+            parts = node.iterator() if is_iterable else node.productIterator()
+            while parts.hasNext():
+                pending.append(parts.next())
+    if unknown := [name for parts, name in relations if parts > 1 or name.lower() not in named]:
+        raise AftershockError(f"{unknown[0]} is not a table of the runs: {_ADVICE}")
+
+
+_ADVICE = f"write a query of {', '.join(VIEWS)}"
 
 
 def first_word(text: str) -> str:
@@ -139,8 +224,9 @@ def as_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[st
     shown = list(islice(iter(rows), TABLE_ROWS_MAX + 1))
     cells = []
     for row in shown[:TABLE_ROWS_MAX]:
-        texts = [" ".join(_cell_text(value).split()) for value in row]
+        texts = [printable(" ".join(_cell_text(value).split())) for value in row]
         cells.append([text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…" for text in texts])
+    names = [printable(name) for name in names]
     widths = [max(len(cell) for cell in column) for column in zip(names, *cells, strict=True)]
     yield "  ".join(name.ljust(width) for name, width in zip(names, widths, strict=True)).rstrip()
     yield "  ".join("-" * width for width in widths)
@@ -201,7 +287,9 @@ _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{}[]^ ") | {chr(code) for code in range(32
 
 def archive(run_dir: Path, to: Path) -> list[Path]:
     """Copy a run's results into a history; return the copied files. Raises EvidenceError if the run was not judged."""
+    refuse_links(run_dir)
     run = read_object(run_dir / "run.json")
+    require_schema_version(str(run_dir / "run.json"), run, SCHEMA_VERSION)
     try:
         night = datetime.fromisoformat(run["started_at"]).date()
         place = Path(f"run_date={night}", f"plan={_escaped(run['plan'])}", f"run_id={_escaped(run['run_id'])}")
@@ -278,6 +366,12 @@ def ask(question: Question, master: str | None, log: Log, show: Show) -> None:
     folder = Path(tempfile.mkdtemp(prefix="aftershock-sql-"))
     spark_log = folder / "spark.log"
     try:
+        if master_of(master).startswith("sc://"):  # a Spark Connect client has no parser
+            with session(spark_log, DEFAULT_MASTER) as parser:
+                try:
+                    refuse_side_effects(parser, question.text.strip().removesuffix(";"))
+                except (PySparkException, *JVM_LOST) as error:
+                    raise query_error(error) from None
         with session(spark_log, master, load) as spark:
             if question.history:
                 create_history_views(spark, question.history)

@@ -95,7 +95,7 @@ def test_queries_change_nothing(spark: "SparkSession", run: Evidence) -> None:
     sql.create_views(spark, [run])
     folder = run.home / "made"
     told = {
-        f"with x as (select 1) insert overwrite directory '{folder}' using csv table x": "changes a table",
+        f"with x as (select 1) insert overwrite directory '{folder}' using csv table x": "InsertIntoDir",
         "select a form outcomes x y": "PARSE_SYNTAX_ERROR",
         "select nothing from outcomes": "nothing",
         "select * from nowhere": "nowhere",
@@ -131,3 +131,111 @@ def test_invalid_statements_start_no_spark(tmp_path: Path) -> None:
     question = Question("drop table x", [], None, None, tmp_path)
     with pytest.raises(AftershockError, match="begins with DROP and is not a query"):
         ask(question, "sc://127.0.0.1:1", print, lambda rows: rows.show())
+
+
+HOSTILE = (
+    "select transform(op) using 'touch {file}' as (x) from outcomes",
+    "select * from (select transform(1) using 'cat' as (x)) t",
+    "select reflect('java.lang.System', 'getenv', 'HOME')",
+    "select `java_method`('java.lang.System', 'getenv', 'HOME')",
+    "select system.builtin.try_reflect('java.lang.System', 'getenv', 'HOME')",
+    "select count(*) from outcomes limit reflect('java.lang.Integer', 'parseInt', '1')",
+    "select identifier('re' || 'flect')('java.lang.System', 'getenv', 'HOME')",
+    "select * from parquet.`{folder}`",
+    "select exists(select 1 from csv.`/etc/passwd`)",
+    "select * from outcomes where op in (select value from text.`/etc/passwd`)",
+    "with `parquet.{folder}` as (select 1) select * from parquet.`{folder}`",
+    "with a as (select * from json.`{folder}`) select 1",
+    "select * from identifier('binaryFile' || '.`{folder}`')",
+    "select * from read_files('{folder}')",
+    "select * from python_worker_logs()",
+    "select from_protobuf(x'00', 'A', '/etc/passwd')",
+    "describe query select * from parquet.`{folder}`",
+    "describe parquet.`{folder}`",
+    "show create table outcomes",
+    "show tables in global_temp",
+    "with a as (select 1) insert overwrite directory '{file}' using csv table a",
+    "with a as (select 1) from a insert overwrite directory '{file}' using csv select *",
+)
+COMMANDS = (
+    "insert overwrite directory '{file}' using csv select 1",
+    "create table t using parquet location '{file}' as select 1",
+    "create function f as 'x' using jar '{file}'",
+    "load data inpath '{file}' into table outcomes",
+    "add jar '{file}'",
+    "set spark.sql.ansi.enabled=false",
+    "cache table outcomes",
+    "execute immediate 'select 1'",
+    "begin select 1; end",
+    "drop view outcomes",
+)
+ALLOWED = (
+    "select op, count(*) filter (where status = 'ok') n from outcomes group by cube(op) having count(*) > 0 order by n",
+    "with a as (select 1 as x), b as (select x + 1 as x from a) select * from a union all select * from b",
+    "with recursive r(n) as (select 1 union all select n + 1 from r where n < 3) select * from r",
+    "select * from (values (1), (2)) as t(x) lateral view explode(array(x, x)) as y",
+    "select *, row_number() over (partition by op order by seq) as r from outcomes qualify r = 1",
+    "select seq, lag(seq) over w from outcomes window w as (order by seq) limit 3 offset 1",
+    "select * from (select op, status from outcomes) pivot (count(*) for op in ('produce', 'consume'))",
+    "select * from outcomes tablesample (10 rows)",
+    "select /*+ broadcast(p) */ distinct o.op from outcomes o natural join phases p where exists (select 1 from log)",
+    "select get_json_object(detail, '$.x'), percentile_approx(t_us, 0.5) from events group by all",
+    "select * from range(3), lateral (select id + 1)",
+    "select 1 intersect select 1 except select 2",
+    "table CHECKS",
+    "show tables",
+    "describe outcomes",
+    "describe query select 1",
+    "from outcomes |> where op = 'produce' |> aggregate count(*)",
+)
+
+
+@pytest.fixture(scope="module")
+def views(spark: "SparkSession", run: Evidence) -> None:
+    sql.create_views(spark, [run])
+
+
+@pytest.mark.usefixtures("views")
+@pytest.mark.parametrize("text", [*HOSTILE, *COMMANDS])
+def test_a_query_can_not_run_programs_or_reach_other_files(
+    spark: "SparkSession", run: Evidence, tmp_path: Path, text: str
+) -> None:
+    """The refusal comes from the parsed plan: nothing was executed, read or written before."""
+    with pytest.raises(AftershockError, match=r"`aftershock sql` does not|is not a table of the runs") as refused:
+        sql.refuse_side_effects(spark, text.format(file=tmp_path / "made", folder=run.home / "outcomes"))
+    with pytest.raises(AftershockError):
+        run_query(spark, text.format(file=tmp_path / "made", folder=run.home / "outcomes"))
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+    assert spark.catalog.tableExists("outcomes")
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def test_queries_of_the_tables_are_allowed(spark: "SparkSession", run: Evidence) -> None:
+    sql.create_views(spark, [run])
+    for text in ALLOWED:
+        assert run_query(spark, text).columns, text
+
+
+def test_the_files_of_the_resolved_plan_are_checked_too(
+    spark: "SparkSession", run: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the check of the parsed plan let a table of another folder pass, the resolved plan names its files."""
+    sql.create_views(spark, [run])
+    shutil.copytree(run.home / "log", tmp_path / "log")
+    monkeypatch.setattr(sql, "refuse_side_effects", lambda *_: None)
+    with pytest.raises(AftershockError, match=r"log/part-0\.parquet, which is not a file of the run"):
+        run_query(spark, f"select * from log join parquet.`{tmp_path}/log` using (seq)")  # noqa: S608 - the test is about it
+
+
+def test_another_view_of_the_session_is_refused(spark: "SparkSession", run: Evidence) -> None:
+    """The session of a cluster may have tables of others."""
+    sql.create_views(spark, [run])
+    copy = shutil.copytree(run.home / "outcomes", run.home.parent / "copy")
+    spark.read.parquet(str(copy)).createOrReplaceTempView("stranger")
+    try:
+        with pytest.raises(AftershockError, match="stranger is not a table of the runs"):
+            run_query(spark, "select * from stranger")
+    finally:
+        spark.catalog.dropTempView("stranger")
+        shutil.rmtree(copy)

@@ -31,6 +31,11 @@ def test_other_statements_are_refused(text: str) -> None:
         first_word(text)
 
 
+def test_values_do_not_command_the_terminal() -> None:
+    """Names and values come from evidence of others."""
+    assert list(as_table(["\x1b[2J"], [["\x9b2Jx\u202ey"]])) == ["?[2J", "------", "?2Jx?y"]
+
+
 def test_the_table_format() -> None:
     """Numbers are right-aligned, null is empty, long cells are cut, and a note follows the first thousand rows."""
     assert list(as_table(NAMES, ROWS[:1])) == [
