@@ -3,11 +3,14 @@
 Names come from plans of unknown origin, so unprintable characters in names are replaced and Markdown is escaped.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aftershock.results.checks.check import Check, Status, Verdict
 
+_HIDDEN = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SENTENCES = {
     Status.PASS: "every check passed",
     Status.FAIL: "a requirement was violated",
@@ -109,6 +112,16 @@ def seconds(value_s: float) -> str:
 def printable(text: str) -> str:
     """Replace unprintable characters, which could move a terminal's cursor."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def visible(text: str) -> str:
+    """Replace control characters except newline and tab, and characters that hide or reorder the text around them."""
+    return _HIDDEN.sub("?", text)
+
+
+def xml_text(text: str) -> str:
+    """Replace the characters that XML 1.0 can't hold, not even escaped."""
+    return _NOT_XML.sub("?", text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -41,6 +41,7 @@ from aftershock.harness.cli.options import (
 from aftershock.harness.run.progress import Progress
 from aftershock.redaction import redact
 from aftershock.results.checks.check import Verdict
+from aftershock.results.text import visible
 
 _JAVA_MIN = 17
 _MEMORY_GIB_MIN = 4
@@ -265,7 +266,7 @@ def main() -> None:
         print(f"{error.format_message()}; `aftershock --help` lists the commands", file=sys.stderr)
         code = ERROR
     except AftershockError as error:
-        print(redact("\n".join([str(error), *getattr(error, "__notes__", ())])), file=sys.stderr)
+        print(visible(redact("\n".join([str(error), *getattr(error, "__notes__", ())]))), file=sys.stderr)
         code = ERROR
     except KeyboardInterrupt:
         code = INTERRUPTED

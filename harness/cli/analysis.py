@@ -15,6 +15,7 @@ import typer
 
 from aftershock.errors import AftershockError, EvidenceError
 from aftershock.harness.cli.options import ERROR, EvidenceOption, JsonOption, OutOption, RunArgument, SparkOption
+from aftershock.results.text import visible
 
 _COMPARED_RUNS_MAX = 8  # more columns do not fit on a screen
 
@@ -51,7 +52,7 @@ def report(
         try:
             print(write_report(path))
         except EvidenceError as error:  # continue with the next run
-            print(error, file=sys.stderr)
+            print(visible(str(error)), file=sys.stderr)
             code = ERROR
     folders = {path.resolve().parent for path in paths}
     if len(paths) > 1 and len(folders) == 1:

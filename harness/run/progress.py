@@ -18,6 +18,7 @@ from aftershock.redaction import redact
 from aftershock.results.evidence.files import read_json
 from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.verdict_formats import annotations
+from aftershock.results.text import visible
 
 _PLAIN_PERIOD_S = 5.0
 _LIVE_PERIOD_S = 0.5
@@ -59,7 +60,7 @@ class Progress:
 
     def log(self, line: str) -> None:
         # plain text: a plan's names must not be read as markup
-        self._console.print(Text(redact(line)), soft_wrap=not self._console.is_terminal)
+        self._console.print(Text(visible(redact(line))), soft_wrap=not self._console.is_terminal)
 
     @asynccontextmanager
     async def following(self, status: Callable[[], Status]) -> AsyncIterator[None]:

@@ -6,50 +6,70 @@ longest stall (for stalls and gaps), the slowest record (for latencies), the fir
 lost or duplicate records), else the start of the check's window.
 """
 
-import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from aftershock.redaction import redact
 from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.evidence.phases import RUN, windows_of
-from aftershock.results.explain.events import Moment, event, witness_text
+from aftershock.results.evidence.phases import RUN, Interval, windows_of
+from aftershock.results.explain.events import Event, Moment, event, witness_text
 from aftershock.results.text import cell, details, printable
 
 AROUND_US = 2_000_000
 EVENTS_MAX = 12
+PASTED_MAX = 100
 
 
-def pasted(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> str:
+def pasted_by_check(checks: Iterable[Check], evidence: Evidence, analysis: Mapping[str, Any]) -> dict[Check, str]:
+    """Return the Markdown about the first ``PASTED_MAX`` of ``checks``."""
+    windows, plan = windows_of(evidence.phases), evidence.home / "plan.yaml"
+    lines = plan.read_text(encoding="utf-8", errors="replace").splitlines() if plan.is_file() else []
+    timed = [(line["t_us"], _of_fault, line) for line in evidence.journal]
+    timed += [
+        (line["t_us"], _of_client, line)
+        for line in evidence.events
+        if line.get("event") not in ("counters", "phase") and isinstance(line.get("t_us"), int | float)
+    ]
+    timed.sort(key=lambda row: row[0])
+    first = islice(checks, PASTED_MAX)
+    return {check: _pasted(check, evidence, analysis, windows, lines, timed) for check in first}
+
+
+_Windows = Mapping[str, tuple[Interval, ...]]
+_Timed = Sequence[tuple[float, Callable[[Event], Moment], Event]]
+
+
+def _pasted(
+    check: Check,
+    evidence: Evidence,
+    analysis: Mapping[str, Any],
+    windows: _Windows,
+    plan: Sequence[str],
+    timed: _Timed,
+) -> str:
     text = f"**{check.status}: {cell(check.id)}** ({cell(check.subject)}): {cell(check.why)}\n\n"
     text += "".join(f"- {name}: {cell(value)}\n" for name, value in details(check))
     text += f"- run: {cell(str(evidence.run['run_id']))}\n"
-    if line := plan_line(evidence.home, check.at):
-        text += f"\n{check.at}\n\n{_fenced(line)}"
-    at_us = moment_of(check, evidence, analysis)
+    _, line, column = (check.at or "").rsplit(":", 2) if (check.at or "").count(":") > 1 else ("", "", "")
+    if line.isdecimal() and column.isdecimal() and 0 < int(line) <= len(plan):
+        text += f"\n{cell(check.at or '')}\n\n{_fenced(plan[int(line) - 1])}"
+    at_us = moment_of(check, evidence, analysis, windows)
     if at_us is not None:
-        text += f"\nTwo seconds around {at_us / 1e6:.3f} s:\n\n{_fenced(*_around(evidence, at_us))}"
+        text += f"\nTwo seconds around {at_us / 1e6:.3f} s:\n\n{_fenced(*_around(timed, at_us))}"
     if command := redact(str(evidence.run.get("command") or "")):  # an earlier version stored it as typed
         text += f"\nTo repeat the run:\n\n{_fenced(str(command))}"
     return text
 
 
-def plan_line(home: Path, at: str | None) -> str | None:
-    """Return the line of the plan at a place such as ``demo.yaml:21:5``; None if the plan has no such line."""
-    file, line, column = (at or "").rsplit(":", 2) if (at or "").count(":") > 1 else ("", "", "")
-    plan = home / "plan.yaml"
-    if not (file and line.isdigit() and column.isdigit() and plan.is_file()):
-        return None
-    lines = plan.read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[int(line) - 1] if 0 < int(line) <= len(lines) else None
-
-
-def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> int | None:
+def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any], windows: _Windows) -> int | None:
     """Return the moment that a failed check is about, in us of the run; None if the check is about the whole run."""
     window = check.phase or RUN
-    spans = windows_of(evidence.phases).get(window, ())
+    spans = windows.get(window, ())
     keys = {client.key for client in evidence.clients if check.arm in (None, client.arm)}
     if check.kind == "obligation" or ".gap" in check.id or ".unavailable" in check.id:
         stalls = [
@@ -73,24 +93,29 @@ def moment_of(check: Check, evidence: Evidence, analysis: Mapping[str, Any]) -> 
     return spans[0][0] if spans and window != RUN else None
 
 
-def _around(evidence: Evidence, at_us: int) -> Iterator[str]:
+def _around(timed: _Timed, at_us: int) -> Iterator[str]:
     """Yield up to ``EVENTS_MAX`` lines of the journal and client events closest to a moment, in order of time."""
-    near = []
-    for line in evidence.journal:
-        if abs(line["t_us"] - at_us) <= AROUND_US:
-            witness = f": {witness_text(line['witness'])}" if line.get("witness") else ""
-            near.append(Moment(line["t_us"], f"{line['fault']} {line['state']}{witness}"))
-    for line in evidence.events:
-        if line.get("event") not in ("counters", "phase") and abs(line.get("t_us", math.inf) - at_us) <= AROUND_US:
-            who = " ".join(str(line[name]) for name in ("arm", "op") if line.get(name))
-            near.append(Moment(line["t_us"], event(line), who or None))
-    closest = sorted(sorted(near), key=lambda moment: abs(moment.at_us - at_us))[:EVENTS_MAX]
-    for moment in sorted(closest):
+    low = bisect_left(timed, at_us - AROUND_US, key=itemgetter(0))
+    high = bisect_right(timed, at_us + AROUND_US, key=itemgetter(0))
+    # only the nearest events are formatted: there may be a hundred thousand in these seconds
+    closest = nsmallest(EVENTS_MAX, timed[low:high], key=lambda row: abs(row[0] - at_us))
+    near = [to_moment(line) for _, to_moment, line in closest]
+    for moment in sorted(near, key=lambda moment: (moment.at_us, moment.text)):
         yield f"{moment.at_us / 1e6:9.3f} s  {moment}"[:160]
-    if len(near) > len(closest):
-        yield f"and {len(near) - len(closest)} more events, in journal.jsonl and events.jsonl"
-    if not near:
+    if high - low > len(closest):
+        yield f"and {high - low - len(closest)} more events, in journal.jsonl and events.jsonl"
+    if low == high:
         yield "no event of the harness or a client was recorded in these seconds"
+
+
+def _of_fault(line: Event) -> Moment:
+    witness = f": {witness_text(line['witness'])}" if line.get("witness") else ""
+    return Moment(line["t_us"], f"{line['fault']} {line['state']}{witness}")
+
+
+def _of_client(line: Event) -> Moment:
+    who = " ".join(str(line[name]) for name in ("arm", "op") if line.get(name))
+    return Moment(line["t_us"], event(line), who or None)
 
 
 def _fenced(*lines: str) -> str:

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from aftershock.redaction import redact
 from aftershock.results import text
-from aftershock.results.checks.check import Check, Status
+from aftershock.results.checks.check import Check
 from aftershock.results.checks.obligations.spans import Span
 from aftershock.results.checks.obligations.stalls import lanes
 from aftershock.results.compare.runs import arms_of
@@ -26,7 +26,7 @@ from aftershock.results.evidence.stored import analysis_of, older_version_note, 
 from aftershock.results.explain.chapter import labels as labels_of
 from aftershock.results.explain.output import build_story
 from aftershock.results.report import plots, reading, tables
-from aftershock.results.report.failed import pasted
+from aftershock.results.report.failed import pasted_by_check
 from aftershock.results.report.reading import band_of, confidences
 from aftershock.results.report.svg import colours
 
@@ -47,7 +47,7 @@ def filled(template: str, **values: object) -> str:
         "seconds": text.seconds,
         "tally": text.tally,
     }
-    return environment.get_template(template).render(values)
+    return text.visible(environment.get_template(template).render(values))
 
 
 ATTENTION_MAX, OPEN_ROWS_MAX = 12, 30
@@ -77,7 +77,7 @@ def write_report(run_dir: Path) -> Path:
     for row in analysis["recoveries"]:
         recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
     bands = confidences(analysis, labels)
-    failed = [check for check in verdict.checks if check.status is not Status.PASS]
+    failed = text.problems(verdict)
     definitions, flows = tables.latency_definitions(analysis, labels), analysis.get("racks", ())
 
     page = filled(
@@ -86,7 +86,7 @@ def write_report(run_dir: Path) -> Path:
         sentence=text.sentence(verdict),
         why=evidence.timeline.get("why"),
         about=tables.about(evidence, verdict),
-        troubled=text.problems(verdict),
+        troubled=failed,
         attention_max=ATTENTION_MAX,
         command=redact(str(evidence.run.get("command") or "")),  # of an earlier version: not redacted
         environment=tables.environment(evidence),
@@ -94,7 +94,7 @@ def write_report(run_dir: Path) -> Path:
         groups=[(kind, checks) for kind, checks in groups.items() if checks],
         integrity=[check for check in verdict.checks if check.kind == "integrity" or check.samples],
         band_of=lambda check: band_of(check, bands),
-        pasted={check: pasted(check, evidence, analysis) for check in failed},
+        pasted=pasted_by_check(failed, evidence, analysis),
         anchors={check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
         faults=[tables.fault(evidence, verdict, step) for step in evidence.steps],
         colours=colours(evidence),

@@ -9,6 +9,7 @@ colour-blind readers can distinguish; the ninth fault has the first colour again
 
 import io
 import re
+import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.text import xml_text
 
 PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#0072b2", "#d55e00", "#f0e442", "#999999")
 
@@ -73,8 +76,8 @@ _STYLE: Any = {
     "ytick.color": GREY,
 }
 _POINT = re.compile(r"([ML])\s+(-?[\d.]+)\s+(-?[\d.]+)\s*")
-_STYLE_ATTRIBUTE = re.compile(r' style="([^"]*)"')
-_REFERENCE = re.compile(r"(url\(#|href=\"#)([^\")]+)")
+_REFERENCE = re.compile(r"((?<=^#)[^)]+|(?<=url\(#)[^)]+)")
+_SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 TENTHS = 10
 
 
@@ -89,38 +92,54 @@ def drawing(width: float, height: float) -> Iterator[Figure]:
 def rendered(figure: Figure, name: str, title: str, words: str) -> Markup:
     """Return a chart as an ``<svg>``; ``name`` is unique in the page, ``title`` and ``words`` describe the chart."""
     out = io.StringIO()
+    for label in figure.findobj(Text):
+        if (text := xml_text(label.get_text())) != label.get_text():
+            label.set_text(text)
     figure.savefig(out, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = out.getvalue()
-    text = text[text.index("<svg") :].replace("<metadata>", "")
-    text = re.sub(r">\n\s*<", "><", re.sub(r' d="([^"]*)"', _compact_path, text))
-
-    # Ids without a reference are removed; the other ids are prefixed by the figure's name.
-    used = {reference for _, reference in _REFERENCE.findall(text)}
-    text = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", text)
-    text = _REFERENCE.sub(lambda found: f"{found[1]}{name}-{found[2]}", text)
-
+    # Labels come from plans and evidence of others: only attributes of elements are rewritten, never a label's text.
+    root = ET.fromstring(out.getvalue())  # noqa: S314 - matplotlib wrote the XML
+    elements = list(root.iter())
+    for element in elements:
+        element.tag = str(element.tag).rpartition("}")[2]
+        element.text, element.tail = (element.text if (element.text or "").strip() else None), None
     # A style that occurs three times or more is shorter as a class.
-    counts = Counter(_STYLE_ATTRIBUTE.findall(text))
-    frequent = [style for style, count in counts.items() if count >= 3]  # noqa: PLR2004
+    styles = Counter(element.get("style", "") for element in elements)
+    frequent = [style for style, count in styles.items() if style and count >= 3]  # noqa: PLR2004
     classes = {style: f"{name}-{number}" for number, style in enumerate(frequent)}
-    text = _STYLE_ATTRIBUTE.sub(
-        lambda found: f' class="{classes[found[1]]}"' if found[1] in classes else found[0], text
-    )
+    used = {found for element in elements for value in element.attrib.values() for found in _REFERENCE.findall(value)}
+    for element in elements:
+        attributes = dict(element.attrib)
+        element.attrib.clear()
+        for key, value in attributes.items():
+            if key == "d":
+                element.set(key, _compact_path(value))
+            elif key == "id":  # an id without a reference is removed, another is prefixed by the figure's name
+                element.attrib |= {key: f"{name}-{value}"} if value in used else {}
+            elif key == "style" and value in classes:
+                element.set("class", classes[value])
+            elif key == f"{{{_XLINK}}}href":
+                element.set("xlink:href", f"#{name}-{value.removeprefix('#')}")
+            else:
+                element.set(key, _REFERENCE.sub(rf"{name}-\1", value))
+    for metadata in root.findall("metadata"):
+        root.remove(metadata)
+    root.attrib |= {"xmlns": _SVG, "xmlns:xlink": _XLINK, "role": "img"}
+    root.set("aria-labelledby", f"{name}-title {name}-words")
     rules = [f".{rule}{{{style.replace(': ', ':').replace('; ', ';')}}}" for style, rule in classes.items()]
-    sheet = f"<style>{''.join(rules)}</style>" if rules else ""
+    head = [("title", title), ("desc", words), *([("style", "".join(rules))] if rules else [])]
+    for place, (tag, content) in enumerate(head):
+        element = ET.Element(tag, {} if tag == "style" else {"id": f"{name}-{'title' if tag == 'title' else 'words'}"})
+        element.text = xml_text(content)
+        root.insert(place, element)
+    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704 - ElementTree escapes all text
 
-    head, _, elements = text.partition(">")
-    described = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-words">{escape(words)}</desc>'
-    label = f' role="img" aria-labelledby="{name}-title {name}-words">'
-    return Markup(head + label + described + sheet + elements)  # noqa: S704 - matplotlib and we escape all text
 
-
-def _compact_path(path: re.Match[str]) -> str:
+def _compact_path(path: str) -> str:
     """Round the numbers of an SVG path to tenths of a point; write lines as relative steps (SVG 1.1, 8.3.2)."""
-    points, remainder = _POINT.findall(path[1]), _POINT.sub("", path[1]).strip()
+    points, remainder = _POINT.findall(path), _POINT.sub("", path).strip()
     if remainder not in ("", "z"):  # curves
-        rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path[1])
-        return f' d="{" ".join(rounded.split())}"'
+        rounded = re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.1f}".removesuffix(".0"), path)
+        return " ".join(rounded.split())
     steps = ""
     at_x = at_y = 0
     previous = ""
@@ -132,7 +151,7 @@ def _compact_path(path: re.Match[str]) -> str:
             verb = "l" if previous == "M" else ""
             steps += f"{verb}{_coordinate(x - at_x, after=not verb)}{_coordinate(y - at_y, after=True)}"
         at_x, at_y, previous = x, y, move
-    return f' d="{steps}{remainder}"'
+    return f"{steps}{remainder}"
 
 
 def _coordinate(tenths: int, *, after: bool = False) -> str:

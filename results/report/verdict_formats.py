@@ -21,7 +21,7 @@ from textwrap import fill
 
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.files import read_object, write_whole
-from aftershock.results.text import details, observed, printable, problems, run_s, sentence, status, threshold
+from aftershock.results.text import details, observed, printable, problems, run_s, sentence, status, threshold, xml_text
 
 WIDTH = 80
 _ATTENTION_MAX = 6
@@ -79,7 +79,6 @@ def _cut(text: str, width: int) -> str:
 
 
 _TAGS = {Status.FAIL: "failure", Status.INCONCLUSIVE: "error", Status.ERROR: "error"}
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write(run_dir: Path, verdict: Verdict) -> Path:
@@ -118,19 +117,14 @@ def cases(verdict: Verdict, classname: str) -> list[ET.Element]:
             else:
                 facts = [("status", status(check)), ("why", check.why), *facts]
                 result = _element("system-out", {})
-            result.text = _xml_text("\n".join(f"{name}: {value}" for name, value in facts))
+            result.text = xml_text("\n".join(f"{name}: {value}" for name, value in facts))
             case.append(result)
         tests.append(case)
     return tests
 
 
 def _element(tag: str, attributes: dict[str, str]) -> ET.Element:
-    return ET.Element(tag, {name: _xml_text(value) for name, value in attributes.items()})
-
-
-def _xml_text(text: str) -> str:
-    """Replace the characters that XML 1.0 can't hold, not even escaped."""
-    return _NOT_XML.sub("?", text)
+    return ET.Element(tag, {name: xml_text(value) for name, value in attributes.items()})
 
 
 # `demo.yaml:21:5` is a position in the plan, `tests/test_x.py:12` one in a test, which is a path already

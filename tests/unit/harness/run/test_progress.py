@@ -26,10 +26,11 @@ def test_names_are_not_markup() -> None:
     """An arm called [red]x is shown so, on the panel and in prose."""
     console = Console(file=io.StringIO(), width=80, force_terminal=False)
     console.print(panel(STATUS))
-    Progress(console).log("arm [red]x failed")
+    Progress(console).log("arm [red]x failed \x1b[2J\x9b2J")
     shown = console.file.getvalue()  # type: ignore[attr-defined]  # it is a StringIO
     assert "None" not in shown
     assert 2 == shown.count("[red]x")
+    assert "x failed ?[2J?2J\n" in shown  # an arm's name must not command the terminal
 
 
 def test_without_clients_there_is_no_table() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -14,6 +15,7 @@ import pytest
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.measure.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
+from aftershock.results.report import failed
 from aftershock.results.report.page import write_report
 from aftershock.results.report.plots import panels
 from aftershock.results.report.svg import PALETTE, Band, latency_svg
@@ -316,3 +318,44 @@ def test_a_run_that_was_not_judged_is_an_error(made: Made, tmp_path: Path) -> No
     (home / "analysis.json").write_text("{}")
     with pytest.raises(EvidenceError, match="not a verdict of Aftershock"):
         write_report(home)
+
+
+def test_labels_never_become_styles_or_ids() -> None:
+    """Names of arms that look like attributes stay text, and characters that XML can't hold are replaced."""
+    names = [f'{number} style="}}header{{display:none}}" id="x" d="M 1 2"' for number in range(3)]
+    svg = latency_svg("n", ("t", names[0]), dict.fromkeys([*names, "\0\ud800&amp;"], bins(3)), [], 1.0, [])
+    root = ET.fromstring(svg)  # noqa: S314 - our own
+    texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {*names, "??&amp;"} <= {*texts}
+    assert root[1].text == names[0]
+    styles = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}style")]
+    assert styles
+    assert not any("display" in style for style in styles)
+    assert not any("display" in value for element in root.iter() for value in element.attrib.values())
+
+
+def test_a_page_has_no_characters_that_hide_or_reorder_text(judged: Judged, made: Made) -> None:
+    hostile = made.copy()
+    hostile.timeline["why"] = "\x1b[2J PASS \u202eLIAF\u2066 \ud800"
+    page = write_report(judged(hostile, bins())).read_text()
+    assert "?[2J PASS ?LIAF? ?" in page
+
+
+def test_markdown_for_an_issue_is_made_for_a_limited_number_of_checks(
+    judged: Judged, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Foreign evidence with thousands of failed checks and events costs no more than a hundred searches; of the events
+    of a moment only the nearest are formatted.
+    """
+    many = made.copy()
+    many.events += [{"t_us": 26_000_000 + at, "arm": "patient", "event": "throttled"} for at in range(20_000)]
+    formatted: list[object] = []
+    monkeypatch.setattr(failed, "event", lambda line: str(formatted.append(line)))
+    bad = Check("slo/0", "slo", "run", Status.FAIL, 1, 1, "", "bad", phase="fault/kill-1")
+    checks = [replace(bad, id=f"slo/{number}") for number in range(2000)]
+    home = judged(many, bins())
+    (home / "verdict.json").write_text(Verdict("run-1", "demo", 7, ("baseline",), tuple(checks)).text())
+    page = write_report(home).read_text()
+    assert page.count("as Markdown, for an issue") == failed.PASTED_MAX
+    assert 0 < len(formatted) <= failed.PASTED_MAX * failed.EVENTS_MAX
+    assert "more events, in journal.jsonl" in page
