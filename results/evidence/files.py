@@ -22,6 +22,9 @@ from aftershock.redaction import redact_known
 
 T = TypeVar("T")
 
+DOCUMENT_BYTES_MAX, LINE_BYTES_MAX = 256 << 20, 4 << 20
+"""Limits of JSON documents and JSON lines: an assignment of ten thousand partitions has less than 3 MB."""
+
 _RESTORE = "restore the file or run the plan again"
 _SPARK_TYPES = {
     pa.string(): "string",
@@ -61,9 +64,13 @@ def missing(where: str) -> EvidenceError:
 
 
 def document(where: str, content: bytes) -> Any:
+    if len(content) > DOCUMENT_BYTES_MAX:
+        raise EvidenceError(
+            f"{where}: {len(content)} bytes are more than the {DOCUMENT_BYTES_MAX} that a document may have; {_RESTORE}"
+        )
     try:
         return json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EvidenceError(f"{where}: not readable as JSON ({error}); {_RESTORE}") from error
 
 
@@ -77,7 +84,7 @@ def as_object(where: str, value: Any) -> dict[str, Any]:
 def require_schema_version(where: str, document: Mapping[str, Any], newest: int) -> None:
     """Raise EvidenceError for a newer schema version; a document without ``schema_version`` is accepted."""
     version = document.get("schema_version", newest)
-    if not isinstance(version, int) or version > newest:
+    if type(version) is not int or not 0 < version <= newest:
         raise EvidenceError(
             f"{where}: schema version {version!r} is unknown, this Aftershock reads up to {newest}; upgrade Aftershock"
         )
@@ -88,8 +95,8 @@ def lines(where: str, content: bytes) -> list[dict[str, Any]]:
     *whole, last = content.split(b"\n")
     rows = [row for _, row in _numbered(where, whole)]
     try:
-        value = json.loads(last) if last.strip() else None
-    except ValueError:
+        value = json.loads(last) if last.strip() and len(last) <= LINE_BYTES_MAX else None
+    except (ValueError, RecursionError):
         value = None
     return [*rows, value] if isinstance(value, dict) else rows
 
@@ -103,9 +110,12 @@ def _numbered(where: str, texts: Sequence[bytes]) -> list[tuple[int, dict[str, A
     rows = []
     for number, text in enumerate(texts, 1):
         if text.strip():
+            if len(text) > LINE_BYTES_MAX:
+                why = f"the line has {len(text)} bytes, more than the {LINE_BYTES_MAX} that a line may have"
+                raise EvidenceError(f"{where}:{number}: {why}; {_RESTORE}")
             try:
                 value = json.loads(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise EvidenceError(f"{where}:{number}: not JSON ({error}); {_RESTORE}") from error
             rows.append((number, as_object(f"{where}:{number}", value)))
     return rows

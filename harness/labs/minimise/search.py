@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from aftershock.errors import AftershockError, EvidenceError, Log
+from aftershock.errors import AftershockError, Log
 from aftershock.faults.plan.document import Location, load
 from aftershock.faults.search.candidates import (
     Candidate,
@@ -29,8 +29,10 @@ from aftershock.faults.search.candidates import (
 from aftershock.faults.search.reductions import focus_slos, minimise
 from aftershock.faults.search.sequential_test import Repeats
 from aftershock.harness.cluster.engine import DEFAULT_KAFKA
-from aftershock.results.checks.check import Status, Verdict, from_json
-from aftershock.results.evidence.files import read_json, read_lines, read_object
+from aftershock.results.checks.check import Status, Verdict
+from aftershock.results.evidence.evidence import SCHEMA_VERSION
+from aftershock.results.evidence.files import read_lines, read_object, require_schema_version
+from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.text import sentence
 
 
@@ -54,12 +56,8 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
     if not (home / "verdict.json").exists():
         advice = f"run its plan again, or judge its evidence with: aftershock verdict {home}"
         raise AftershockError(f"{home.name} has no verdict (status: {facts.get('status')}); {advice}")
-    try:
-        verdict = from_json(read_json(home / "verdict.json"))
-    except (KeyError, TypeError, ValueError) as error:
-        raise EvidenceError(
-            f"{home / 'verdict.json'}: not a verdict of this version; judge again: aftershock verdict {home}"
-        ) from error
+    require_schema_version(str(home / "run.json"), facts, SCHEMA_VERSION)
+    verdict = verdict_of(home)
     if verdict.status is not Status.FAIL:
         raise AftershockError(f"{home.name} {_REFUSALS[verdict.status]}: {sentence(verdict)}")
 

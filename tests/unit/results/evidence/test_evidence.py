@@ -9,6 +9,7 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Verdict
+from aftershock.results.evidence import files
 from aftershock.results.evidence.evidence import REQUIRED, Objective, Phase, read
 from aftershock.results.evidence.phases import RUN, merged, windows_of
 from aftershock.results.evidence.schema import CHECKS, TABLES
@@ -232,3 +233,34 @@ def test_the_contract_of_the_tables_is_declared_once() -> None:
     for table, names in REQUIRED.items():
         assert list(columns()[table])[: len(names)] == list(names), "what came later stands behind"
     assert set(CHECKS.fieldNames()) == set(Check.__dataclass_fields__)
+
+
+def test_foreign_json_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(files, "DOCUMENT_BYTES_MAX", 1000)
+    line = b'{"a": "' + b"x" * 91 + b'"}'
+    assert len(files.lines("events.jsonl", line + b"\n" + line)) == 2
+    with pytest.raises(EvidenceError, match=r"events\.jsonl:2: the line has 101 bytes, more than the 100"):
+        files.lines("events.jsonl", line + b"\n" + line + b" \n")
+    assert files.document("phases.json", b" " * 998 + b"[]") == []
+    with pytest.raises(EvidenceError, match=r"phases\.json: 1001 bytes are more than the 1000"):
+        files.document("phases.json", b" " * 999 + b"[]")
+
+
+def test_deeply_nested_json_is_an_error(home: Path) -> None:
+    """Python's parser recurses; the last line of a JSONL file counts as incomplete instead."""
+    for name in ("events.jsonl", "phases.json"):
+        (home / name).write_text("[" * 99_999 + "\n")
+        with pytest.raises(EvidenceError, match=name):
+            read(home, {})
+    (home / "phases.json").write_text("[]")
+    (home / "events.jsonl").write_text('{"event": "x"}\n' + "[" * 99_999)
+    assert len(read(home, {}).events) == 1
+
+
+@pytest.mark.parametrize("version", [True, 0, -1, None])
+def test_a_schema_version_that_never_existed_is_refused(home: Path, version: object) -> None:
+    document = json.loads((home / "run.json").read_text()) | {"schema_version": version}
+    (home / "run.json").write_text(json.dumps(document))
+    with pytest.raises(EvidenceError, match="is unknown"):
+        read(home, columns())

@@ -92,7 +92,7 @@ def test_unusable_runs_are_refused(home: Path) -> None:
     with pytest.raises(AftershockError, match="ran on an existing cluster"):
         source_of(home)
     (home / "verdict.json").write_text('{"status": "FAIL"}')
-    with pytest.raises(AftershockError, match="not a verdict of this version"):
+    with pytest.raises(AftershockError, match="not a verdict of Aftershock"):
         source_of(home)
     (home / "verdict.json").unlink()
     with pytest.raises(AftershockError, match=r"run-0 has no verdict \(status: complete"):
