@@ -88,7 +88,7 @@ def add(path: Path, runs: Iterable[JudgedRun]) -> list[str]:
     present = {line.run_id for line in read_ledger(path).lines}
     reports, lines = [], []
     for run in runs:
-        doubt = run.doubt()
+        doubt = run.doubt() or next(iter(run.notes()), None)  # a line could not say that the evidence was changed
         new = [] if doubt or run.run_id in present else list(lines_of(run))
         why = doubt or (
             "the ledger already has this run"

@@ -1,6 +1,7 @@
 """The ledger: the figures kept of a run, runs that are refused, and that the file only grows."""
 
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,13 @@ def test_a_folder_in_place_of_the_ledger_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EvidenceError, match=r"can't be (read|written)"):
         add(tmp_path / "file" / "ledger.jsonl", [run(tmp_path)])
+
+
+def test_a_run_on_changed_evidence_is_not_added(tmp_path: Path) -> None:
+    """A line of the ledger could not say that the run was judged with --trust."""
+    judged = run(tmp_path)
+    altered = replace(judged, verdict=replace(judged.verdict, trusted=("run.json: changed after the run",)))
+    assert add(tmp_path / NAME, [altered]) == [
+        "r1: not added: r1 was judged with --trust: run.json: changed after the run"
+    ]
+    assert not (tmp_path / NAME).exists()
