@@ -4,8 +4,6 @@
 configuration                              permits
 =========================================  ===========================================================================
 acks=1, acks=0                             lost (from the log), backward (by acknowledgements of a deposed leader)
-min.insync.replicas below 2,               lost (an acknowledged record may have been on one disk only)
-with a replication of 2 or more
 unclean.leader.election.enable             lost, duplicate, order, collision, skipped, backward (the log may be
                                            truncated below its high watermark, and written again)
 no idempotence                             duplicate; backward; and order, if more than one request may be in flight,
@@ -14,6 +12,10 @@ a fault that killed the producer           order, backward (requests in flight m
 a fault with ``roles.permits``             the listed rules, for the fault's topics (the fault deletes records, or
                                            truncates the log)
 =========================================  ===========================================================================
+
+``min.insync.replicas`` permits nothing, neither as 1 nor unset, which is 1 too. With acks=all a record is acknowledged
+by all replicas in sync, however few. No fault destroys a disk, and another replica leads only after an unclean
+election.
 
 Source: Kafka's producer and topic configuration; KIP-98 (idempotence), KIP-101 (truncation), KIP-966 (min ISR).
 
@@ -56,7 +58,6 @@ def client_outages(evidence: Evidence, *verbs: str) -> dict[tuple[str, str], tup
 
 IN_FLIGHT = ("max.in.flight.requests.per.connection", "max.in.flight")
 _IN_FLIGHT_DEFAULT = 5
-_COPIES_MIN = 2  # of an acknowledged record, so that the loss of one disk loses nothing
 
 
 def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | None:
@@ -65,7 +66,7 @@ def permit(evidence: Evidence, client: Client, side: str, rule: str) -> str | No
     topics = evidence.timeline.get("topics", ())
     planned: Mapping[str, Any] = next((row for row in topics if row["name"] == topic), {})
     settings = {**settings_of(evidence), **(planned.get("config") or {})}
-    if side == "produce" and (reason := _by_producer(evidence, client, rule, planned, settings)):
+    if side == "produce" and (reason := _by_producer(evidence, client, rule)):
         return reason
     name = "unclean.leader.election.enable"
     if RULES[rule].unclean and str(settings.get(name)).lower() == "true":
@@ -79,15 +80,9 @@ def lossy(evidence: Evidence, client: Client) -> bool:
     return permit(evidence, client, "produce", "lost") is not None
 
 
-def _by_producer(
-    evidence: Evidence, client: Client, rule: str, topic: Mapping[str, Any], settings: Mapping[str, Any]
-) -> str | None:
+def _by_producer(evidence: Evidence, client: Client, rule: str) -> str | None:
     if rule in ("lost", "backward") and not client.acks_all:
         return f"permitted by acks={client.acks}"
-    if rule == "lost":
-        in_sync_min = settings.get("min.insync.replicas")
-        single = topic.get("replication", 1) > 1 and in_sync_min is not None and int(str(in_sync_min)) < _COPIES_MIN
-        return f"permitted by min.insync.replicas={in_sync_min}" if single else None
     if rule in ("duplicate", "backward") and not client.idempotent:
         return "permitted without idempotence"
     if rule == "order" and not client.idempotent:

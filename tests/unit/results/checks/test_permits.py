@@ -9,7 +9,7 @@ import pytest
 from aftershock.results.checks.check import NO_DOUBTS
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks
-from aftershock.results.checks.permits import FROZEN, KILLED, client_outages
+from aftershock.results.checks.permits import FROZEN, KILLED, client_outages, permit
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.measure.facts import Facts, Finding
 from aftershock.tests.unit.results.evidence_factory import Made, Row, S
@@ -40,6 +40,19 @@ def test_outages_last_from_intent_to_heal(evidence: Evidence) -> None:
     assert client_outages(evidence, KILLED, FROZEN) == {}
     (span,) = client_outages(replace(evidence, journal=tuple(lines(KILLED, healed=False))), KILLED)["produce", BASELINE]
     assert span == (BEGUN, max(phase.end_us for phase in evidence.phases))
+
+
+@pytest.mark.parametrize("in_sync_min", [None, "1", "2"])
+def test_min_insync_replicas_permits_no_loss(evidence: Evidence, in_sync_min: str | None) -> None:
+    """Unset, or written as Kafka's default of 1, or 2; acks=1 permits a loss."""
+    (topic,) = evidence.timeline["topics"]
+    config = {} if in_sync_min is None else {"min.insync.replicas": in_sync_min}
+    timeline = {**evidence.timeline, "topics": [{**topic, "replication": 3, "config": config}]}
+    (client,) = [client for client in evidence.clients if client.key == BASELINE]
+    assert client.acks_all
+    planned = replace(evidence, timeline=timeline)
+    assert permit(planned, client, "produce", "lost") is None
+    assert "permitted by acks=1" == permit(planned, replace(client, acks="1", acks_all=False), "produce", "lost")
 
 
 def test_a_rehearsal_excuses_nothing(evidence: Evidence) -> None:
