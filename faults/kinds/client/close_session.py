@@ -15,6 +15,7 @@ from aftershock.errors import FaultError
 from aftershock.faults.kinds.fault import Band, Draws, Fault, FieldPath, Injection, InjectionContext, Report
 from aftershock.faults.runtime.record import Targets, Witness
 from aftershock.faults.runtime.waiting import READ_DEADLINE_MS, retry_refused, run_to_completion
+from aftershock.faults.targets.clients import ClientText
 from aftershock.faults.targets.roles import RoleText, resolve
 from aftershock.faults.targets.values import BrokerId
 
@@ -54,7 +55,7 @@ class CloseSession(Fault):
     allowance_ms = 500
 
     kind: Literal["close_session"] = "close_session"
-    client: str | None = Field(
+    client: ClientText | None = Field(
         default=None,
         description="the arm (of reference clients) whose consumers' fetch sessions are closed",
     )

@@ -49,6 +49,7 @@ CHOICES = ", ".join(["{choose: [{fault: {wait: 0s}}, {fault: {wait: 0s}}]}"] * 3
         (f"[{','.join('1' * (ENTRIES_MAX + 1))}]", "4:9", "`faults` has 1001 entries, more than the limit of 1000"),
         ("[{kind: kill, id: {range: [1s, 2s]}, broker: 1, for: 1s}]", "4:27", "`id` can't be drawn from a range"),
         ("[{kind: [kill]}]", "4:17", "there is no fault of kind"),
+        ('[{kind: close_session, client: "\\x1f", at: 0s}]', "4:40", "write a client as `ARM` or `WORKLOAD/ARM`"),
     ],
     ids=lambda value: str(value)[:40],
 )
