@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test test-quick lint bench docs site kips mutants clean bootstrap
+.PHONY: demo test test-quick lint bench torture docs site kips mutants clean bootstrap
 
 BIN := .venv/bin
 PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
@@ -27,6 +27,10 @@ bench: bootstrap
 	@missed=0; for script in tests/bench/*.py; do \
 	  echo "== $$script"; $(BIN)/python "$$script" || missed=1; \
 	done; exit $$missed
+
+# what the harness itself withstands; writes docs/RELIABILITY.md
+torture: bootstrap
+	$(BIN)/python -m aftershock.tests.torture.run --minutes $(or $(MINUTES),60)
 
 # the generated pages: fault catalogue, checks and planted defects, commands
 docs: bootstrap

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 from aftershock.errors import PlanError
@@ -95,20 +96,26 @@ _CHARACTERS = "{}[]:,-#&*!|>'\"%@`\n\t \\0123456789abx_.~?=\x00\x85\ufeff"
 def mutated_plans(seed: int, count: int) -> Iterator[str]:
     """Yield damaged plans, always the same for a seed; about a tenth of them are valid."""
     source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
-    bases = [LAUNCHED, ATTACHED, *(find(name).read_text(encoding="utf-8") for name in names())]
-    documents = [load(text).data for text in bases]
+    bases, documents = _bases()
     for _ in range(count):
         index = source.randrange(2) if source.random() < 0.7 else source.randrange(len(bases))
         if source.random() < 0.3:  # torn text
-            yield _tear(bases[index], source)
+            yield tear(bases[index], source)
             continue
         data = deepcopy(documents[index])
         for _ in range(source.choice((1, 1, 2, 5))):
-            _damage(data, source)
+            damage(data, source)
         try:
             yield dump_yaml(data)
         except ValueError:  # a number too large to be written: as hexadecimal, which no limit of Python covers
             yield dump_yaml({}) + f"blocks: {hex(16 ** source.randrange(100, 3000))}\n"
+
+
+@cache
+def _bases() -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the plans before the damage, as texts and as data."""
+    texts = [LAUNCHED, ATTACHED, *(find(name).read_text(encoding="utf-8") for name in names())]
+    return texts, [load(text).data for text in texts]
 
 
 def _places(data: Any) -> list[tuple[Any, Any]]:
@@ -117,7 +124,7 @@ def _places(data: Any) -> list[tuple[Any, Any]]:
     return [(data, key) for key, _ in entries] + [place for _, value in entries for place in _places(value)]
 
 
-def _damage(data: dict[str, Any], source: random.Random) -> None:
+def damage(data: dict[str, Any], source: random.Random) -> None:
     places = _places(data)
     if not places:
         return
@@ -152,7 +159,7 @@ def _damage(data: dict[str, Any], source: random.Random) -> None:
                 value[f"p{number}"] = {"range": [1, 2]}
 
 
-def _tear(text: str, source: random.Random) -> str:
+def tear(text: str, source: random.Random) -> str:
     for _ in range(source.choice((1, 2, 8))):
         begin = source.randrange(len(text) + 1)
         end = min(len(text), begin + source.choice((0, 1, 1, 5, 40)))
