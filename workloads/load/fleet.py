@@ -183,7 +183,7 @@ def _add_progress(earlier: Progress | None, latest: Progress | None) -> Progress
 MARGIN_S = 20.0
 """Seconds that the runner waits beyond a worker's own time limit, before it reports that the worker hangs."""
 
-DRAIN_LIMIT_S = 600.0
+DRAIN_LIMIT_S = 300.0
 """Seconds that consumers may read after the load, as long as they advance fast enough to finish in time."""
 
 SENDERS = frozenset({"produce", "commit"})
