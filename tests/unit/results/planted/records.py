@@ -18,7 +18,7 @@ def one_not_in_the_log(run: Run) -> None:
     run.lose(1, 388, logged=False, read_by="baseline patient")
 
 
-@defect("one acknowledged record nowhere at all", fails=LOST, says="1 not in the log")
+@defect("one acknowledged record nowhere at all", fails=LOST, says="1 are not in the log")
 def one_nowhere(run: Run) -> None:
     run.lose(1, 389, logged=False)
 
@@ -110,7 +110,10 @@ def phantom_delivered(run: Run) -> None:
     run.add("consume", row | {"offset": 90_000, "high_watermark": 90_001, "seq": 999_999, "done_us": 59 * S})
 
 
-@defect("a record in doubt that is in the log after all: no loss, no phantom", says="of 1 in doubt 1 are in the log")
+@defect(
+    "a record in doubt that is in the log after all: no loss, no phantom",
+    says="of 1 records in doubt (no result), 1 are in the log",
+)
 def in_doubt_and_found(run: Run) -> None:
     run.lose(0, 500, status="in_doubt", read_by="baseline patient")
 
@@ -129,7 +132,7 @@ def given_up_and_nowhere(run: Run) -> None:
     run.lose(0, 500, status="failed", logged=False)
 
 
-@defect("a record in doubt that is nowhere: no loss", says="of 1 in doubt 0 are in the log")
+@defect("a record in doubt that is nowhere: no loss", says="of 1 records in doubt (no result), 0 are in the log")
 def in_doubt_and_gone(run: Run) -> None:
     run.lose(0, 500, status="in_doubt", logged=False)
 
