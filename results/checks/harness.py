@@ -61,8 +61,10 @@ def _host(facts: Facts) -> Check:
     busy = "" if host.cpu_busy is None else f"; CPU {100 * host.cpu_busy:.0f} % busy"
     why, advice = "the harness recorded no ticks of the host's timer", None
     if late_percent is not None:
-        stolen = f"and the hypervisor took {steal_percent:.1f} % of the CPU time{busy}"
-        why = f"{late_percent:.1f} % of the ticks of a 100 ms timer were over 50 ms late, {stolen}"
+        why = (
+            f"{late_percent:.1f} % of the ticks of a 100 ms timer were over 50 ms late, and the hypervisor took "
+            f"{steal_percent:.1f} % of the CPU time{busy}"
+        )
     if not enough:
         why = f"the host was observed for too short a time: {why}"
         advice = "lengthen timing.steady in the plan to 2s or more"
@@ -103,7 +105,7 @@ def _run_checks(evidence: Evidence, facts: Facts) -> list[Check]:
     if not evidence.complete:
         reason = evidence.run.get("why")
         why = f"the run is {evidence.run.get('status')}"
-        why += f": {reason}" if reason else ", and its evidence is partial"
+        why = f"{why}: {reason}" if reason else f"{why}, and its evidence is partial"
     why = why if files else f"{why}; the run directory has no file of records"
     advice = "run the plan again and let the run finish"
     values = {"observed": float(files), "unit": "files", "n": files}

@@ -159,7 +159,7 @@ def _trend(lines: Sequence[Line], issues: Sequence[Issue], last: date) -> Trend:
     if valid := [issue for issue in covering if issue.until >= last]:
         return trend("known", f"{why}: {valid[0].reason}, till {valid[0].until}", change=change)
     if covering:
-        why += f"; the known issue {covering[0].reason!r} expired on {covering[0].until}"
+        why = f"{why}; the known issue {covering[0].reason!r} expired on {covering[0].until}"
     return trend("regressed", why, f"aftershock compare {change.run_before} {change.run_after}", change)
 
 

@@ -251,10 +251,9 @@ def _ended(tokens: Tokens, measure: Measure, column: int) -> Measure:
         comparable = (first.about.confident and first.aggregate != "mean") or first.metric.endswith(".gap")
         paired = replace(second, arm=first.arm) == first and bool(first.arm) and measure.each is None and comparable
         if not paired:
-            like = "like 'p95(a) <= 0.7 * p95(b) of produce.latency in fault'"
             tokens.fail(
                 "a comparison of two arms with confidence needs the same quantile, or the gap, in the same window, "
-                f"{like}",
+                "like 'p95(a) <= 0.7 * p95(b) of produce.latency in fault'",
                 column,
             )
     elif not all(part.about.confident and isinstance(part.aggregate, float) for part in measure.selections):

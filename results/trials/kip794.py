@@ -193,8 +193,8 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
         )
     ours = Estimate(refused[-1], None, None, len(refused), "%")
     first = next((number for number, share in enumerate(refused, 1) if share), None)
-    when = "never" if first is None else f"first in interval {first} of {len(refused)}, each of 10 s"
-    why = f"records refused because the buffer was full: {when}; {refused[-1]:.1f} % in the last interval"
+    when = "in no interval of 10 s" if first is None else f"since interval {first} of {len(refused)} (10 s each)"
+    why = f"records were refused {when} because the buffer was full; {refused[-1]:.1f} % in the last interval"
     return fact((first is not None) is expected, ours, why)
 
 

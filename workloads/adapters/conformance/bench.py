@@ -286,11 +286,15 @@ def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
     return [report for report in reports.values() if isinstance(report, Acked)]
 
 
-def require_none_acked(session: ClientSession, situation: str, first: int = 0) -> None:
-    """Raise Violation if the client has reported ``acked`` for an order with a number of ``first`` or higher."""
+def require_none_acked(session: ClientSession, first: int = 0) -> None:
+    """Raise Violation if the client has reported ``acked`` for an order with a number of ``first`` or higher.
+
+    The orders were sent while every broker was down.
+    """
     if early := [report for report in session.reports_of(Acked) if report.seq >= first]:
         raise Violation(
-            f"the client acked order {early[0].seq} {situation}; ack an order only after Kafka acknowledges it"
+            f"the client acked order {early[0].seq} while every broker was down; ack an order only after Kafka "
+            "acknowledges it"
         )
 
 

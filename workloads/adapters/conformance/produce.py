@@ -65,7 +65,7 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
         with bench.outage():
             _send(session, records)
             session.quiet()
-            require_none_acked(session, "while every broker was down")
+            require_none_acked(session)
         reports = await_reports(session, range(_FEW), "report all records once Kafka is back")
     _compare([report for report in reports.values() if isinstance(report, Acked)], records, bench.log(topic))
 
@@ -85,7 +85,7 @@ def keeps_deadlines(bench: Bench) -> None:
                 f"fail all records that have a deadline of {_SOON_MS} ms",
                 _SOON_MS / 1000 + GRACE_S,
             )
-            require_none_acked(session, "while every broker was down", first=1)
+            require_none_acked(session, first=1)
 
 
 def reports_open_records_on_close(bench: Bench) -> None:

@@ -113,7 +113,8 @@ def test_after_the_heal(tmp_path: Path) -> None:
     backlog = produced("sticky", [0] * 600, from_s=40, per_s=20, latency_ms=40_000)
     new = produced("sticky", [1, 2] * 50, from_s=80)
     result = kip794.after_heal(one_series(tmp_path, {"sticky": [*backlog, *new]})["slow"])
-    assert ("confirmed", "in that time the broker got 0.0 %") == (result.word, result.why[-32:])
+    assert "confirmed" == result.word
+    assert result.why.endswith("in that time the broker got 0.0 %")
 
 
 def test_an_unwitnessed_delay_leaves_its_claims_inconclusive(tmp_path: Path) -> None:
