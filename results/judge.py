@@ -137,6 +137,14 @@ class Judge:
             )
             self._spark = None  # the JVM may not have survived the failure
             self._resources.close()
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if not any(run.altered or run.unverified for run in runs):
+                raise  # by its digests the evidence is as recorded, so this is a bug
+            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            cause = EvidenceError(
+                f"{runs[0].home}: the evidence can't be judged ({why}), and was changed after the run or has no "
+                "digests; restore the files or run the plan again"
+            )
         if len(runs) == 1:
             return [cause]
         half = len(runs) // 2

@@ -5,7 +5,7 @@ All runs are judged together, so the clean run among them shows that no broken r
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Status, Verdict
+from aftershock.results.evidence.evidence import Evidence
+from aftershock.results.evidence.manifest import manifest_of
 from aftershock.tests.unit.results.evidence_factory import Made, S
 
 if TYPE_CHECKING:
@@ -163,3 +165,31 @@ def of_records(judgement: object) -> list[Check]:
 
 def check_of(judgement: object, id_: str) -> Check:
     return next(check for check in verdict(judgement).checks if check.id == id_)
+
+
+def test_a_failure_on_changed_evidence_is_no_bug(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents of a foreign run may have any shape; the other runs are judged. Untouched evidence is not blamed."""
+    from aftershock.results import judge as module  # noqa: PLC0415 - tests without Spark should not load it
+
+    homes = {name: named(made, name).write(tmp_path / name) for name in ("good", "changed")}
+    for home in homes.values():
+        (home / "plan.yaml").write_text("name: plan\n")
+        (home / "manifest.json").write_text(json.dumps(manifest_of(home)))
+    brokers = json.loads((homes["changed"] / "run.json").read_text()) | {"brokers": [{"id": [], "rack": "a"}]}
+    (homes["changed"] / "run.json").write_text(json.dumps(brokers))
+    judged = Verdict("good", "plan", 1, (), ())
+
+    def judge_in(_: object, runs: Sequence[Evidence], **__: object) -> list[Verdict]:
+        if any(run.home == homes["changed"] for run in runs):
+            raise TypeError("unhashable type:\n'list'")
+        return [judged for _ in runs]
+
+    monkeypatch.setattr(module, "judge_in", judge_in)
+    trusting = module.Judge(tmp_path / "spark.log", None, lambda _: None, trust=True)
+    monkeypatch.setattr(trusting, "_session", lambda _: None)
+    judgements = trusting.many(homes.values())
+    assert judged == judgements[homes["good"]]
+    refused(judgements[homes["changed"]], f"{homes['changed']}: the evidence can't be judged (TypeError: unhashable")
+    monkeypatch.setattr(module, "judge_in", lambda *_, **__: {}["a bug"])
+    with pytest.raises(KeyError, match="a bug"):
+        trusting.many([homes["good"]])
