@@ -22,7 +22,15 @@ from aftershock.tests.torture.runner import FIGURES, PAGE, Experiment, figure_of
 
 MODULES = {
     "1": "e1_mutated_plans",
+    "2": "e2_mutated_evidence",
+    "3": "e3_killed_runner",
     "4a": "e4a_torn_journal",
+    "4b": "e4b_full_disk",
+    "5": "e5_killed_engine",
+    "6": "e6_stopped_workers",
+    "7": "e7_replaced_records",
+    "8": "e8_soak",
+    "9": "e9_clean_runs",
 }
 ONLY_WHEN_NAMED = ("5",)
 

@@ -131,6 +131,10 @@ def _run_child(experiment: Experiment, seeds: Sequence[int], folder: Path, write
         for seed in seeds:
             scratch = scratch_of(experiment, seed, folder)
             scratch.mkdir(parents=True, exist_ok=True)
+            output = os.open(scratch / "trial.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.close(output)
             signal.setitimer(signal.ITIMER_PROF, experiment.cpu_s or 0)
             try:
                 outcome = experiment.trial(seed, scratch)

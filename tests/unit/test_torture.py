@@ -4,19 +4,39 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from aftershock.errors import EvidenceError
 from aftershock.faults.plan import check as plan_check
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.safety.journal import open_faults
-from aftershock.tests.torture import e1_mutated_plans, e4a_torn_journal, run, runner
+from aftershock.results.checks.check import Verdict
+from aftershock.results.evidence.evidence import read
+from aftershock.results.evidence.manifest import manifest_of
+from aftershock.results.spark.tables import columns
+from aftershock.tests.torture import (
+    e1_mutated_plans,
+    e2_mutated_evidence,
+    e3_killed_runner,
+    e4a_torn_journal,
+    e4b_full_disk,
+    e5_killed_engine,
+    e6_stopped_workers,
+    e8_soak,
+    e9_clean_runs,
+    run,
+    runner,
+)
 from aftershock.tests.torture.runner import Experiment, Outcome, figure_of, read_rows, run_experiment
 
 # Python 3.12 and later warn of a fork in a process with threads; the child of the runner starts none before it ends
@@ -142,3 +162,114 @@ def test_4a_torn_journal(tmp_path: Path) -> None:
         raise EvidenceError("damaged")
 
     assert e4a_torn_journal.survey(number, 0, path, source, nameless).bad
+
+
+def test_2_mutated_evidence_is_refused(tmp_path: Path) -> None:
+    """Each kind of file, damaged in several ways, differs from its digest or is itself invalid; none is overlooked."""
+    overlooked = []
+    for number, kind in enumerate(e2_mutated_evidence.KINDS * 3):
+        home = e2_mutated_evidence.base_copy("demo", tmp_path / f"{number}")
+        before = manifest_of(home)
+        what = e2_mutated_evidence.mutate(home, kind, random.Random(number))  # noqa: S311
+        try:
+            read(home, columns())
+        except EvidenceError:
+            continue
+        if before != manifest_of(home):  # some damage replaces a value by the same value
+            overlooked.append(f"{kind}: {what}")
+    assert [] == overlooked
+
+
+def test_2_mutated_evidence_plants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that crashes, one that changes its verdict, and a reader that crashes are reported."""
+    same = e2_mutated_evidence.base_copy("demo", tmp_path / "same")
+    mutated = e2_mutated_evidence.base_copy("demo", tmp_path / "mutated")
+    (mutated / "run.json").write_text("{}")
+    homes = {same: "nothing", mutated: "values of run.json"}
+
+    class Planted:
+        def __init__(self, error: Exception | None = None) -> None:
+            self.error = error
+
+        def many(self, run_dirs: Sequence[Path]) -> dict[Path, Verdict]:
+            if self.error:
+                raise self.error
+            return {home: Verdict("same", "demo", 1, (), ()) for home in run_dirs}
+
+    crashing, changing = Planted(KeyError("planted")), Planted()
+
+    def bad_of(judge: Planted) -> list[str]:
+        judges = e2_mutated_evidence.Judges(judge, judge, {"demo": "another verdict"})  # type: ignore[arg-type]
+        outcome = e2_mutated_evidence.examine(homes, "demo", judges)
+        assert (2, 1) == (outcome.cases, outcome.counts["refused"])
+        return [*outcome.bad]
+
+    raised = "the judge raised KeyError('planted')"
+    assert [f"same: nothing: {raised}"] * 2 + [f"mutated: values of run.json: {raised}"] == sorted(
+        bad_of(crashing), reverse=True
+    )
+    assert ["same: nothing: the verdict changed without an error; it is INCONCLUSIVE"] == bad_of(changing)
+    monkeypatch.setattr(e2_mutated_evidence, "read", lambda *_: {}["reader"])
+    judges = e2_mutated_evidence.Judges(changing, changing, {"demo": ""})  # type: ignore[arg-type]
+    bad = e2_mutated_evidence.examine(homes, "demo", judges).bad
+    assert 2 == sum("reading the evidence raised KeyError('reader')" in why for why in bad)
+
+
+def test_3_killed_runner(tmp_path: Path) -> None:
+    """A fault that is not healed by the journal, and a kept cluster that is not as new, are reported."""
+    lines = [("slow", "intended"), ("slow", "healed"), ("dead", "intended"), ("dead", "injected")]
+    text = "".join(json.dumps({"fault": fault, "state": state}) + "\n" for fault, state in lines)
+    (tmp_path / "journal.jsonl").write_text(text + '{"fault": "de')
+    assert "dead" == e3_killed_runner.unhealed(tmp_path)
+    clean = {"states": ["running"] * 3, "topic": {"min.insync.replicas": "2"}, "writable": [[True], [True]]}
+    clean |= {"toxics": {}, "disabled": [], "rules": None}
+    assert [] == e3_killed_runner.unlike_new(clean)
+    planted = {"states": ["running", "paused"], "topic": {"retention.ms": "9"}, "writable": [[True, False]]}
+    planted |= {"toxics": {"k1": ["latency"]}, "disabled": ["k2"], "rules": ["r"]}
+    for name, value in planted.items():
+        assert [name] == [why.split(" ")[0] for why in e3_killed_runner.unlike_new(clean | {name: value})]
+
+
+def test_4b_full_disk() -> None:
+    """A traceback, remains and unreadable evidence are reported."""
+    judged = [subprocess.CompletedProcess([], code, "", text) for code, text in ((0, ""), (3, "x"), (1, "Traceback"))]
+    assert [0, 1, 1] == [len(e4b_full_disk.problems("the disk is full", "", evidence)) for evidence in judged]
+    assert ["the run ended in a traceback", "left: k1"] == e4b_full_disk.problems("Traceback (most", "k1", None)
+
+
+def test_5_killed_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another exit code, a message without the engine, and remains are reported; a foreign engine is left alone."""
+    assert [] == e5_killed_engine.problems(3, "the Docker engine stopped answering", "")
+    assert 3 == len(e5_killed_engine.problems(1, "no space left", "k1"))
+    monkeypatch.setattr(e5_killed_engine, "PID_FILE", tmp_path / "pid")
+    with pytest.raises(RuntimeError, match="names no dockerd"):
+        e5_killed_engine.engine_process()
+    (tmp_path / "pid").write_text(f"{os.getpid()}")
+    with pytest.raises(RuntimeError, match="names no dockerd"):
+        e5_killed_engine.engine_process()
+
+
+def test_6_and_9_failed_checks() -> None:
+    """A failed check is reported with its id; an INCONCLUSIVE one is not."""
+    checks = [{"id": f"slo/{status}", "status": status, "why": "x"} for status in ("PASS", "INCONCLUSIVE", "FAIL")]
+    assert ["slo/FAIL FAIL: x"] == e6_stopped_workers.blamed({"checks": checks})
+    assert e9_clean_runs.blamed is e6_stopped_workers.blamed
+
+
+def test_8_soak() -> None:
+    """Growth of 5 % after ten minutes, too much memory and a slow judgement are reported; growth before is not."""
+    rising = [80.0 + number / 10 for number in range(60)]
+    steady = rising + [86.0] * 660
+    assert [] == e8_soak.problems({"runner": steady, "orders-produce": steady}, 120, 30.0)
+    growing = [*steady[:360], *(86.0 + 8 * number / 360 for number in range(360))]
+    bad = e8_soak.problems({"runner": [*growing[:-1], 260.0]}, 120, 61.0)
+    assert ["the memory of runner grew by 9%", "runner had 260 MiB", "the run was judged in 61 s"] == [
+        why.partition(",")[0] for why in bad
+    ]
+    for minutes in (2, 120, 1440):
+        assert 0.6 * minutes < compile_checked(load_plan(e8_soak.plan(minutes)), 1).length_ms / 60_000 <= minutes
+
+
+@pytest.mark.parametrize("module", [e4b_full_disk, e6_stopped_workers, e9_clean_runs])
+def test_the_plans_are_valid(module: ModuleType) -> None:
+    load_plan(module.PLAN)

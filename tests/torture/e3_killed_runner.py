@@ -1,0 +1,118 @@
+"""Hypothesis: whenever the runner dies, its faults are undone, and its containers, processes and files are removed.
+
+Method: SIGKILL of the runner at a random moment of a random plan over all fault kinds. In turn, the cluster is removed
+with the run or kept (`--keep`), and the watchdog lives or is killed first, so that `aftershock heal` must do its work.
+Nothing of a run may remain. On a kept cluster every fault must be healed by the journal, and nodes, toxics, proxies,
+topic settings and log directories must be as before. The seconds are from the kill to that state.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import docker
+
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.timeline.compile import compile_checked
+from aftershock.harness.cluster.cluster import attach
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.run.rundir import RunClock
+from aftershock.harness.world.world import ClusterWorld
+from aftershock.tests.chaos.kinds.stand import Stand
+from aftershock.tests.chaos.test_random_plans import plan
+from aftershock.tests.torture.clusters import (
+    REMOVED_S,
+    aftershock,
+    ended_within,
+    journal_states,
+    remove,
+    start,
+    watchdogs,
+)
+from aftershock.tests.torture.runner import Experiment, Outcome
+
+START_S, AFTER_S = 12.0, 8.0
+
+
+def trial(seed: int, scratch: Path) -> Outcome:
+    source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+    keep, with_watchdog = seed // 2 % 2 == 1, seed % 2 == 1
+    text = plan(seed)
+    length_s = compile_checked(load_plan(text), seed).length_ms / 1000
+    command = start(text, scratch, "--seed", str(seed), *(["--keep"] if keep else []))
+    try:
+        # most kills hit the time of the faults, some the launch
+        during_launch = source.random() < 0.2
+        command.wait_for("Kafka nodes" if during_launch else "s  steady")
+        if ended_within(command, source.uniform(0.2, START_S if during_launch else length_s + AFTER_S)):
+            return Outcome(counts={"ended before the kill": 1})
+        run_dir = command.run_dir
+        for process in watchdogs(run_dir.name) if with_watchdog else ():
+            os.kill(process, signal.SIGKILL)
+        command.process.kill()
+        command.process.wait()
+        begun_s = time.monotonic()
+        in_force = [fault for fault, state in journal_states(run_dir).items() if state != "healed"]
+        bad = []
+        if (
+            with_watchdog
+            and (healed := aftershock("heal", "--run", run_dir.name, "--out", str(run_dir.parent))).returncode
+        ):
+            bad.append(f"heal ended with {healed.returncode}: {healed.stderr[-500:]}")
+        kept = keep and (run_dir / "cluster.json").exists()
+        left = still_lacking(lambda: unhealed(run_dir) if kept else "", REMOVED_S)
+        if not kept:
+            left = command.left_behind(REMOVED_S)
+        seconds = time.monotonic() - begun_s
+        if left:
+            bad.append(f"left after {seconds:.0f} s: {left}")
+        if kept:
+            bad += differences(run_dir)
+        counts = {"faults in force at the kill": len(in_force), "kept clusters": int(kept)}
+        return Outcome(bad, 1, () if bad else (seconds,), counts)
+    finally:
+        with suppress(ProcessLookupError):
+            command.process.kill()
+        with suppress(OSError, ValueError):  # the run ended before it had a directory
+            remove(command.run_dir)
+
+
+def unhealed(run_dir: Path) -> str:
+    """Return the faults that are not healed, by the journal."""
+    return ", ".join(fault for fault, state in journal_states(run_dir).items() if state != "healed")
+
+
+def differences(run_dir: Path) -> list[str]:
+    """Return how a kept cluster differs from one without faults."""
+    client = docker.from_env()
+    with closing(attach(client, run_dir)) as cluster:
+        clock = RunClock(json.loads((run_dir / "run.json").read_text()).get("origin_ns", 0))
+        stand = Stand(cluster, ClusterWorld(cluster), clock, run_dir)
+        stand.await_in_sync()
+        return unlike_new(asyncio.run(stand.broken()))
+
+
+def unlike_new(state: dict[str, object]) -> list[str]:
+    """Return the parts of a cluster's state (``Stand.broken``) that a fault has left changed."""
+    new = {"states": {"running"}, "topic": {"min.insync.replicas"}}
+    bad = [f"{name} is {state[name]}" for name, values in new.items() if {*state[name]} - values]  # type: ignore[misc]
+    bad += [f"{name} is {state[name]}" for name in ("toxics", "disabled", "rules") if state[name]]
+    if not all(all(flags) for flags in state["writable"]):  # type: ignore[attr-defined]
+        bad.append(f"writable is {state['writable']}")
+    return bad
+
+
+EXPERIMENT = Experiment(
+    name="e3_killed_runner",
+    title="Runner, and every second time its watchdog, killed at a random moment",
+    figure="runs of which something remained",
+    aim="0",
+    trials=100,
+    trial=trial,
+    wall_s=500.0,
+)

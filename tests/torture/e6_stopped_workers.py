@@ -1,0 +1,86 @@
+"""Hypothesis: a client process that the host stops for seconds is never reported as a failure of Kafka.
+
+Method: in a run on a healthy cluster, a random client process is stopped (SIGSTOP) for 0.1 to 5 s at three random
+moments. The plan's SLOs on latency and gaps can't be kept during a stop of seconds. The run may pass or be
+INCONCLUSIVE, but no check may FAIL.
+"""
+
+import json
+import random
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from aftershock.harness.kafka.admin import still_lacking
+from aftershock.harness.run.client_processes import send_signal, workers
+from aftershock.tests.torture.clusters import STATUSES, remove, start
+from aftershock.tests.torture.runner import Experiment, Outcome
+
+STOPS = 3
+PLAN = """
+name: stopped
+cluster: {racks: {a: 1, b: 1}}
+topics: [{name: orders, partitions: 3, replication: 2}]
+workloads:
+  - name: orders
+    produce: {topic: orders, rate: 60/s, record_size: 200, deadline: 20s}
+    consume: {topic: orders, group: readers}
+timing: {warmup: {min: 2s, max: 30s}, steady: 14s, fault: 6s, recovery: 6s}
+faults:
+  - {id: slow, at: 0s, for: 4s, kind: latency, link: "client(a) -> broker", delay: 20ms}
+slo:
+  - "lost == 0"
+  - "produce.latency p95 < 400ms in steady"
+  - "produce.latency p95 < 400ms in fault"
+  - "produce.gap < 500ms in steady"
+  - "consume.latency p95 < 500ms in steady"
+  - "consume.gap < 500ms in fault"
+"""
+
+
+def blamed(verdict: dict[str, Any]) -> list[str]:
+    """Return the failed checks of a verdict, each of which blames Kafka or its clients."""
+    return [f"{check['id']} FAIL: {check['why']}" for check in verdict["checks"] if check["status"] == "FAIL"]
+
+
+def trial(seed: int, scratch: Path) -> Outcome:
+    source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
+    command = start(PLAN, scratch, "--seed", str(seed), "--json")
+    try:
+        command.wait_for("s  steady")
+        moments_s = sorted(source.uniform(0.2, 22.0) for _ in range(STOPS))
+        begun_s = time.monotonic()
+        stopped = 0
+        for moment_s in moments_s:
+            still_lacking(lambda: "later", max(0.0, begun_s + moment_s - time.monotonic()))
+            clients = workers(command.run_dir.name)
+            if not clients:
+                break
+            processes = clients[source.choice(sorted(clients))]
+            send_signal(processes, signal.SIGSTOP)
+            still_lacking(lambda: "later", source.uniform(0.1, 5.0))
+            send_signal(processes, signal.SIGCONT)
+            stopped += 1
+        code, stdout = command.finish()
+        bad = [] if code in STATUSES else [f"exit code {code}: {command.stderr[-500:]}"]
+        verdict = json.loads(stdout) if code in STATUSES else {"checks": []}
+        bad += blamed(verdict)
+        return Outcome(bad, stopped, counts={STATUSES.get(code, "ERROR"): 1})
+    finally:
+        with suppress(ProcessLookupError):
+            command.process.kill()
+        with suppress(OSError, ValueError):
+            remove(command.run_dir)
+
+
+EXPERIMENT = Experiment(
+    name="e6_stopped_workers",
+    title="Client processes stopped for 0.1 to 5 s, three times a run",
+    figure="checks that failed although Kafka was healthy",
+    aim="0",
+    trials=17,
+    trial=trial,
+    wall_s=400.0,
+)
