@@ -36,7 +36,8 @@ class Broker:
     """Logs by topic id, and the session cache over them."""
 
     def __init__(self) -> None:
-        self.cache = SessionCache(7, SHARDS)
+        self.seeds = count(7)  # a restarted broker draws other session ids, as Kafka's random ids are
+        self.cache = SessionCache(next(self.seeds), SHARDS)
         self.logs: dict[Key, list[int]] = {}
         self.ids: dict[str, UUID] = {}
         self.topics = count(1)
@@ -147,7 +148,7 @@ class Sessions(RuleBasedStateMachine):
             for _ in range(SHARDS):
                 cache.begin(0, 0, {}, now_ms=now_ms, follower=True).answer({}, now_ms)
         else:
-            self.broker.cache = SessionCache(8, SHARDS)
+            self.broker.cache = SessionCache(next(self.broker.seeds), SHARDS)
 
     # ---- fetches
 
