@@ -241,4 +241,5 @@ EXPERIMENT = Experiment(
     trial=trial,
     batch=25,
     wall_s=600.0,
+    takes_s=30.0,
 )

@@ -115,4 +115,5 @@ EXPERIMENT = Experiment(
     trials=100,
     trial=trial,
     wall_s=500.0,
+    takes_s=100.0,
 )

@@ -103,4 +103,5 @@ EXPERIMENT = Experiment(
     trials=14,
     trial=trial,
     wall_s=600.0,
+    takes_s=120.0,
 )

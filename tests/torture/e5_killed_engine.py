@@ -89,4 +89,5 @@ EXPERIMENT = Experiment(
     trials=12,
     trial=trial,
     wall_s=1200.0,
+    takes_s=300.0,
 )

@@ -83,4 +83,5 @@ EXPERIMENT = Experiment(
     trials=17,
     trial=trial,
     wall_s=400.0,
+    takes_s=60.0,
 )

@@ -147,4 +147,5 @@ EXPERIMENT = Experiment(
     trial=trial,
     batch=50,
     wall_s=900.0,
+    takes_s=30.0,
 )

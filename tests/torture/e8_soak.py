@@ -106,4 +106,5 @@ EXPERIMENT = Experiment(
     trials=1,
     trial=trial,
     wall_s=MINUTES * 60 + 1800.0,
+    takes_s=MINUTES * 60 + 180,
 )

@@ -57,4 +57,5 @@ EXPERIMENT = Experiment(
     trials=200,
     trial=trial,
     wall_s=400.0,
+    takes_s=60.0,
 )

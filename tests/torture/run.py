@@ -50,6 +50,7 @@ def update_page(figures_path: Path, page: Path, changes: Mapping[str, object]) -
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/torture/run.py", description="Run the torture experiments.")
     parser.add_argument("--minutes", type=float, default=60.0, help="time for all experiments together")
+    parser.add_argument("--seconds", type=float, help="the same in seconds, as the nightly gives it")
     parser.add_argument("--experiments", metavar="N,N", help="numbers or names of the experiments (default: all but 5)")
     parser.add_argument("--seed", type=int, help="run one trial, with this seed")
     parser.add_argument("--trials", type=int, help="new trials of each experiment (default: a whole measurement)")
@@ -57,6 +58,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/torture"), metavar="DIR", help="folder of the outcomes")
     parser.add_argument("--no-page", action="store_true", help="leave figures.json and docs/RELIABILITY.md as they are")
     arguments = parser.parse_args()
+    minutes = arguments.minutes if arguments.seconds is None else arguments.seconds / 60
     numbers = [number for number in MODULES if arguments.rotate or number not in ONLY_WHEN_NAMED]
     if arguments.experiments:
         numbers = []
@@ -69,7 +71,7 @@ def main() -> int:
     if len(numbers) == 1:
         experiment = load(numbers[0])
         seeds = None if arguments.seed is None else [arguments.seed]
-        options = {"seconds": arguments.minutes * 60, "trials": arguments.trials, "seeds": seeds}
+        options = {"seconds": minutes * 60, "trials": arguments.trials, "seeds": seeds}
         rows = run_experiment(experiment, arguments.out, _log, **options)
         failed = [seed for seed, row in rows.items() if row["bad"]]
         _log(f"{experiment.name}: {len(rows)} trials, {len(failed)} of them failed")
@@ -79,7 +81,7 @@ def main() -> int:
 
     if arguments.seed is not None:
         parser.error("--seed is the seed of one experiment; name one with --experiments")
-    end_s, codes = time.monotonic() + arguments.minutes * 60, [0]
+    end_s, codes = time.monotonic() + minutes * 60, [0]
     if arguments.rotate:
         paths = {number: arguments.out / f"{MODULES[number]}.jsonl" for number in numbers}
         numbers.sort(key=lambda number: paths[number].stat().st_mtime if paths[number].exists() else 0.0)

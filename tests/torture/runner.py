@@ -13,6 +13,7 @@ which the page is written.
 
 import inspect
 import json
+import math
 import os
 import platform
 import resource
@@ -61,8 +62,9 @@ class Experiment:
     """An experiment; ``trials`` is how many trials a whole measurement has.
 
     Limits of a trial: ``cpu_s`` of CPU time and ``memory_bytes`` of address space of its process (None for no limit),
-    and ``wall_s``, after which the process is killed. A child is replaced after ``batch`` trials. ``figure`` names
-    what ``Outcome.bad`` counts, and ``aim`` is the figure that we want.
+    and ``wall_s``, after which the process is killed. No trial starts with less than ``takes_s`` of the budget left. A
+    child is replaced after ``batch`` trials. ``figure`` names what ``Outcome.bad`` counts, and ``aim`` is the figure
+    that we want.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Experiment:
     trials: int
     trial: Trial
     wall_s: float
+    takes_s: float = 0.1
     batch: int = 1
     cpu_s: float | None = None
     memory_bytes: int | None = None
@@ -177,7 +180,8 @@ def run_experiment(
 ) -> dict[int, dict[str, Any]]:
     """Run trials until the time is over or all ``trials`` are done; return the last row of each seed.
 
-    ``seeds`` names the trials. By default, seeds that failed in an earlier run come first, then new ones.
+    ``seeds`` names the trials, whatever time they take. By default, seeds that failed in an earlier run come
+    first, then new ones.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows, end_s = read_rows(experiment, folder), time.monotonic() + seconds
@@ -185,9 +189,11 @@ def run_experiment(
         failed = [seed for seed, row in rows.items() if row["bad"]]
         first = max(rows, default=-1) + 1
         seeds = [*failed, *range(first, first + (experiment.trials if trials is None else trials))]
+    else:
+        end_s = math.inf
     left = list(seeds)
     with (folder / f"{experiment.name}.jsonl").open("a", encoding="utf-8") as file:
-        while left and time.monotonic() < end_s:
+        while left and time.monotonic() + experiment.takes_s < end_s:
             for seed, outcome in fork_trials(experiment, left[: experiment.batch], folder):
                 left.remove(seed)
                 at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -202,7 +208,7 @@ def run_experiment(
                     )
                 else:
                     shutil.rmtree(scratch_of(experiment, seed, folder), ignore_errors=True)
-                if time.monotonic() >= end_s:
+                if time.monotonic() + experiment.takes_s >= end_s:
                     break
     return rows
 

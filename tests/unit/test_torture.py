@@ -105,8 +105,11 @@ def test_trials_add_up_and_failed_seeds_are_repeated(tmp_path: Path) -> None:
     assert (6, 6, 0, {"good": 6}) == tuple(figure[name] for name in ("trials", "cases", "bad", "counts"))
 
 
-def test_no_trial_starts_after_the_budget(tmp_path: Path) -> None:
-    assert {} == run_experiment(experiment(on_seed_1(spin)), tmp_path, lambda _: None, seconds=0.0)
+def test_no_trial_starts_that_the_budget_does_not_cover(tmp_path: Path) -> None:
+    """A soak of two hours would overrun a short night; a trial that is named starts in any case."""
+    long = experiment(on_seed_1(lambda: None), takes_s=7200.0)
+    assert {} == run_experiment(long, tmp_path, lambda _: None, seconds=7100.0)
+    assert {5} == run_experiment(long, tmp_path, lambda _: None, seconds=7100.0, seeds=[5]).keys()
 
 
 def test_the_page_is_what_the_figures_say(tmp_path: Path) -> None:
