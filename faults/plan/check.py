@@ -184,8 +184,11 @@ def _attached_fault(fault: Fault, loc: Location, attach: Attach) -> Iterator[Pro
     if fault.family not in ("link", "Kafka", "client"):
         why = "Aftershock did not start the cluster's processes, disks and networks"
     if why:
-        sentence = f"a {fault.kind} is refused on an attached cluster: {why}"
-        yield Problem((*loc, "kind"), f"{sentence}; remove the fault, or let Aftershock launch the cluster")
+        sentence = (
+            f"a {fault.kind} is refused on an attached cluster: {why}; remove the fault, or let Aftershock launch the "
+            "cluster"
+        )
+        yield Problem((*loc, "kind"), sentence)
         return
     for place, topic in fault.topics().items():
         if topic.startswith("__"):

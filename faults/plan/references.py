@@ -266,8 +266,10 @@ def _fault(draft: Draft, fault: Fault, loc: Location) -> Iterator[Problem]:
 def _role(draft: Draft, role: roles.Role, loc: Location) -> Iterator[Problem]:
     cluster = draft.cluster
     if isinstance(role, roles.AnyExcept) and cluster and len(cluster.broker_racks) == 1:
-        sentence = "the cluster has one broker, so `any broker except` matches no broker"
-        yield Problem(loc, f"{sentence}: name the broker, or add brokers")
+        sentence = (
+            "the cluster has one broker, so `any broker except` matches no broker: name the broker, or add brokers"
+        )
+        yield Problem(loc, sentence)
     match roles.innermost(role):
         case roles.Node(broker):
             if cluster is not None and cluster.controllers == 0 and broker not in cluster.broker_racks:

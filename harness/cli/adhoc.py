@@ -147,8 +147,9 @@ def heal(
         run_ids = [cluster.run_id for cluster in ownership.list_clusters(client)]
         run_ids += [spool.run_id for spool in client_processes.orphaned_spools()]
         if home.name not in run_ids:
-            problem = f"no trace of a run {run_id} on this machine or in {out}"
-            raise AftershockError(f"{problem}; `aftershock runs` lists the runs")
+            raise AftershockError(
+                f"there is no run {run_id} on this machine or in {out}; `aftershock runs` lists the runs"
+            )
     actions, problems = healing.heal(client, run_id, log)
     for cluster in ownership.list_clusters(client):
         if cluster.liveness == "alive" and run_id is None:

@@ -56,8 +56,9 @@ def find_run(name: str, out: Path) -> Path:
     for path in (Path(name), out / name):
         if (path / "run.json").is_file():
             return path
-    problem = f"no run at {name} nor at {out / name} (a run directory has a file run.json)"
-    raise AftershockError(f"{problem}; `aftershock runs` lists the runs")
+    raise AftershockError(
+        f"no run at {name} nor at {out / name} (a run directory has a file run.json); `aftershock runs` lists the runs"
+    )
 
 
 def runs_in(out: Path) -> list[Run]:

@@ -93,14 +93,15 @@ RULES: Mapping[str, Rule] = {
     "lost": Rule(
         "an acknowledged record that is not in the log; a record in the log that was not delivered to a reader; an "
         "acknowledged commit that is not in the coordinator's log",
-        "with acks=1 or 0, or after an unclean election; never the loss of a commit",
+        "permitted with acks=1 or 0, or after an unclean election; never the loss of a commit",
         f"{_EXPLAIN}; then read the logs of the partition's leaders (logs/k*.log) around the acknowledgement",
         {"produce": "lost", "consume": "lost", "commit": "lost"},
         unclean=True,
     ),
     "duplicate": Rule(
         "one record of an idempotent producer at two offsets of the log; an offset delivered twice to a reader",
-        "without idempotence, after an unclean election, or for a reader after an assignment or a position reset",
+        "permitted without idempotence, after an unclean election, or for a reader after an assignment or a position "
+        "reset",
         f"{_EXPLAIN}; look for a retry of an acknowledged batch, or a position that was read again",
         {"produce": "duplicate", "consume": "repeated"},
         unclean=True,
@@ -108,8 +109,8 @@ RULES: Mapping[str, Rule] = {
     "order": Rule(
         "records in the log out of order of their sequence number, sent by an idempotent producer or with one request "
         "in flight; deliveries out of the order of offsets",
-        "without idempotence, after the kill of a producer or an unclean election, or for a reader after an assignment "
-        "or a position reset",
+        "permitted without idempotence, after the kill of a producer or an unclean election, or for a reader after an "
+        "assignment or a position reset",
         f"{_EXPLAIN}; look for retries with more than one request in flight, or a position that went back",
         {"produce": "order", "consume": "order"},
         unclean=True,
@@ -133,7 +134,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "collision": Rule(
         "two records at one offset",
-        "after an unclean election",
+        "permitted after an unclean election",
         "compare log/ and outcomes/ at the samples' offsets: was the log truncated and written again?",
         {"log": "collision", "consume": "collision"},
         unclean=True,
@@ -141,7 +142,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "skipped": Rule(
         "a reader passed over a record of the log",
-        "after an unclean election, or for a reader after an assignment or a position reset",
+        "permitted after an unclean election, or for a reader after an assignment or a position reset",
         f"{_EXPLAIN}; read the consumer's log for a position that moved on without a reset",
         {"consume": "skipped"},
         unclean=True,
@@ -150,8 +151,8 @@ RULES: Mapping[str, Rule] = {
     "backward": Rule(
         "leader epochs or high watermarks that go down, outdated leader hints that a client accepted, "
         "a group's committed position below its earlier committed position",
-        "without idempotence, with acks=1, or after the kill of a producer; and for commits in a coordinator's log, "
-        "because no epoch fences a late commit",
+        "permitted without idempotence, with acks=1, or after the kill of a producer; and for commits in a "
+        "coordinator's log, because no epoch fences a late commit",
         "compare leader_epoch and high_watermark of the samples' rows with the rows before them in outcomes/, "
         "`hint_accepted` and `committed` with earlier ones in events.jsonl",
         {"produce": "backward", "consume": "backward", "commit": "backward"},
@@ -170,7 +171,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "co_owned": Rule(
         "two members of a group read a partition at the same time",
-        "while faults may cut members of the group off its coordinator",
+        "permitted while faults may cut members of the group off its coordinator",
         "compare `assigned` and `revoked` of the group's members in events.jsonl around the samples' times",
         {"consume": "co_owned"},
         unit="assignments",

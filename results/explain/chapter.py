@@ -68,7 +68,7 @@ def chapter(
 ) -> Chapter:
     """Return the chapter of a fault; ``until_us`` is the start of the next fault or the end of the load."""
     step = next((step for step in evidence.steps if step["id"] == force.fault), {})
-    origin = "by hand" if force.by_hand else "by the plan" if step else "by a command from outside the plan"
+    origin = "by hand" if force.by_hand else "by the plan" if step else "by a command that is not part of the plan"
     parameters = f", {parameters_text(step)}" if parameters_text(step) else ""
     what = f"{force.kind}{parameters}, {origin}, on {target(force.targets)}"
     if force.window_us is None:

@@ -360,8 +360,8 @@ def _arm_ratio(tokens: Tokens) -> Measure:
     op, factor, column = _op(tokens, "<=", "<"), times(tokens), tokens.column
     second_aggregate, second_arm = _aggregate_of_arm(tokens)
     if second_aggregate != aggregate:
-        names = f"{aggregate_name(aggregate)} can't be compared with {aggregate_name(second_aggregate)}"
-        tokens.fail(f"{names}; use the same aggregate for both", column)
+        first_name, second_name = aggregate_name(aggregate), aggregate_name(second_aggregate)
+        tokens.fail(f"{first_name} can't be compared with {second_name}; use the same aggregate for both", column)
     if arm == second_arm:
         tokens.fail(f"arm {arm!r} is compared with itself; name two arms", column)
     tokens.one_of(("of",), "'of METRIC'")

@@ -162,8 +162,10 @@ def survived(part: Part, fault: str) -> Judged:
         for event in _events(part, "replica_failed_back")
         if any(window["start_us"] <= event["t_us"] < window["end_us"] for window in windows)
     ]
-    gaps = f"longest times without a record: {ours:.2f} s (arm closest) and {theirs:.2f} s (arm leader)"
-    why = f"{gaps}; {len(back)} partitions failed back to the leader during the fault"
+    why = (
+        f"longest times without a record: {ours:.2f} s (arm closest) and {theirs:.2f} s (arm leader); {len(back)} "
+        "partitions failed back to the leader during the fault"
+    )
     return fact(ours - theirs < GAP_MORE_S, Estimate(ours - theirs, None, None, 1, "s"), why)
 
 

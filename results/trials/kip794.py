@@ -188,9 +188,7 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
         for records in map(of(part, arm).within, spans(part, SERIES2))
     ]
     if not refused:
-        return fact(
-            None, Estimate(None, None, None, 0, "%"), "the fault lasted less than 10 s, the least for this figure"
-        )
+        return fact(None, Estimate(None, None, None, 0, "%"), "the fault lasted less than 10 s, too short to measure")
     ours = Estimate(refused[-1], None, None, len(refused), "%")
     first = next((number for number, share in enumerate(refused, 1) if share), None)
     when = "in no interval of 10 s" if first is None else f"since interval {first} of {len(refused)} (10 s each)"

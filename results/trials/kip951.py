@@ -126,23 +126,27 @@ RESTARTS = {
 }
 """By part of the trial: the number of partitions, and the KIP's published p99 latencies for each setting of acks."""
 LATE_300 = "Leaders move, Metadata responses are 300 ms late"
-_RELATIVE = "slowest record per move, with KIP-951 relative to without"
-_REJECTED = "with KIP-951 relative to an immediate retry without hints, which the KIP rejected"
 TEXTS = {
-    "delay-300": f"{LATE_300}: {_RELATIVE}",
-    "rejected-300": f"{LATE_300}: slowest record per move, {_REJECTED}",
-    "delay-0": f"Leaders move, no response is late: {_RELATIVE}",
+    "delay-300": f"{LATE_300}: slowest record per move, with KIP-951 relative to without",
+    "rejected-300": f"{LATE_300}: slowest record per move, with KIP-951 relative to an immediate retry without hints, "
+    "which the KIP rejected",
+    "delay-0": "Leaders move, no response is late: slowest record per move, with KIP-951 relative to without",
     "kill": "A leader is killed, so brokers send no leader hints: slowest record per kill, hints on relative to off",
-    "delay-100": f"Leaders move, Metadata responses are 100 ms late: {_RELATIVE}",
-    "shared-300": f"{LATE_300} and delay records on the same connection: {_RELATIVE}",
-    "rejected-0": f"Leaders move, no response is late: slowest record per move, {_REJECTED}",
+    "delay-100": "Leaders move, Metadata responses are 100 ms late: slowest record per move, "
+    "with KIP-951 relative to without",
+    "shared-300": f"{LATE_300} and delay records on the same connection: slowest record per move, "
+    "with KIP-951 relative to without",
+    "rejected-0": "Leaders move, no response is late: slowest record per move, with KIP-951 relative to an immediate "
+    "retry without hints, which the KIP rejected",
     "hints-300": f"{LATE_300}: slowest record per move, leader hints alone relative to a client without the KIP",
     "classic-300": f"{LATE_300}: p99.9 of all records during the moves, with KIP-951 relative to without",
     "kill-whole": "A leader is killed: slowest record per kill, with all of KIP-951 relative to without",
-    "acks-1": f"Leaders move, no response is late, acks=1 (no wait for followers): {_RELATIVE}",
+    "acks-1": "Leaders move, no response is late, acks=1 (no wait for followers): slowest record per move, "
+    "with KIP-951 relative to without",
     "consume": "Leaders move: latest delivery to a consumer per move, with leader hints relative to without",
     "consume-1s": "Leaders move, Metadata is 1 s late: latest delivery per move, with leader hints relative to without",
-    "leaves": f"The old leader leaves the replica list, two replicas on three brokers: {_RELATIVE}",
+    "leaves": "The old leader leaves the replica list, two replicas on three brokers: slowest record per move, "
+    "with KIP-951 relative to without",
     "unknown": "A broker that clients have forgotten becomes leader: hints accepted relative to hints refused",
     **{
         f"{client}-{ablation}": f"{name} relative to the same client {without}: slowest record per move"

@@ -187,8 +187,10 @@ def _row_groups(
             limit.progressed()
         if why := limit.why_over():
             number, offset = next(iter(behind.items()))
-            problem = f"the log of {topic.name}/{number} was read only to offset {offset} of {ends[number]}: {why}"
-            raise WorkloadError(f"{problem}; check that the brokers serve their partitions")
+            raise WorkloadError(
+                f"the log of {topic.name}/{number} was read only to offset {offset} of {ends[number]}: {why}; check "
+                "that the brokers serve their partitions"
+            )
         for message in messages:
             number, offset, error = cast("int", message.partition()), cast("int", message.offset()), message.error()
             if error is None and offset < ends[number]:

@@ -115,8 +115,10 @@ class ClientFault(Fault):
         clients = select_clients(self.selector, await context.world.clients())
         down = next((client for client in clients if client.state != "running"), None)
         if down is not None:
-            message = f"the client {down.name} is {down.state} already"
-            raise FaultError(f"{message}; start this fault after the heal of the other fault on the client")
+            raise FaultError(
+                f"the client {down.name} is {down.state} already; start this fault after the heal of the other fault "
+                "on the client"
+            )
         return Targets(clients=tuple(sorted(client.name for client in clients)), roles={"asked": self.client_text})
 
     @property

@@ -108,7 +108,7 @@ class ToxicInjection(LinkInjection):
             )
         ]
         what = "toxics of this fault, read back from Toxiproxy"
-        what += f"; the toxic on the proxy {missing[0]} is missing or changed" if missing else ""
+        what = f"{what}; the toxic on the proxy {missing[0]} is missing or changed" if missing else what
         count = len(self.toxics)
         return Witness(what, count, count - len(missing), "toxics", count, not missing)
 

@@ -147,8 +147,11 @@ class Swizzle(Fault):
             yield Problem(("among",), f"the cluster has no rack `{unknown[0]}`: use {', '.join(plan.cluster.racks)}")
         least_ms = 2 * (len(racks) - 1) * self.period + PLATEAU_MS
         if self.for_ is not None and self.for_ < least_ms:
-            message = f"the fault `swizzle` on {len(racks)} racks takes at least {format_duration(least_ms)}"
-            yield Problem(("for",), f"{message}: lengthen `for`, or shorten `period`")
+            message = (
+                f"the fault `swizzle` on {len(racks)} racks takes at least {format_duration(least_ms)}: lengthen "
+                "`for`, or shorten `period`"
+            )
+            yield Problem(("for",), message)
 
     async def resolve_targets(self, context: InjectionContext, draws: Draws) -> Injection:
         racks = sorted(self.among or {*context.world.racks().values()})

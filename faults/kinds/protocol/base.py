@@ -103,7 +103,7 @@ class TamperInjection(Injection):
             return Witness("rules of the fault that are in force in the wire proxy", 1, 0, "rules", 1, ok=False)
         what = f"requests that the wire proxy has altered, of {counters['matched']} that match the fault's rule"
         if counters["untouched"]:
-            what += f"; {counters['untouched']} requests could not be decoded and passed unchanged"
+            what = f"{what}; {counters['untouched']} requests could not be decoded and passed unchanged"
         return Witness(what, 0, counters["hit"], "requests", 1, ok=not counters["untouched"])
 
     async def _counters(self) -> Mapping[str, int] | None:

@@ -258,9 +258,10 @@ class Search:
             if not self.budget.fits(job.timeline):
                 self.log(f"the search ends: {time_left} of the budget are left, but the next run may take {needed}")
                 break
-            room = f", enough for about {more} more runs" if (more := self.budget.more()) else ""
             goal = f"{drawn.goal.fault} on {drawn.goal.role}, {drawn.goal.phase}, for {drawn.goal.workload}"
-            left = f"{time_left} of the budget are left{room}"
+            left = f"{time_left} of the budget are left"
+            if more := self.budget.more():
+                left = f"{left}, enough for about {more} more runs"
             self.log(f"{job.timeline.name}: {goal}; the run takes at most {needed}, and {left}")
             coverage = self._run(drawn.text, job, drawn.number, coverage)
         return coverage

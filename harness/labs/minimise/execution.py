@@ -141,8 +141,10 @@ def text(result: Minimised, folder: Path) -> str:
         f"runs: {len(result.tried)}, {result.took_s / 60:.1f} minutes",
     ]
     if result.is_smaller:
-        remark = "; the plan fails without faults, so the faults are not the cause" if after == 0 else ""
-        lines += [f"faults: {before} -> {after}{remark}", f"plan: {folder / 'plan.yaml'}"]
+        faults = f"faults: {before} -> {after}"
+        if after == 0:
+            faults = f"{faults}; the plan fails without faults, so the faults are not the cause"
+        lines += [faults, f"plan: {folder / 'plan.yaml'}"]
         lines += [f"last failing run: {folder / 'runs' / result.last_failing}"]
     return "\n".join([*lines, f"tried: {folder / 'tried.md'}"])
 

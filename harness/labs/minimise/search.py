@@ -59,7 +59,7 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
     require_schema_version(str(home / "run.json"), facts, SCHEMA_VERSION)
     verdict = verdict_of(home)
     if verdict.status is not Status.FAIL:
-        raise AftershockError(f"{home.name} {_REFUSALS[verdict.status]}: {sentence(verdict)}")
+        raise AftershockError(f"{home.name}: {_REFUSALS[verdict.status]}: {sentence(verdict)}")
 
     # the plan as it ran: with the SLOs that a test added, and with the Kafka version
     plan = load(home / "plan.yaml").data
@@ -87,9 +87,11 @@ def source_of(home: Path, chosen: Collection[str] = ()) -> Source:
 
 
 _REFUSALS = {
-    Status.PASS: "passed, so there is nothing to minimise; name a failed run",
-    Status.INCONCLUSIVE: "was INCONCLUSIVE, not FAIL; fix the causes that its checks name, and run its plan again",
-    Status.ERROR: "could not be judged; fix the causes that its checks name, and run its plan again",
+    Status.PASS: "the run passed, so there is nothing to minimise; name a failed run",
+    Status.INCONCLUSIVE: (
+        "the run was INCONCLUSIVE, not FAIL; fix the causes that its checks name, and run its plan again"
+    ),
+    Status.ERROR: "the run could not be judged; fix the causes that its checks name, and run its plan again",
 }
 
 

@@ -232,15 +232,15 @@ def _too_few(check: Check, slo: Measure, pair: Pair) -> Check:
         if isinstance(slo.limit, Decimal) and selection.about.unit == "share" and not selection.target:
             subject = percent(slo.limit)
         why = f"too few {noun}: {reading.n} of {minimum}" + (f" ({name})" if name else "")
-        advice = f"{subject} needs {minimum} {noun}, saw {reading.n}{f' of {name}' if name else ''}"
-        advice = f"{advice}: {lengthened(selection, reading, minimum)}"
+        of_name, remedy = f" of {name}" if name else "", lengthened(selection, reading, minimum)
+        advice = f"{subject} needs {minimum} {noun}, saw {reading.n}{of_name}: {remedy}"
     else:
         where = f" of {name}" if reading.subject else f" in {name}" if name else ""
         why = f"no {noun[:-1]} was observed{where}"
         advice = f"add traffic for {reading.subject or 'the plan'} in {selection.window_text}"
         if selection.about.sampled:
-            why += " in which the end of the topic and the consumer's position are known"
-            advice += ", and find out whether records were delivered to the consumer, and whether log/ was read"
+            why = f"{why} in which the end of the topic and the consumer's position are known"
+            advice = f"{advice}; check in outcomes/ that the consumer got records, and that log/ has records"
     return replace(check, n=reading.n, minimum=minimum, observed=None, why=why, next=advice)
 
 

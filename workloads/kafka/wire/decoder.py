@@ -201,7 +201,8 @@ _CONVERSIONS: dict[str, Callable[[Data], Any]] = {"string": _text, "bytes": byte
 
 def _check_null(size: int, *, nullable: bool) -> None:
     if not nullable or size != -1:
-        raise ValueError(f"a field has the invalid length {size}" + ("" if nullable else "; the field can't be null"))
+        problem = f"a field has the invalid length {size}"
+        raise ValueError(problem if nullable else f"{problem}; the field can't be null")
 
 
 def _reserve_items(data: Data, position: int, count: int, remaining: list[int]) -> None:

@@ -102,8 +102,8 @@ def test_a_flake_is_inconclusive(
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        ((), Status.PASS, "run-0 passed, so there is nothing to minimise"),
-        ((), Status.INCONCLUSIVE, "run-0 was INCONCLUSIVE, not FAIL"),
+        ((), Status.PASS, "run-0: the run passed, so there is nothing to minimise"),
+        ((), Status.INCONCLUSIVE, "run-0: the run was INCONCLUSIVE, not FAIL"),
         (("--budget", "soon"), Status.FAIL, "--budget soon is not a duration"),
         (("--budget", "1s"), Status.FAIL, "a budget of 1 s is too small"),
         (

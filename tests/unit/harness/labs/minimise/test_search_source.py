@@ -64,12 +64,12 @@ def test_expectations_and_the_kafka_version_belong_to_the_source(home: Path) -> 
 @pytest.mark.parametrize(
     ("status", "says"),
     [
-        (Status.PASS, "run-0 passed, so there is nothing to minimise; name a failed run"),
+        (Status.PASS, "run-0: the run passed, so there is nothing to minimise; name a failed run"),
         (
             Status.INCONCLUSIVE,
-            "run-0 was INCONCLUSIVE, not FAIL; fix the causes that its checks name, and run its plan again",
+            "run-0: the run was INCONCLUSIVE, not FAIL; fix the causes that its checks name, and run its plan again",
         ),
-        (Status.ERROR, "run-0 could not be judged; fix the causes that its checks name"),
+        (Status.ERROR, "run-0: the run could not be judged; fix the causes that its checks name"),
     ],
 )
 def test_a_run_that_did_not_fail_is_refused(status: Status, says: str, home: Path) -> None:
