@@ -156,8 +156,7 @@ def judges(folder: Path) -> Judges:
     folder.mkdir(parents=True, exist_ok=True)
     trusting = Judge(folder / "spark.log", None, lambda _: None, trust=True)
     strict = Judge(folder / "spark.log", None, lambda _: None)
-    _ = trusting.spark
-    strict._spark = trusting._spark  # one JVM for both
+    strict._session = trusting._session  # type: ignore[method-assign]  # one JVM for both
     homes = {base: folder / f"base-{base}" for base in BASES}
     for base, home in homes.items():
         shutil.rmtree(home, ignore_errors=True)
