@@ -8,6 +8,7 @@ remain. When the disk has space again, the evidence of runs that reached `steady
 
 import os
 import random
+import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +71,8 @@ def trial(seed: int, scratch: Path) -> Outcome:
         with suppress(OSError), filler.open("ab", buffering=0) as file:
             while True:
                 file.write(b"x")
+        if shutil.disk_usage(disk).free > 1 << 16:
+            raise RuntimeError(f"{disk} could not be filled")
         bad = []
         if killed:
             command.process.kill()

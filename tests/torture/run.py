@@ -43,8 +43,9 @@ def load(number: str) -> Experiment:
 def update_page(figures_path: Path, page: Path, changes: Mapping[str, object]) -> None:
     figures = json.loads(figures_path.read_text(encoding="utf-8")) if figures_path.exists() else {}
     figures |= changes
+    experiments = {number: load(number) for number in MODULES}  # an error here must leave figures and page as they are
     write_whole(figures_path, json.dumps(figures, indent=1, sort_keys=True) + "\n")
-    write_page({number: load(number) for number in MODULES}, figures, page)
+    write_page(experiments, figures, page)
 
 
 def main() -> int:
