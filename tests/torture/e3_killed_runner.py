@@ -7,13 +7,13 @@ topic settings and log directories must be as before. The seconds are from the k
 """
 
 import asyncio
-import json
 import os
 import random
 import signal
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import docker
 
@@ -21,10 +21,9 @@ from aftershock.faults.plan.check import load_plan
 from aftershock.faults.timeline.compile import compile_checked
 from aftershock.harness.cluster.cluster import attach
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.harness.run.rundir import RunClock
 from aftershock.harness.world.world import ClusterWorld
-from aftershock.tests.chaos.kinds.stand import Stand
 from aftershock.tests.chaos.test_random_plans import plan
+from aftershock.tests.random_plans import TOPIC
 from aftershock.tests.torture.clusters import (
     REMOVED_S,
     aftershock,
@@ -36,7 +35,7 @@ from aftershock.tests.torture.clusters import (
 )
 from aftershock.tests.torture.runner import Experiment, Outcome
 
-START_S, AFTER_S = 12.0, 8.0
+START_S, AFTER_S, IN_SYNC_S = 12.0, 8.0, 60.0
 
 
 def trial(seed: int, scratch: Path) -> Outcome:
@@ -89,20 +88,31 @@ def unhealed(run_dir: Path) -> str:
 
 def differences(run_dir: Path) -> list[str]:
     """Return how a kept cluster differs from one without faults."""
-    client = docker.from_env()
-    with closing(attach(client, run_dir)) as cluster:
-        clock = RunClock(json.loads((run_dir / "run.json").read_text()).get("origin_ns", 0))
-        stand = Stand(cluster, ClusterWorld(cluster), clock, run_dir)
-        stand.await_in_sync()
-        return unlike_new(asyncio.run(stand.broken()))
+    with closing(attach(docker.from_env(), run_dir)) as cluster:
+        cluster.await_in_sync(IN_SYNC_S)
+        brokers = [node.id for node in cluster.spec.topology.brokers]
+        wire_proxy = cluster.wire_proxy is not None
+        return unlike_new(asyncio.run(state_of(ClusterWorld(cluster), brokers, wire_proxy=wire_proxy)))
 
 
-def unlike_new(state: dict[str, object]) -> list[str]:
-    """Return the parts of a cluster's state (``Stand.broken``) that a fault has left changed."""
+async def state_of(world: ClusterWorld, brokers: list[int], *, wire_proxy: bool) -> dict[str, Any]:
+    settings = await world.config("topic", TOPIC)
+    return {
+        "states": [await world.state(node) for node in sorted(world.racks())],
+        "toxics": {proxy: toxics for proxy, toxics in (await world.toxics()).items() if toxics},
+        "disabled": await world.disabled(),
+        "rules": await world.rules() if wire_proxy else None,
+        "topic": {key: setting.dynamic for key, setting in settings.items() if setting.dynamic is not None},
+        "writable": [[folder.writable for folder in await world.log_dirs(broker)] for broker in brokers],
+    }
+
+
+def unlike_new(state: dict[str, Any]) -> list[str]:
+    """Return the parts of a cluster's state that a fault has left changed."""
     new = {"states": {"running"}, "topic": {"min.insync.replicas"}}
-    bad = [f"{name} is {state[name]}" for name, values in new.items() if {*state[name]} - values]  # type: ignore[misc]
+    bad = [f"{name} is {state[name]}" for name, values in new.items() if {*state[name]} - values]
     bad += [f"{name} is {state[name]}" for name in ("toxics", "disabled", "rules") if state[name]]
-    if not all(all(flags) for flags in state["writable"]):  # type: ignore[attr-defined]
+    if not all(all(flags) for flags in state["writable"]):
         bad.append(f"writable is {state['writable']}")
     return bad
 
