@@ -133,7 +133,8 @@ def _run_child(experiment: Experiment, seeds: Sequence[int], folder: Path, write
         signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, so the code under test can't catch it
         for seed in seeds:
             scratch = scratch_of(experiment, seed, folder)
-            scratch.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(scratch, ignore_errors=True)  # a failed trial of the same seed has left its inputs
+            scratch.mkdir(parents=True)
             output = os.open(scratch / "trial.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(output, 1)
             os.dup2(output, 2)
