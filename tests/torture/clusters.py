@@ -3,7 +3,10 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import docker
 
@@ -16,11 +19,35 @@ COMMAND_S = 240.0
 STATUSES = {0: "PASS", 1: "FAIL", 2: "INCONCLUSIVE"}
 
 
-def start(plan: str, scratch: Path, *options: str) -> Command:
-    """Start `aftershock run` with a plan; the run directory is the only folder in ``scratch/runs``."""
+@contextmanager
+def running(plan: str, scratch: Path, *options: str) -> Iterator[Command]:
+    """Run `aftershock run` with a plan; at the end, kill the runner and remove what is left of the run.
+
+    The run directory is the only folder in ``scratch/runs``.
+    """
     path, out = scratch / "plan.yaml", scratch / "runs"
     path.write_text(plan, encoding="utf-8")
-    return Command(["run", str(path), "--out", str(out), *options], out)
+    command = Command(["run", str(path), "--out", str(out), *options], out)
+    try:
+        yield command
+    finally:
+        with suppress(ProcessLookupError):
+            command.process.kill()
+        with suppress(OSError, ValueError):  # the run ended before it had a directory
+            ownership.remove_run(docker.from_env(), command.run_dir.name)
+
+
+def finished(command: Command) -> tuple[str, list[str], dict[str, Any]]:
+    """Wait for the end of a run with `--json`; return its status, what is wrong with its end, and the verdict."""
+    code, stdout = command.finish()
+    if code not in STATUSES:
+        return "ERROR", [f"exit code {code}: {command.stderr[-500:]}"], {"checks": []}
+    return STATUSES[code], [], json.loads(stdout)
+
+
+def blamed(verdict: dict[str, Any]) -> list[str]:
+    """Return the failed checks of a verdict, each of which blames Kafka or its clients."""
+    return [f"{check['id']} FAIL: {check['why']}" for check in verdict["checks"] if check["status"] == "FAIL"]
 
 
 def ended_within(command: Command, seconds: float) -> bool:
@@ -58,8 +85,3 @@ def journal_states(run_dir: Path) -> dict[str, str]:
             continue
         states[row["fault"]] = row["state"]
     return states
-
-
-def remove(run_dir: Path) -> None:
-    """Remove what is left of a run, whatever the product did."""
-    ownership.remove_run(docker.from_env(), run_dir.name)

@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,7 @@ from aftershock.tests.torture.clusters import (
     aftershock,
     ended_within,
     journal_states,
-    remove,
-    start,
+    running,
     watchdogs,
 )
 from aftershock.tests.torture.runner import Experiment, Outcome
@@ -43,8 +42,7 @@ def trial(seed: int, scratch: Path) -> Outcome:
     keep, with_watchdog = seed // 2 % 2 == 1, seed % 2 == 1
     text = plan(seed)
     length_s = compile_checked(load_plan(text), seed).length_ms / 1000
-    command = start(text, scratch, "--seed", str(seed), *(["--keep"] if keep else []))
-    try:
+    with running(text, scratch, "--seed", str(seed), *(["--keep"] if keep else [])) as command:
         # most kills hit the time of the faults, some the launch
         during_launch = source.random() < 0.2
         command.wait_for("Kafka nodes" if during_launch else "s  steady")
@@ -74,11 +72,6 @@ def trial(seed: int, scratch: Path) -> Outcome:
             bad += differences(run_dir)
         counts = {"faults in force at the kill": len(in_force), "kept clusters": int(kept)}
         return Outcome(bad, 1, () if bad else (seconds,), counts)
-    finally:
-        with suppress(ProcessLookupError):
-            command.process.kill()
-        with suppress(OSError, ValueError):  # the run ended before it had a directory
-            remove(command.run_dir)
 
 
 def unhealed(run_dir: Path) -> str:

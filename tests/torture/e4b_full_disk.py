@@ -13,8 +13,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from aftershock.tests.chaos.conftest import Command
-from aftershock.tests.torture.clusters import REMOVED_S, aftershock, ended_within, remove, start
+from aftershock.tests.torture.clusters import REMOVED_S, aftershock, ended_within, running
 from aftershock.tests.torture.runner import Experiment, Outcome
 
 PHASES = {
@@ -58,43 +57,36 @@ def trial(seed: int, scratch: Path) -> Outcome:
     disk = scratch / "runs"
     disk.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m,nr_inodes=100k", "aftershock", str(disk)], check=True)
-    command: Command | None = None
     try:
-        command = start(PLAN, scratch, "--seed", str(seed))
-        command.wait_for(PHASES[phase])
-        ended_within(command, source.uniform(0.0, 1.5))
-        run_dir = command.run_dir
-        filler = run_dir / "logs" / ".filler"  # not in the folder of the runs
-        with suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(os.urandom(1 << 20))
-        with suppress(OSError), filler.open("ab", buffering=0) as file:
-            while True:
-                file.write(b"x")
-        if shutil.disk_usage(disk).free > 1 << 16:
-            raise RuntimeError(f"{disk} could not be filled")
-        bad = []
-        if killed:
-            command.process.kill()
-        elif not ended_within(command, 180.0):
-            bad.append("the run did not end within 180 s of a full disk")
-            command.process.kill()
-        command.process.wait()
-        if killed and seed // 2 % 2:
-            aftershock("heal", "--run", run_dir.name, "--out", str(disk))
-        filler.unlink()
-        if killed:
-            aftershock("heal", "--out", str(disk))
-        left = command.left_behind(REMOVED_S)
-        evidence = aftershock("verdict", str(run_dir)) if phase in WITH_EVIDENCE else None
-        return Outcome(bad + problems(command.stderr, left, evidence), 1, counts={f"full in {phase}": 1})
-    finally:
-        if command:
-            with suppress(ProcessLookupError):
+        with running(PLAN, scratch, "--seed", str(seed)) as command:
+            command.wait_for(PHASES[phase])
+            ended_within(command, source.uniform(0.0, 1.5))
+            run_dir = command.run_dir
+            filler = run_dir / "logs" / ".filler"  # not in the folder of the runs
+            with suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(os.urandom(1 << 20))
+            with suppress(OSError), filler.open("ab", buffering=0) as file:
+                while True:
+                    file.write(b"x")
+            if shutil.disk_usage(disk).free > 1 << 16:
+                raise RuntimeError(f"{disk} could not be filled")
+            bad = []
+            if killed:
                 command.process.kill()
-            for path in disk.iterdir():
-                if path.is_dir():
-                    remove(path)
+            elif not ended_within(command, 180.0):
+                bad.append("the run did not end within 180 s of a full disk")
+                command.process.kill()
+            command.process.wait()
+            if killed and seed // 2 % 2:
+                aftershock("heal", "--run", run_dir.name, "--out", str(disk))
+            filler.unlink()
+            if killed:
+                aftershock("heal", "--out", str(disk))
+            left = command.left_behind(REMOVED_S)
+            evidence = aftershock("verdict", str(run_dir)) if phase in WITH_EVIDENCE else None
+            return Outcome(bad + problems(command.stderr, left, evidence), 1, counts={f"full in {phase}": 1})
+    finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 

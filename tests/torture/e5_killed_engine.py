@@ -12,14 +12,13 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import docker
 
 from aftershock.harness.cluster import ownership
 from aftershock.harness.kafka.admin import still_lacking
-from aftershock.tests.torture.clusters import Command, ended_within, journal_states, remove, start
+from aftershock.tests.torture.clusters import ended_within, journal_states, running
 from aftershock.tests.torture.e4b_full_disk import PLAN
 from aftershock.tests.torture.runner import ROOT, Experiment, Outcome
 
@@ -56,29 +55,27 @@ def problems(code: int | None, stderr: str, left: str) -> list[str]:
 def trial(seed: int, scratch: Path) -> Outcome:
     phase, away_s = list(PHASES)[seed % len(PHASES)], AWAY_S[seed // len(PHASES) % len(AWAY_S)]
     pid = engine_process()
-    command: Command = start(PLAN, scratch, "--seed", str(seed))
-    try:
-        command.wait_for(PHASES[phase])
-        if phase == "heal":
-            still_lacking(lambda: "" if journal_states(command.run_dir).get("dead") == "healing" else "in force", 60.0)
-        os.kill(pid, signal.SIGKILL)
-        dead_s = time.monotonic()
-        code = command.process.wait() if ended_within(command, max(180.0, 2 * away_s)) else None
-        if code is None:
-            command.process.kill()
-        still_lacking(lambda: "later", max(0.0, dead_s + away_s - time.monotonic()))
-        subprocess.run([str(ROOT / "ci" / "bootstrap")], check=True)
-        back_s = time.monotonic()
-        left = command.left_behind(CLEAN_S)
-        seconds = time.monotonic() - back_s
-        bad = problems(code, command.stderr, left)
-        return Outcome(bad, 1, () if left else (seconds,), {f"killed in {phase}": 1})
-    finally:
-        subprocess.run([str(ROOT / "ci" / "bootstrap")], check=False)
-        with suppress(ProcessLookupError):
-            command.process.kill()
-        with suppress(OSError, ValueError):
-            remove(command.run_dir)
+    with running(PLAN, scratch, "--seed", str(seed)) as command:
+        try:
+            command.wait_for(PHASES[phase])
+            if phase == "heal":
+                still_lacking(
+                    lambda: "" if journal_states(command.run_dir).get("dead") == "healing" else "in force", 60.0
+                )
+            os.kill(pid, signal.SIGKILL)
+            dead_s = time.monotonic()
+            code = command.process.wait() if ended_within(command, max(180.0, 2 * away_s)) else None
+            if code is None:
+                command.process.kill()
+            still_lacking(lambda: "later", max(0.0, dead_s + away_s - time.monotonic()))
+            subprocess.run([str(ROOT / "ci" / "bootstrap")], check=True)
+            back_s = time.monotonic()
+            left = command.left_behind(CLEAN_S)
+            seconds = time.monotonic() - back_s
+            bad = problems(code, command.stderr, left)
+            return Outcome(bad, 1, () if left else (seconds,), {f"killed in {phase}": 1})
+        finally:  # the clean-up of the run needs the engine
+            subprocess.run([str(ROOT / "ci" / "bootstrap")], check=False)
 
 
 EXPERIMENT = Experiment(

@@ -5,17 +5,14 @@ moments. The plan's SLOs on latency and gaps can't be kept during a stop of seco
 INCONCLUSIVE, but no check may FAIL.
 """
 
-import json
 import random
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.run.client_processes import send_signal, workers
-from aftershock.tests.torture.clusters import STATUSES, remove, start
+from aftershock.tests.torture.clusters import blamed, finished, running
 from aftershock.tests.torture.runner import Experiment, Outcome
 
 STOPS = 3
@@ -40,15 +37,9 @@ slo:
 """
 
 
-def blamed(verdict: dict[str, Any]) -> list[str]:
-    """Return the failed checks of a verdict, each of which blames Kafka or its clients."""
-    return [f"{check['id']} FAIL: {check['why']}" for check in verdict["checks"] if check["status"] == "FAIL"]
-
-
 def trial(seed: int, scratch: Path) -> Outcome:
     source = random.Random(seed)  # noqa: S311 -- repeatable on purpose
-    command = start(PLAN, scratch, "--seed", str(seed), "--json")
-    try:
+    with running(PLAN, scratch, "--seed", str(seed), "--json") as command:
         command.wait_for("s  steady")
         moments_s = sorted(source.uniform(0.2, 22.0) for _ in range(STOPS))
         begun_s = time.monotonic()
@@ -63,16 +54,8 @@ def trial(seed: int, scratch: Path) -> Outcome:
             still_lacking(lambda: "later", source.uniform(0.1, 5.0))
             send_signal(processes, signal.SIGCONT)
             stopped += 1
-        code, stdout = command.finish()
-        bad = [] if code in STATUSES else [f"exit code {code}: {command.stderr[-500:]}"]
-        verdict = json.loads(stdout) if code in STATUSES else {"checks": []}
-        bad += blamed(verdict)
-        return Outcome(bad, stopped, counts={STATUSES.get(code, "ERROR"): 1})
-    finally:
-        with suppress(ProcessLookupError):
-            command.process.kill()
-        with suppress(OSError, ValueError):
-            remove(command.run_dir)
+        status, bad, verdict = finished(command)
+        return Outcome(bad + blamed(verdict), stopped, counts={status: 1})
 
 
 EXPERIMENT = Experiment(

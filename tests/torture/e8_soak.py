@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from aftershock.harness.run.client_processes import workers
-from aftershock.tests.torture.clusters import STATUSES, ended_within, remove, start
+from aftershock.tests.torture.clusters import ended_within, finished, running
 from aftershock.tests.torture.runner import Experiment, Outcome
 
 MINUTES = float(os.environ.get("AFTERSHOCK_SOAK_MINUTES", "120"))
@@ -74,8 +74,7 @@ def problems(memory: Mapping[str, Sequence[float]], minutes: float, judged_s: fl
 
 
 def trial(seed: int, scratch: Path) -> Outcome:
-    command = start(plan(MINUTES), scratch, "--seed", str(seed), "--json")
-    try:
+    with running(plan(MINUTES), scratch, "--seed", str(seed), "--json") as command:
         command.wait_for("s  steady")
         memory: dict[str, list[float]] = defaultdict(list)
         while "reading the topics" not in command.stderr and not ended_within(command, EVERY_S):
@@ -85,17 +84,11 @@ def trial(seed: int, scratch: Path) -> Outcome:
                     memory[name].append(memory_mib(processes[0].pid))
         command.wait_for("judging the evidence")
         begun_s = time.monotonic()
-        code, _ = command.finish()
+        status, bad, _ = finished(command)
         judged_s = time.monotonic() - begun_s
-        bad = [] if code in STATUSES else [f"exit code {code}: {command.stderr[-500:]}"]
         bad += problems(memory, MINUTES, judged_s)
         counts = {f"MiB of {name}": round(median(samples)) for name, samples in memory.items()}
-        return Outcome(bad, 1, (judged_s,), counts | {"minutes": MINUTES, STATUSES.get(code, "ERROR"): 1})
-    finally:
-        with suppress(ProcessLookupError):
-            command.process.kill()
-        with suppress(OSError, ValueError):
-            remove(command.run_dir)
+        return Outcome(bad, 1, (judged_s,), counts | {"minutes": MINUTES, status: 1})
 
 
 EXPERIMENT = Experiment(

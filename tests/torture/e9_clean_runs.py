@@ -5,12 +5,9 @@ slow link, a broker that is killed and comes back). The objectives leave room fo
 false alarm; INCONCLUSIVE, for example because the host was too busy, is counted beside.
 """
 
-import json
-from contextlib import suppress
 from pathlib import Path
 
-from aftershock.tests.torture.clusters import STATUSES, remove, start
-from aftershock.tests.torture.e6_stopped_workers import blamed
+from aftershock.tests.torture.clusters import blamed, finished, running
 from aftershock.tests.torture.runner import Experiment, Outcome
 
 PLAN = """
@@ -36,17 +33,9 @@ slo:
 
 
 def trial(seed: int, scratch: Path) -> Outcome:
-    command = start(PLAN, scratch, "--seed", str(seed), "--json", *(["--rehearse"] if seed % 2 else []))
-    try:
-        code, stdout = command.finish()
-        bad = [] if code in STATUSES else [f"exit code {code}: {command.stderr[-500:]}"]
-        bad += blamed(json.loads(stdout)) if code in STATUSES else []
-        return Outcome(bad, 1, counts={STATUSES.get(code, "ERROR"): 1})
-    finally:
-        with suppress(ProcessLookupError):
-            command.process.kill()
-        with suppress(OSError, ValueError):
-            remove(command.run_dir)
+    with running(PLAN, scratch, "--seed", str(seed), "--json", *(["--rehearse"] if seed % 2 else [])) as command:
+        status, bad, verdict = finished(command)
+        return Outcome(bad + blamed(verdict), 1, counts={status: 1})
 
 
 EXPERIMENT = Experiment(
