@@ -266,7 +266,7 @@ def write_page(experiments: Mapping[str, Experiment], figures: Mapping[str, Any]
         if figure is None:
             table += f"| {number} | {experiment.title} | 0 | | | {experiment.aim} | | not yet |\n"
             continue
-        bound = f"{3 / figure['cases']:.2g}" if not figure["bad"] else ""
+        bound = f"{min(1.0, 3 / figure['cases']):.2g}" if not figure["bad"] else ""
         days = " to ".join(dict.fromkeys(figure["measured"]))
         cells = [
             number,
