@@ -22,7 +22,7 @@ BYTES_MAX = 64 * 1024
 DEPTH_MAX = 24
 TEXT_MAX = 4_000  # characters of one key or value
 ENTRIES_MAX = 1_000  # of one list or mapping
-_INTEGER_MAX = 2**63 - 1
+INTEGER_MAX = 2**63 - 1
 Location = tuple[str | int, ...]
 _CORE = "tag:yaml.org,2002:"
 _PYTHON_NAMES = {"for": "for_", "from": "from_"}
@@ -175,9 +175,9 @@ class _NodeReader:
                 case "int":
                     is_prefixed = text.lstrip("+-").lower().startswith(("0x", "0o", "0b"))
                     number = int(text.replace("_", ""), 0 if is_prefixed else 10)
-                    if abs(number) > _INTEGER_MAX:
+                    if abs(number) > INTEGER_MAX:
                         where = _position(self.name, node)
-                        self.problems.append(f"{where}: `{_shorten(text)}` is too large; give at most {_INTEGER_MAX}")
+                        self.problems.append(f"{where}: `{_shorten(text)}` is too large; give at most {INTEGER_MAX}")
                         return None
                     return number
                 case "float":

@@ -21,12 +21,15 @@ from pydantic import (
 )
 
 from aftershock.faults.plan.cluster import ConfigText, Part, RackName, TopicName, text_of
+from aftershock.faults.plan.document import INTEGER_MAX
 from aftershock.faults.plan.units import Duration, Rate, Size
 
 _MIB = 1_048_576
 
 
 def _setting(value: object) -> object:
+    if isinstance(value, int) and abs(value) > INTEGER_MAX:
+        raise ValueError(f"`{value}` is too large; give at most {INTEGER_MAX}")
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise ValueError("a client setting must be text, a number, true or false")

@@ -19,7 +19,7 @@ from aftershock.faults.kinds.registry import KINDS
 from aftershock.faults.plan.catalogue import plan_schema
 from aftershock.faults.plan.check import check, load_plan
 from aftershock.faults.plan.cluster import Cluster
-from aftershock.faults.plan.document import load
+from aftershock.faults.plan.document import INTEGER_MAX, load
 from aftershock.faults.plan.model import Plan, dump
 from aftershock.faults.plan.workloads import Arm, Produce, Topic, Workload
 from aftershock.tests.unit.faults.conftest import FRAME
@@ -30,7 +30,10 @@ from aftershock.tests.unit.faults.conftest import FRAME
 names = st.from_regex(r"\A[a-z0-9][a-z0-9_.-]{0,9}\Z")
 durations = st.integers(1, 10_000_000).map(lambda ms: f"{ms}ms")
 scalars = (
-    st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("abc 0123", max_size=5)
+    st.booleans()
+    | st.integers(-INTEGER_MAX, INTEGER_MAX)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text("abc 0123", max_size=5)
 )
 produces = st.fixed_dictionaries(
     {"topic": st.just("orders"), "rate": st.floats(0.01, 1e6).map(lambda rate: f"{rate:.6f}/s")},
@@ -155,6 +158,13 @@ def test_dangerous_settings_pass_no_check() -> None:
     workload = Workload(name="w", produce=Produce(topic="t", rate="1/s"), arms=arms)  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="loads code"):
         check(Plan(name="p", topics=(Topic(name="t", partitions=1, replication=1),), workloads=(workload,)))
+
+
+def test_a_setting_that_a_plan_file_could_not_hold_is_refused() -> None:
+    assert Arm(settings={"retry.backoff.ms": INTEGER_MAX}).settings == {"retry.backoff.ms": INTEGER_MAX}
+    for number in (INTEGER_MAX + 1, -INTEGER_MAX - 1):
+        with pytest.raises(ValueError, match=f"`{number}` is too large; give at most {INTEGER_MAX}"):
+            Arm(settings={"retry.backoff.ms": number})
 
 
 @pytest.mark.parametrize(
