@@ -1,9 +1,10 @@
 """Hypothesis: whenever the runner dies, its faults are undone, and its containers, processes and files are removed.
 
-Method: SIGKILL of the runner at a random moment of a random plan over all fault kinds. In turn, the cluster is removed
-with the run or kept (`--keep`), and the watchdog lives or is killed first, so that `aftershock heal` must do its work.
-Nothing of a run may remain. On a kept cluster every fault must be healed by the journal, and nodes, toxics, proxies,
-topic settings and log directories must be as before. The seconds are from the kill to that state.
+Method: SIGKILL of the runner at a random moment of a random plan over all fault kinds. Because most faults are short,
+half of the kills wait for the next fault in force. In turn, the cluster is removed with the run or kept (`--keep`),
+and the watchdog lives or is killed first, so that `aftershock heal` must do its work. Nothing of a run may remain. On
+a kept cluster every fault must be healed by the journal, and nodes, toxics, proxies, topic settings and log
+directories must be as before. The seconds are from the kill to that state.
 """
 
 import asyncio
@@ -43,18 +44,21 @@ def trial(seed: int, scratch: Path) -> Outcome:
     text = plan(seed)
     length_s = compile_checked(load_plan(text), seed).length_ms / 1000
     with running(text, scratch, "--seed", str(seed), *(["--keep"] if keep else [])) as command:
-        # most kills hit the time of the faults, some the launch
-        during_launch = source.random() < 0.2
-        command.wait_for("Kafka nodes" if during_launch else "s  steady")
-        if ended_within(command, source.uniform(0.2, START_S if during_launch else length_s + AFTER_S)):
-            return Outcome(counts={"ended before the kill": 1})
+        moment = source.choices(["launch", "fault", "any"], [2, 5, 3])[0]
+        latest_s = {"launch": START_S, "fault": length_s / 2, "any": length_s + AFTER_S}[moment]
+        command.wait_for("Kafka nodes" if moment == "launch" else "s  steady")
+        ended = ended_within(command, source.uniform(0.2, latest_s))
         run_dir = command.run_dir
+        while moment == "fault" and not ended and not in_force(run_dir):
+            ended = ended_within(command, 0.02)
+        if ended or (moment == "fault" and ended_within(command, source.uniform(0.0, 0.5))):
+            return Outcome(counts={"ended before the kill": 1})
         for process in watchdogs(run_dir.name) if with_watchdog else ():
             os.kill(process, signal.SIGKILL)
         command.process.kill()
         command.process.wait()
         begun_s = time.monotonic()
-        in_force = [fault for fault, state in journal_states(run_dir).items() if state != "healed"]
+        faults = in_force(run_dir)
         bad = []
         if (
             with_watchdog
@@ -62,7 +66,7 @@ def trial(seed: int, scratch: Path) -> Outcome:
         ):
             bad.append(f"heal ended with {healed.returncode}: {healed.stderr[-500:]}")
         kept = keep and (run_dir / "cluster.json").exists()
-        left = still_lacking(lambda: unhealed(run_dir) if kept else "", REMOVED_S)
+        left = still_lacking(lambda: ", ".join(in_force(run_dir)) if kept else "", REMOVED_S)
         if not kept:
             left = command.left_behind(REMOVED_S)
         seconds = time.monotonic() - begun_s
@@ -70,13 +74,13 @@ def trial(seed: int, scratch: Path) -> Outcome:
             bad.append(f"left after {seconds:.0f} s: {left}")
         if kept:
             bad += differences(run_dir)
-        counts = {"faults in force at the kill": len(in_force), "kept clusters": int(kept)}
+        counts = {"faults in force at the kill": len(faults), "kept clusters": int(kept)}
         return Outcome(bad, 1, () if bad else (seconds,), counts)
 
 
-def unhealed(run_dir: Path) -> str:
+def in_force(run_dir: Path) -> list[str]:
     """Return the faults that are not healed, by the journal."""
-    return ", ".join(fault for fault, state in journal_states(run_dir).items() if state != "healed")
+    return [fault for fault, state in journal_states(run_dir).items() if state != "healed"]
 
 
 def differences(run_dir: Path) -> list[str]:

@@ -223,7 +223,7 @@ def test_3_killed_runner(tmp_path: Path) -> None:
     lines = [("slow", "intended"), ("slow", "healed"), ("dead", "intended"), ("dead", "injected")]
     text = "".join(json.dumps({"fault": fault, "state": state}) + "\n" for fault, state in lines)
     (tmp_path / "journal.jsonl").write_text(text + '{"fault": "de')
-    assert "dead" == e3_killed_runner.unhealed(tmp_path)
+    assert ["dead"] == e3_killed_runner.in_force(tmp_path)
     clean = {"states": ["running"] * 3, "topic": {"min.insync.replicas": "2"}, "writable": [[True], [True]]}
     clean |= {"toxics": {}, "disabled": [], "rules": None}
     assert [] == e3_killed_runner.unlike_new(clean)
