@@ -240,6 +240,7 @@ app.add_typer(adhoc.runs, name="runs")
 _COMMANDS: tuple[Callable[..., int], ...] = (
     adhoc.inject,
     adhoc.heal,
+    adhoc.conformance,
     analysis.compare,
     analysis.trend,
     search.explore,

@@ -1,4 +1,4 @@
-"""Commands for ad-hoc work with kept clusters, faults by hand, healing, and listing or pruning runs.
+"""Commands for ad-hoc work: kept clusters, faults by hand, healing, runs, and the conformance of client programs.
 
 The exit code of ``inject`` is 0 if the fault was witnessed and healed, 2 if it was not witnessed, 3 if it was not
 injected or not healed, and 130 if an interrupt ended the fault and it was healed.
@@ -159,6 +159,64 @@ def heal(
     if problems:
         raise AftershockError(f"{len(problems)} runs are not wholly healed; the lines above say why")
     return 0
+
+
+def conformance(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND…", help="Command that starts the client program; write it last, after `--`."),
+    ] = None,
+    operation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--op", metavar="NAME", help="Operation to check: produce, consume, commit; default: the first two."
+        ),
+    ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Check against this cluster, without outages (default: launch one of one node)."
+        ),
+    ] = None,
+    allow_attach: AllowAttachOption = None,
+    patience_s: Annotated[
+        float, typer.Option("--patience", metavar="SECONDS", help="Time limit for every report of the program.")
+    ] = 30.0,
+    kafka: KafkaOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Check that a client program follows the protocol of `client: exec`; exit code 1 if it does not."""
+    from contextlib import nullcontext
+
+    from aftershock.harness.labs.conformance import document, leased_cluster, table, text
+    from aftershock.harness.run.permissions import Permissions, normalise, permitted_addresses
+    from aftershock.harness.run.progress import Progress
+    from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
+    from aftershock.workloads.adapters.conformance.checks import CHECKS, examine
+
+    operations = operation or ["produce", "consume"]
+    if not command:
+        raise AftershockError("no client program to check; write its command after --")
+    if unknown := [name for name in operations if name not in CHECKS]:
+        raise AftershockError(f"--op {unknown[0]} is no operation; write one of {', '.join(CHECKS)}")
+    permitted = permitted_addresses(Permissions(tuple(allow_attach or ())))
+    for address in (bootstrap or "").split(","):
+        if address and normalise(address) not in permitted:
+            option = f"--allow-attach {normalise(address)}"
+            raise AftershockError(
+                f"--bootstrap {address}: the checks create topics and groups there; add {option} to allow that"
+            )
+    log = Progress().log
+    with nullcontext(StandingCluster(bootstrap)) if bootstrap else leased_cluster(kafka, log) as cluster:
+        results = []
+        for result in examine(Bench(command, cluster, patience_s), operations):
+            results.append(result)
+            print(text(result), file=sys.stderr if as_json else sys.stdout, flush=True)
+    if as_json:
+        print(json.dumps(document(results, command, cluster.bootstrap), indent=1))
+    else:
+        print(f"\n{table(results)}")
+    return 1 if any(result.outcome == "failed" for result in results) else 0
 
 
 def plan_faults(

@@ -102,7 +102,7 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
     those of the project file are added.
     """
     project = read_project_file(Path.cwd())
-    addresses = {normalise(address) for address in (*given.addresses, *project.permissions.addresses)}
+    addresses = permitted_addresses(given)
     names = {*given.secrets, *project.permissions.secrets}
     problems = []
     for key in ("bootstrap", "admin", "toxiproxy"):
@@ -120,6 +120,12 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
     if problems:
         also = f"the project file {project.path} doesn't allow this" if project.path else f"or list it in {FILE}"
         raise PlanError([*problems, f"{also} (docs/SECURITY.md)"])
+
+
+def permitted_addresses(given: Permissions) -> set[str]:
+    """Return the normalised addresses that the command line and the project file permit."""
+    project = read_project_file(Path.cwd())
+    return {normalise(address) for address in (*given.addresses, *project.permissions.addresses)}
 
 
 def normalise(address: str) -> str:

@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.kafka.client.settings import ProducerSettings, parse
 from aftershock.workloads.kafka.producer.produce_request import Delivery
 from aftershock.workloads.kafka.producer.producer import Producer

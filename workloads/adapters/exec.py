@@ -84,7 +84,7 @@ class ExecLink:
                 case ClientError(error=error, detail=detail):
                     self._events.emit("client_error", error=error, detail=detail)
                 case Died(why=why):
-                    raise WorkloadError(f"the client {self._child.name} gave up: {why}")
+                    raise self._child.death(why or "without a reason")
                 case Bye():
                     self._closed = True
                 case _:

@@ -21,6 +21,7 @@ from aftershock.redaction import redact_known
 from aftershock.workloads.adapters import tether
 
 BACKLOG_BYTES_MAX = 16 * 2**20
+NO_LINES = " none"
 LINE_BYTES_MAX = 2**20
 """Longest line that a client program may write to its standard output."""
 
@@ -33,7 +34,8 @@ _LAST_OUTPUT_S = 1.0
 class Child:
     """Running client program; every method raises ``WorkloadError`` if the program has ended unexpectedly."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, echo: bool = True) -> None:
+        """Start the client program; with ``echo``, what it writes to standard error appears on the worker's."""
         if not command:
             raise WorkloadError("the arm has no program to start: add a `command` to it")
         self.name = shlex.join(command)
@@ -57,11 +59,17 @@ class Child:
         self._backlog = bytearray()
         self._rest = b""
         self._dead: WorkloadError | None = None
+        self._echo = echo
         self._last_lines: deque[str] = deque(maxlen=_LOG_LINES)
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def last_lines(self) -> str:
+        """Last lines of the client program's standard error, each on an indented line; NO_LINES without lines."""
+        return "".join(f"\n    {line}" for line in self._last_lines) or NO_LINES
 
     def write(self, line: bytes) -> bool:
         """Queue a line for the client program; return False if the queue (BACKLOG_BYTES_MAX bytes) is full."""
@@ -86,13 +94,13 @@ class Child:
         if self._out in readable:
             piece = os.read(self._out, _CHUNK)
             if not piece:
-                raise self._death()
+                raise self.death()
             *lines, self._rest = (self._rest + piece).split(b"\n")
             if len(self._rest) > LINE_BYTES_MAX:
                 raise WorkloadError(f"the client {self.name} wrote a line of more than {LINE_BYTES_MAX} bytes")
             return lines
         if self._end in readable:
-            raise self._death()
+            raise self.death()
         return []
 
     def hang_up(self) -> None:
@@ -116,6 +124,8 @@ class Child:
                 # before the wait, after which the id may belong to another process
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            while self._err is not None and select.select([self._err], [], [], 0)[0]:
+                self._copy_log()
             os.close(self._end)
             for pipe in self._pipes:
                 pipe.close()
@@ -134,24 +144,27 @@ class Child:
         if not text:
             self._err = None
             return
-        sys.stderr.write(redact_known(text))
-        sys.stderr.flush()
+        if self._echo:
+            sys.stderr.write(redact_known(text))
+            sys.stderr.flush()
         self._last_lines.extend(line for line in text.splitlines() if line.strip())
 
-    def _death(self) -> WorkloadError:
-        """Kill a client program that has ended or closed its standard output; return an error with the cause."""
+    def death(self, why: str = "") -> WorkloadError:
+        """Kill a client program that has ended, closed its standard output or given up; return an error with the cause.
+
+        ``why`` is the reason in the program's own report ``died``.
+        """
         ended = bool(select.select([self._end], [], [], _LAST_OUTPUT_S)[0])
-        while self._err is not None and select.select([self._err], [], [], 0)[0]:
-            self._copy_log()
         status = self.kill()
-        if not ended:
+        if why:
+            description = f"gave up: {why}"
+        elif not ended:
             description = "closed its standard output without ending"
         elif status < 0:
             description = f"was killed by signal {-status}"
         else:
             description = f"ended with exit status {status}"
-        lines = "".join(f"\n    {line}" for line in self._last_lines) or " none"
         self._dead = WorkloadError(
-            f"the client {self.name} {description}; the last lines of its standard error:{lines}"
+            f"the client {self.name} {description}; the last lines of its standard error:{self.last_lines}"
         )
         return self._dead

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.assignment import CommitAssignment, ConsumeAssignment, ProduceAssignment
 from aftershock.workloads.load.events import run_clock
 

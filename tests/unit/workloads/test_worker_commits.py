@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.scripted_broker import ScriptedBroker
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.tests.unit.workloads.load.test_worker import Talk, events
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.assignment import CommitAssignment
 
 TOPIC = "t"

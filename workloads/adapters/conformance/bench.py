@@ -14,8 +14,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aftershock.errors import WorkloadError
-from aftershock.workloads.adapters.exec_child import Child
+from aftershock.errors import ClusterError, WorkloadError
+from aftershock.workloads.adapters.exec_child import NO_LINES, Child
 from aftershock.workloads.adapters.exec_protocol import (
     Acked,
     Bye,
@@ -40,7 +40,7 @@ class NotExaminable(Exception):  # noqa: N818  # the check is skipped, which is 
 
 
 class Cluster(Protocol):
-    """Cluster for conformance checks whose brokers keep their logs and ports during an outage."""
+    """Cluster for conformance checks whose brokers keep their logs and addresses during an outage."""
 
     bootstrap: str
 
@@ -48,10 +48,22 @@ class Cluster(Protocol):
         """Create a topic with PARTITIONS partitions, and wait until every partition has a leader."""
 
     def down(self) -> None:
-        """Stop all brokers from answering and accepting connections; raise ``NotExaminable`` if that is not allowed."""
+        """Cut clients off from all brokers; raise ``NotExaminable`` if that is not allowed."""
 
     def up(self) -> None:
-        """Start all brokers again that ``down`` stopped."""
+        """Let clients reach all brokers again."""
+
+
+@contextmanager
+def cluster_errors(bootstrap: str, action: str) -> Iterator[None]:
+    """Raise ClusterError, which says that the cluster did not ``action``, for an error of librdkafka."""
+    try:
+        yield
+    except (KafkaException, TimeoutError) as error:
+        reason = str(error) or "no answer in time"
+        raise ClusterError(
+            f"the cluster at {bootstrap} did not {action} ({reason}); check the address, and that its brokers run"
+        ) from error
 
 
 class StandingCluster:
@@ -59,29 +71,26 @@ class StandingCluster:
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str) -> None:
-        try:
-            self._admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(_PATIENCE_S)
-            until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + _PATIENCE_S
+        # a client for this call alone: one that lives through an outage fills standard error with complaints
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        with cluster_errors(self.bootstrap, f"create the topic {topic}"):
+            admin.create_topics([NewTopic(topic, PARTITIONS)])[topic].result(_PATIENCE_S)
             while True:
-                partitions = self._admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions.values()
+                partitions = admin.list_topics(topic, timeout=_PATIENCE_S).topics[topic].partitions.values()
                 if sum(partition.leader >= 0 for partition in partitions) >= PARTITIONS:
                     return
                 if time.monotonic() > until:
-                    raise WorkloadError(f"the cluster at {self.bootstrap} elected no leaders for the topic {topic}")
+                    raise TimeoutError("some partitions have no leader")
                 time.sleep(0.05)
-        except (KafkaException, TimeoutError) as error:
-            raise WorkloadError(
-                f"the cluster at {self.bootstrap} did not create the topic {topic}: {error!r}"
-            ) from error
 
     def down(self) -> None:
-        raise NotExaminable(f"the check stops brokers, and must not stop the brokers of your cluster {self.bootstrap}")
+        raise NotExaminable(f"the check cuts brokers off, which is not done to your own cluster {self.bootstrap}")
 
     def up(self) -> None:
-        """Do nothing, because no broker of the user's cluster was stopped."""
+        """Do nothing, because no broker of the user's cluster was cut off."""
 
 
 QUIET_S = 1.0
@@ -90,8 +99,30 @@ DEADLINE_MS = 15_000
 R = TypeVar("R", bound=Report)
 
 
+class Rule(NamedTuple):
+    """Sentence of a section of ``docs/EXEC.md``, quoted word for word."""
+
+    section: str
+    sentence: str
+
+
+ALWAYS_READ = Rule("Rules", "**Always read.**")
+END_OF_INPUT = Rule("Rules", "**The end of standard input means exit**")
+NEVER_GUESS = Rule("Rules", "**Never guess.** An acknowledgement comes from Kafka.")
+READY = Rule("All operations", "`ready` means that the first record can be sent, or read, without delay")
+CLOSE = Rule("All operations", "On `close`, report what is pending, commit, leave the group, say `bye` and exit")
+AFTER_BYE = Rule("All operations", "Say nothing after `bye`.")
+DIED = Rule("All operations", "you cannot continue; exit with a status other than 0")
+ONCE = Rule("produce", "Report each `seq` **exactly once**")
+FAILED = Rule("produce", "`failed`: you gave up.")
+
+
 class Violation(Exception):  # noqa: N818  # the client's error, not the harness's
-    """Error of a client program that violates a requirement of ``docs/EXEC.md``."""
+    """Error of a client program that violates a rule of ``docs/EXEC.md``."""
+
+    def __init__(self, text: str, rule: Rule) -> None:
+        super().__init__(text)
+        self.rule = rule
 
 
 class ExpectedRecord(NamedTuple):
@@ -106,28 +137,30 @@ class ClientSession:
     """Running client program, with all reports that the client program has written."""
 
     def __init__(self, command: Sequence[str], patience_s: float) -> None:
-        self.child = Child(command)
+        self.child = Child(command, echo=False)
         self.patience_s = patience_s
         self.reports: list[Report] = []
 
     def start(self, assignment: Assignment, positions: Mapping[int, int] | None = None) -> None:
         self.order(start_order(assignment, positions))
-        self.until(lambda: self.reports_of(Ready), "say ready")
+        self.until(lambda: self.reports_of(Ready), "say ready", READY)
 
     def order(self, line: bytes) -> None:
         if not self.child.write(line):
-            raise Violation("the client does not read its orders; read standard input also while Kafka is unavailable")
+            raise Violation(
+                "the client does not read its orders; read standard input also while Kafka is unavailable", ALWAYS_READ
+            )
 
     def reports_of(self, kind: type[R]) -> list[R]:
         return [report for report in self.reports if isinstance(report, kind)]
 
-    def until(self, condition: Callable[[], object], action: str, patience_s: float | None = None) -> None:
-        """Read reports of the client until ``condition`` is true; raise Violation after ``patience_s``."""
+    def until(self, condition: Callable[[], object], action: str, rule: Rule, patience_s: float | None = None) -> None:
+        """Read reports of the client until ``condition`` is true; raise Violation of ``rule`` after ``patience_s``."""
         patience_s = self.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         while not condition():
             if (remaining_s := deadline - time.monotonic()) <= 0:
-                raise Violation(f"the client does not {action} within {patience_s:g} s")
+                raise Violation(f"the client does not {action} within {patience_s:g} s", rule)
             self._listen(remaining_s)
 
     def quiet(self) -> None:
@@ -139,18 +172,18 @@ class ClientSession:
     def close(self) -> None:
         """Order the client to close; raise Violation unless the client reports ``bye`` and exits with status 0."""
         self.order(close_order())
-        self.until(lambda: self.reports_of(Bye), "say bye after close")
+        self.until(lambda: self.reports_of(Bye), "say bye after close", CLOSE)
         if status := self.child.end(self.patience_s):
             limit = f"within {self.patience_s:g} s"
-            raise Violation(f"the client said bye but did not exit with status 0 {limit}: {status}")
+            raise Violation(f"the client said bye but did not exit with status 0 {limit}: {status}", CLOSE)
 
     def _listen(self, wait_s: float) -> None:
         for line in self.child.hear(wait_s):
             report = parse_report(line)
             if isinstance(report, Died):
-                raise Violation(f"the client gave up: {report.why}")
+                raise Violation(str(self.child.death(report.why or "without a reason")), DIED)
             if self.reports_of(Bye):
-                raise Violation(f"the client wrote {line!r} after bye; write nothing after bye")
+                raise Violation(f"the client wrote {line!r} after bye; write nothing after bye", AFTER_BYE)
             self.reports.append(report)
 
 
@@ -172,6 +205,11 @@ class Bench:
             if assignment is not None:
                 session.start(assignment, positions)
             yield session
+        except (Violation, WorkloadError) as error:
+            session.child.kill()
+            if (lines := session.child.last_lines) not in str(error) and lines != NO_LINES:
+                error.add_note(f"the last lines of its standard error:{lines}")
+            raise
         finally:
             session.child.kill()
 
@@ -208,16 +246,21 @@ class Bench:
 
     def fill(self, topic: str, records: Mapping[int, Sequence[ExpectedRecord]]) -> None:
         """Append records to the partitions of a topic, for the client program to read."""
-        producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "linger.ms": 0})
-        for partition, partition_records in records.items():
-            for key, value, headers in partition_records:
-                producer.produce(topic, value, key, partition, headers=list(headers))
-        if producer.flush(self._patience_s):
-            raise WorkloadError(f"the cluster did not accept the records of the check within {self._patience_s:g} s")
+        with cluster_errors(self.cluster.bootstrap, "accept the records of the check"):
+            producer = Producer({"bootstrap.servers": self.cluster.bootstrap, "linger.ms": 0})
+            for partition, partition_records in records.items():
+                for key, value, headers in partition_records:
+                    producer.produce(topic, value, key, partition, headers=list(headers))
+            if producer.flush(self._patience_s):
+                raise TimeoutError
 
     def log(self, topic: str) -> list[Message]:
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": "conformance-log"}
-        with closing(Consumer(config | {"enable.auto.commit": False})) as reader:
+        until = time.monotonic() + self._patience_s
+        with (
+            cluster_errors(self.cluster.bootstrap, f"return the records of the topic {topic}"),
+            closing(Consumer(config | {"enable.auto.commit": False})) as reader,
+        ):
             ends = {
                 number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=self._patience_s)[1]
                 for number in range(PARTITIONS)
@@ -225,20 +268,22 @@ class Bench:
             reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in ends])
             messages: list[Message] = []
             while len(messages) < sum(ends.values()):
-                messages += reader.consume(100, timeout=1)
+                if time.monotonic() > until:
+                    raise TimeoutError
+                messages += (message for message in reader.consume(100, timeout=1) if not message.error())
             return messages
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit ``offsets``, by partition, for a consumer group without members."""
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": group}
-        with closing(Consumer(config)) as consumer:
+        with cluster_errors(self.cluster.bootstrap, "commit offsets"), closing(Consumer(config)) as consumer:
             targets = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
             consumer.commit(offsets=targets, asynchronous=False)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         config = {"bootstrap.servers": self.cluster.bootstrap, "group.id": group, "enable.auto.commit": False}
         partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        with closing(Consumer(config)) as reader:
+        with cluster_errors(self.cluster.bootstrap, "return committed offsets"), closing(Consumer(config)) as reader:
             commits = reader.committed(partitions, timeout=self._patience_s)
         return {commit.partition: commit.offset for commit in commits if commit.offset >= 0}
 
@@ -265,13 +310,14 @@ def await_reports(
 ) -> dict[int, Acked | Failed]:
     """Return the reports about the orders ``seqs``; raise Violation for a missing, repeated or unknown report."""
     expected = set(seqs)
-    session.until(lambda: expected <= {report.seq for report in order_reports(session)}, action, patience_s)
+    session.until(lambda: expected <= {report.seq for report in order_reports(session)}, action, ONCE, patience_s)
     counts = Counter(report.seq for report in order_reports(session))
     if repeated := [seq for seq, times in counts.items() if times > 1]:
-        raise Violation(f"the client reported the order {repeated[0]} twice; report the result of each order once")
+        raise Violation(f"the client reported the order {repeated[0]} twice; report each order once", ONCE)
     if unknown := counts.keys() - expected:
         raise Violation(
-            f"the client reported seq {min(unknown)}, which was not ordered; give each report the seq of its order"
+            f"the client reported seq {min(unknown)}, which was not ordered; give each report the seq of its order",
+            ONCE,
         )
     return {report.seq: report for report in order_reports(session)}
 
@@ -281,7 +327,8 @@ def require_all_acked(reports: dict[int, Acked | Failed]) -> list[Acked]:
     for report in reports.values():
         if isinstance(report, Failed):
             raise Violation(
-                f"the client reported order {report.seq} as failed ({report.error}), although all brokers were up"
+                f"the client reported order {report.seq} as failed ({report.error}), although all brokers were up",
+                FAILED,
             )
     return [report for report in reports.values() if isinstance(report, Acked)]
 
@@ -294,7 +341,8 @@ def require_none_acked(session: ClientSession, first: int = 0) -> None:
     if early := [report for report in session.reports_of(Acked) if report.seq >= first]:
         raise Violation(
             f"the client acked order {early[0].seq} while every broker was down; ack an order only after Kafka "
-            "acknowledges it"
+            "acknowledges it",
+            NEVER_GUESS,
         )
 
 
@@ -304,5 +352,6 @@ def require_exit_at_end_of_input(session: ClientSession) -> None:
     if session.child.end(EXIT_S) == -signal.SIGKILL:
         raise Violation(
             f"the client still runs {EXIT_S:g} s after the end of its standard input; exit at the end "
-            "of standard input, because the worker has ended"
+            "of standard input, because the worker has ended",
+            END_OF_INPUT,
         )

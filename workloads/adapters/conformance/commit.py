@@ -5,6 +5,7 @@ from aftershock.workloads.adapters.conformance.bench import (
     PARTITIONS,
     Bench,
     ClientSession,
+    Rule,
     Violation,
     await_reports,
     require_all_acked,
@@ -17,6 +18,8 @@ _GROUPS = 8
 _ROUNDS = 25
 _FEW = 8
 _SOON_MS = 2_000
+
+IN_ORDER = Rule("commit", "They must reach Kafka in the order of `seq`")
 
 
 def acks_and_keeps_commits(bench: Bench) -> None:
@@ -33,7 +36,8 @@ def acks_and_keeps_commits(bench: Bench) -> None:
         if committed != last:
             raise Violation(
                 f"the cluster has the offsets {committed} (by partition) as the last commit of group "
-                f"{number}, expected {last}"
+                f"{number}, expected {last}",
+                IN_ORDER,
             )
 
 

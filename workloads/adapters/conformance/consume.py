@@ -8,6 +8,7 @@ from aftershock.workloads.adapters.conformance.bench import (
     Bench,
     ClientSession,
     ExpectedRecord,
+    Rule,
     Violation,
     marked_record,
     require_exit_at_end_of_input,
@@ -17,6 +18,12 @@ from aftershock.workloads.adapters.exec_protocol import Assigned, Ready, Record
 _EACH = 50
 _FIRST = 7
 _ALL = range(PARTITIONS)
+
+ASSIGNED = Rule("consume", "Send `assigned` at every assignment, `ready` after the first")
+EVERY_PARTITION = Rule("consume", "Without a group, read every partition from `positions`")
+COMMIT = Rule("consume", "commit when you like and at the latest on `close`")
+IN_ORDER = Rule("consume", "Report each record when your application receives it, in the order of the partition.")
+MARK = Rule("consume", "`mark` is the value of its header `aftershock`, or null")
 
 
 def reads_from_start_positions(bench: Bench) -> None:
@@ -68,7 +75,8 @@ def continues_from_committed_offsets(bench: Bench) -> None:
     if (committed := bench.committed(group, topic)) != dict.fromkeys(_ALL, _EACH):
         raise Violation(
             f"the client read up to offset {_EACH} of every partition and closed, but the committed "
-            f"offsets are {committed}; commit on close"
+            f"offsets are {committed}; commit on close",
+            COMMIT,
         )
 
 
@@ -97,11 +105,15 @@ def _records(first: int, count: int) -> dict[int, list[ExpectedRecord]]:
 def _assigned_first(session: ClientSession) -> None:
     kinds = [type(report) for report in session.reports]
     if Assigned not in kinds[: kinds.index(Ready)]:
-        raise Violation("the client reported ready before its assigned partitions; report assigned before ready")
+        raise Violation(
+            "the client reported ready before its assigned partitions; report assigned before ready", ASSIGNED
+        )
     assigned = {number for report in session.reports_of(Assigned) for number in report.partitions}
     if assigned != set(_ALL):
         raise Violation(
-            f"the client is the only reader of {PARTITIONS} partitions, but reports as assigned only {sorted(assigned)}"
+            f"the client is the only reader of {PARTITIONS} partitions, but reports as assigned only "
+            f"{sorted(assigned)}",
+            ASSIGNED,
         )
 
 
@@ -111,19 +123,25 @@ def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], f
     session.until(
         lambda: expected <= {(record.partition, record.offset) for record in session.reports_of(Record)},
         "report every record of the topic",
+        IN_ORDER,
     )
     session.quiet()
     counts = Counter((record.partition, record.offset) for record in session.reports_of(Record))
     if unexpected := counts.keys() - expected:
-        raise Violation(f"the client reported (partition, offset) {min(unexpected)}, which it should not have read")
+        raise Violation(
+            f"the client reported (partition, offset) {min(unexpected)}, which it should not have read", EVERY_PARTITION
+        )
     if repeated := [position for position, times in counts.items() if times > 1]:
-        raise Violation(f"the client reported (partition, offset) {repeated[0]} twice, although nothing was reassigned")
+        raise Violation(
+            f"the client reported (partition, offset) {repeated[0]} twice, although nothing was reassigned", IN_ORDER
+        )
     latest: dict[int, int] = {}
     for record in session.reports_of(Record):
         if record.offset < latest.get(record.partition, -1):
             raise Violation(
                 f"the client reported offset {record.offset} of partition {record.partition} after a "
-                "later offset of the same partition"
+                "later offset of the same partition",
+                IN_ORDER,
             )
         latest[record.partition] = record.offset
         expected_record = log[record.partition][record.offset]
@@ -132,5 +150,6 @@ def _read(session: ClientSession, log: Mapping[int, Sequence[ExpectedRecord]], f
             raise Violation(
                 f"the record at offset {record.offset} of partition {record.partition} has the mark {mark!r} (header "
                 f"`aftershock`) and {size_bytes} bytes; the client reported the mark {record.mark!r} and "
-                f"{record.size_bytes} bytes"
+                f"{record.size_bytes} bytes",
+                MARK,
             )

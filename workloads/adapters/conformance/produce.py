@@ -6,10 +6,13 @@ from typing import cast
 from confluent_kafka import Message
 
 from aftershock.workloads.adapters.conformance.bench import (
+    CLOSE,
+    FAILED,
     GRACE_S,
     Bench,
     ClientSession,
     ExpectedRecord,
+    Rule,
     Violation,
     await_reports,
     marked_record,
@@ -23,6 +26,10 @@ _BURST = 300
 _FEW = 20
 _TOO_LARGE = 3 * 2**20
 _SOON_MS = 2_000
+_SHOWN = 300
+
+ACKED = Rule("produce", "`acked`: Kafka has acknowledged it as `acks` requires.")
+UNCHANGED = Rule("produce", "Send each record unchanged: key, value, headers in their order.")
 
 
 def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
@@ -41,7 +48,8 @@ def acks_a_burst_once_at_its_offsets(bench: Bench) -> None:
     _compare(acked, records, log)
     if len(log) != _BURST:
         raise Violation(
-            f"the client was ordered to send {_BURST} records, and the log of the topic has {len(log)} records"
+            f"the client was ordered to send {_BURST} records, and the log of the topic has {len(log)} records",
+            UNCHANGED,
         )
 
 
@@ -55,7 +63,7 @@ def reports_a_record_that_is_too_large(bench: Bench) -> None:
         )
     for seq in (0, 2):
         if isinstance(report := reports[seq], Failed):
-            raise Violation(f"a record of 100 bytes beside one of 3 MiB failed with {report.error}")
+            raise Violation(f"a record of 100 bytes beside one of 3 MiB failed with {report.error}", FAILED)
 
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
@@ -93,7 +101,7 @@ def reports_open_records_on_close(bench: Bench) -> None:
     with bench.session(bench.producing(bench.topic())) as session:
         _send(session, [marked_record(number) for number in range(_FEW)])
         session.order(close_order())
-        session.until(lambda: session.reports_of(Bye), "say bye after close")
+        session.until(lambda: session.reports_of(Bye), "say bye after close", CLOSE)
         await_reports(session, range(_FEW), "report every record before bye", patience_s=0)
 
 
@@ -119,18 +127,17 @@ def _send(session: ClientSession, records: Sequence[ExpectedRecord], first: int 
 
 
 def _compare(acked: Sequence[Acked], records: Sequence[ExpectedRecord], log: Sequence[Message]) -> None:
-    by_position = {(message.partition(), message.offset()): message for message in log}
-    for seq, partition, offset in ((report.seq, report.partition, report.offset) for report in acked):
-        message = by_position.get((partition, offset))
-        if message is None:
-            raise Violation(
-                f"the client acked record {seq} at offset {offset} of partition {partition}, where "
-                "the log has no record"
-            )
-        headers = tuple(cast("list[Header]", message.headers() or []))
-        logged = ExpectedRecord(message.key(), message.value() or b"", headers)
-        if logged != records[seq]:
-            raise Violation(
-                f"the client acked record {seq} at offset {offset} of partition {partition}, "
-                f"where the log has another record: {logged}"
-            )
+    logged = {
+        (message.partition(), message.offset()): ExpectedRecord(
+            message.key(), message.value() or b"", tuple(cast("list[Header]", message.headers() or []))
+        )
+        for message in log
+    }
+    for report in acked:
+        where = f"the client acked record {report.seq} at offset {report.offset} of partition {report.partition}"
+        found = logged.get((report.partition, report.offset))
+        if found is None:
+            raise Violation(f"{where}, where the log has no record", ACKED)
+        if found != (ordered := records[report.seq]):
+            rule = ACKED if ordered in logged.values() else UNCHANGED  # the wrong place, or the wrong content
+            raise Violation(f"{where}, where the log has another record: {str(found)[:_SHOWN]}", rule)

@@ -16,10 +16,10 @@ import pytest
 from aftershock.errors import FaultError
 from aftershock.harness.run import client_processes
 from aftershock.harness.run.client_processes import ClientProcesses, connections, shut_down_connection
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.tests.unit.workloads.load.test_fleet import READY_S, until
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.fleet import Fleet
 from aftershock.workloads.load.spool import TMPFS
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import exec as exec_link
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.adapters.exec_child import Child
 
 _NUMBERS = itertools.count()

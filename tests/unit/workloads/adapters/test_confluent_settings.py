@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aftershock.errors import WorkloadError
+from aftershock.tests.mock_cluster import library
 from aftershock.workloads.adapters.confluent_settings import (
     CONSUMER_ONLY,
     PRODUCER_ONLY,
@@ -15,7 +16,6 @@ from aftershock.workloads.adapters.confluent_settings import (
     consumer_config,
     producer_config,
 )
-from aftershock.workloads.adapters.conformance.mock_cluster import library
 
 if TYPE_CHECKING:
     from pathlib import Path

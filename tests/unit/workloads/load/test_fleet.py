@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from aftershock.errors import WorkloadError
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.fleet import Fleet
 from aftershock.workloads.load.logread import ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.outcomes import convert

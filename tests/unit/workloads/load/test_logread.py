@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Producer
 
 from aftershock.errors import WorkloadError
+from aftershock.tests.mock_cluster import MockCluster
 from aftershock.workloads.adapters.conformance.bench import PARTITIONS
-from aftershock.workloads.adapters.conformance.mock_cluster import MockCluster
 from aftershock.workloads.load.logread import LOG_SCHEMA, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.schedule import HEADER, Filler, pack
 from aftershock.workloads.load.spool import VALUE_CORRUPT

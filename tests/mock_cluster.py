@@ -28,7 +28,7 @@ class MockCluster:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "aftershock.workloads.adapters.conformance.mock_cluster"],
+            [sys.executable, "-P", "-m", "aftershock.tests.mock_cluster"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-SPEC = importlib.util.spec_from_file_location("example", Path(__file__).parents[4] / "docs/examples/exec_client.py")
+SPEC = importlib.util.spec_from_file_location("example", Path(__file__).parents[2] / "docs/examples/exec_client.py")
 assert SPEC
 assert SPEC.loader
 example: Any = importlib.util.module_from_spec(SPEC)
@@ -66,9 +66,15 @@ def noise(report: str, told: dict[str, Any]) -> None:
     say(report, **told)
 
 
+def hurts(status: int) -> None:
+    print("it hurts", file=sys.stderr, flush=True)
+    os._exit(status)
+
+
 SPOILT: dict[str, dict[str, Callable[[str, dict[str, Any]], None]]] = {
     "hangs": {"ready": lambda *_: None},
-    "dies": {"ready": lambda *_: os._exit(3)},
+    "dies": {"ready": lambda *_: hurts(3)},
+    "gives-up": {"ready": lambda *_: say("died", why="no broker") or hurts(1)},
     "noise": {"acked": noise, "record": noise},
     "twice": {"acked": twice, "record": twice},
     "wrong-seq": {"acked": changed("seq", lambda seq: seq + 1)},

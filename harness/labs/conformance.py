@@ -1,0 +1,110 @@
+"""Conformance run of a client program (``docs/EXEC.md``) on a single-node cluster of its own, and its output."""
+
+import shutil
+import tempfile
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aftershock.errors import Log
+from aftershock.faults.plan.cluster import Cluster as ClusterPlan
+from aftershock.harness.cluster.cluster import Cluster
+from aftershock.harness.cluster.ownership import owner
+from aftershock.harness.cluster.pool import Pool
+from aftershock.harness.cluster.topology import ClusterSpec
+from aftershock.harness.safety.heal import defer_interrupts
+from aftershock.harness.safety.lease import host_lease
+from aftershock.results.text import visible
+from aftershock.workloads.adapters.conformance.bench import StandingCluster
+from aftershock.workloads.adapters.conformance.checks import Result
+
+RACK = "a"
+_WIDTH = 80
+_INDENT = " " * 8
+
+
+class LaunchedCluster(StandingCluster):
+    """Launched cluster, whose outages close every link between clients and brokers in Toxiproxy."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.bootstrap(RACK))
+        self._toxiproxy = cluster.toxiproxy
+        self._links = [proxy.name for proxy in cluster.spec.topology.proxies() if proxy.channel == "client"]
+
+    def down(self) -> None:
+        for link in self._links:
+            self._toxiproxy.enable(link, enabled=False)
+
+    def up(self) -> None:
+        for link in self._links:
+            self._toxiproxy.enable(link, enabled=True)
+
+
+@contextmanager
+def leased_cluster(kafka: str | None, log: Log) -> Iterator[LaunchedCluster]:
+    """Lease a single-node cluster of a pool for the ``with`` block; raises the errors of `Pool.lease`."""
+    spec, holder = ClusterSpec.of(ClusterPlan(racks={RACK: 1}), kafka), "aftershock conformance"
+    with (
+        tempfile.TemporaryDirectory(prefix="aftershock-conformance-", ignore_cleanup_errors=True) as folder,
+        host_lease("integrity", holder, log),
+    ):
+        pool = Pool(Path(folder), owner(), 1, keep_dirty=True)  # nobody leases the cluster again
+        try:
+            with pool.lease(spec, holder, log) as leased:
+                yield LaunchedCluster(leased.cluster)
+        finally:
+            with defer_interrupts(log):
+                pool.close(log)
+
+
+def text(result: Result) -> str:
+    """Return a result as lines for the terminal; a failure has the reason and the broken rule of the protocol."""
+    width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, 120)
+    requirement = result.requirement.replace("``", "`")
+    paragraphs = [f"{result.operation}: {requirement}", *result.reason.splitlines(), result.rule]
+    lines = [
+        line
+        for paragraph in filter(None, paragraphs)
+        for line in textwrap.wrap(visible(paragraph), width, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    ]
+    outcome = result.outcome.upper() if result.outcome == "failed" else result.outcome
+    return "\n".join([f"{outcome:8}{lines[0].strip()}", *lines[1:]])
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the number of checks with each outcome, and the result, of each operation."""
+    lines = [f"{'operation':12}{'passed':>8}{'failed':>8}{'skipped':>8}  result"]
+    for operation, outcomes in _by_operation(results).items():
+        counts = "".join(f"{outcomes.count(outcome):8}" for outcome in ("passed", "failed", "skipped"))
+        lines.append(f"{operation:12}{counts}  {_conclusion(outcomes)}")
+    return "\n".join(lines)
+
+
+def document(results: Sequence[Result], command: Sequence[str], bootstrap: str) -> dict[str, Any]:
+    """Return the JSON document that ``aftershock conformance --json`` prints."""
+    operations = {
+        operation: {
+            "result": _conclusion(outcomes),
+            "checks": [
+                {key: value for key, value in asdict(result).items() if key != "operation"}
+                for result in results
+                if result.operation == operation
+            ],
+        }
+        for operation, outcomes in _by_operation(results).items()
+    }
+    return {"command": [*command], "bootstrap": bootstrap, "operations": operations}
+
+
+def _by_operation(results: Sequence[Result]) -> dict[str, list[str]]:
+    outcomes: dict[str, list[str]] = {}
+    for result in results:
+        outcomes.setdefault(result.operation, []).append(result.outcome)
+    return outcomes
+
+
+def _conclusion(outcomes: Sequence[str]) -> str:
+    return "fails" if "failed" in outcomes else "passes"
