@@ -184,6 +184,9 @@ def conformance(
     ] = 30.0,
     kafka: KafkaOption = None,
     as_json: JsonOption = False,
+    as_schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of the protocol's messages, and check nothing.")
+    ] = False,
 ) -> int:
     """Check that a client program follows the protocol of `client: exec`; exit code 1 if it does not."""
     from contextlib import nullcontext
@@ -193,7 +196,11 @@ def conformance(
     from aftershock.harness.run.progress import Progress
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
     from aftershock.workloads.adapters.conformance.checks import CHECKS, examine
+    from aftershock.workloads.adapters.exec_protocol import schema
 
+    if as_schema:
+        print(json.dumps(schema(), indent=1))
+        return 0
     operations = operation or ["produce", "consume"]
     if not command:
         raise AftershockError("no client program to check; write its command after --")

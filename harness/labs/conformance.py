@@ -64,10 +64,11 @@ def text(result: Result) -> str:
     """Return a result as lines for the terminal; a failure has the reason and the broken rule of the protocol."""
     width = min(shutil.get_terminal_size((_WIDTH, 24)).columns, 120)
     requirement = result.requirement.replace("``", "`")
-    paragraphs = [f"{result.operation}: {requirement}", *result.reason.splitlines(), result.rule]
+    paragraphs = [f"{result.operation}: {requirement}", *result.reason.splitlines()]
+    paragraphs += [] if result.rule in result.reason else [result.rule]
     lines = [
         line
-        for paragraph in filter(None, paragraphs)
+        for paragraph in paragraphs
         for line in textwrap.wrap(visible(paragraph), width, initial_indent=_INDENT, subsequent_indent=_INDENT)
     ]
     outcome = result.outcome.upper() if result.outcome == "failed" else result.outcome

@@ -78,6 +78,7 @@ SPOILT: dict[str, dict[str, Callable[[str, dict[str, Any]], None]]] = {
     "noise": {"acked": noise, "record": noise},
     "twice": {"acked": twice, "record": twice},
     "wrong-seq": {"acked": changed("seq", lambda seq: seq + 1)},
+    "wrong-type": {"acked": changed("offset", float)},
     "wrong-offset": {"acked": changed("offset", lambda offset: offset + 1)},
     "fails-what-is-written": {"acked": lambda _, told: say("failed", seq=told["seq"], error="REQUEST_TIMED_OUT")},
     "skips": {"record": skips},

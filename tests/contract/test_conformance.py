@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from aftershock.harness.cli import adhoc
-from aftershock.harness.labs.conformance import LaunchedCluster, leased_cluster
+from aftershock.harness.labs.conformance import LaunchedCluster, leased_cluster, text
 from aftershock.tests.unit.workloads.adapters.steps import EXAMPLE
 from aftershock.workloads.adapters.conformance import commit, consume, produce
-from aftershock.workloads.adapters.conformance.bench import Bench
+from aftershock.workloads.adapters.conformance.bench import ONCE, Bench
 from aftershock.workloads.adapters.conformance.checks import CHECKS, Check, judge
+from aftershock.workloads.adapters.exec_protocol import INTEGERS
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -28,8 +29,6 @@ BURST, READ, COMMITS = (
     commit.acks_and_keeps_commits,
 )
 PLANTED: list[tuple[str, Check, str]] = [
-    ("forgets", BURST, "Report each `seq` **exactly once**"),
-    ("wrong-offset", BURST, "Kafka has acknowledged it as `acks` requires"),
     ("no-commit", consume.continues_from_committed_offsets, "at the latest on `close`"),
     ("dies", BURST, ""),
     ("gives-up", BURST, "you cannot continue"),
@@ -84,12 +83,29 @@ def test_a_planted_defect_is_caught(
     for op in (produce, commit):
         monkeypatch.setattr(op, "GRACE_S", 1.0)
     monkeypatch.setattr("aftershock.workloads.adapters.conformance.bench.EXIT_S", 1.0)
-    patience_s = IMPATIENT_S if fault in ("hangs", "forgets", "wrong-seq", "skips") else PATIENT_S
+    patience_s = IMPATIENT_S if fault in ("hangs", "wrong-seq", "skips") else PATIENT_S
     result = judge("op", check, Bench([sys.executable, str(BROKEN), fault], cluster, patience_s))
     assert "failed" == result.outcome
     assert rule in result.rule
     if fault in ("dies", "gives-up"):
         assert "it hurts" in result.reason  # on its standard error
+
+
+def test_three_planted_defects_break_a_line_of_the_protocol(
+    cluster: LaunchedCluster, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A wrong type, a missing acknowledgement and a wrong offset in the example: the line or order, and the rule."""
+    for fault, told, rule in (
+        ("wrong-type", "(field offset of acked: Input should be a valid integer): ", str(INTEGERS)),
+        ("forgets", "the client does not report all of 300 records within 3 s", str(ONCE)),
+        ("wrong-offset", "the client acked record ", str(produce.ACKED)),
+    ):
+        result = judge("produce", BURST, Bench([sys.executable, str(BROKEN), fault], cluster, IMPATIENT_S))
+        assert "failed" == result.outcome
+        assert told in result.reason
+        assert rule == result.rule
+        print(text(result))
+    assert capfd.readouterr().out.count("FAILED  produce: ") == 3
 
 
 def test_the_command_on_a_given_cluster(cluster: LaunchedCluster, capfd: pytest.CaptureFixture[str]) -> None:

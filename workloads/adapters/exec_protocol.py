@@ -1,21 +1,42 @@
-"""Orders to and reports of a client program, as JSON objects, one on each line, specified by ``docs/EXEC.md``."""
+"""Orders to and reports of a client program, as JSON objects, one on each line, specified by ``docs/EXEC.md``.
 
-import json
+The models below are the only definition of the messages: orders are written and reports are parsed with them, strictly,
+and `schema` derives the JSON Schema of both directions from them.
+"""
+
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from math import ceil
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.json_schema import models_json_schema
 
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.security import java_config, librdkafka_config
-from aftershock.workloads.load.assignment import Assignment, CommitAssignment, ConsumeAssignment, ProduceAssignment
+from aftershock.workloads.load.assignment import (
+    Assignment,
+    CommitAssignment,
+    ConsumeAssignment,
+    Setting,
+)
 from aftershock.workloads.load.spool import UNKNOWN
 
-PROTOCOL = 1
+PROTOCOL: Literal[1] = 1
 """Version of the exec protocol, which changes only when a correct client program would become incorrect."""
 
 _SHOWN = 200
+_NUMBER_KEY = r"^(0|[1-9][0-9]{0,9})$"
 
 
 def _bytes(text: object) -> object:
@@ -23,15 +44,115 @@ def _bytes(text: object) -> object:
     return b64decode(text, validate=True) if isinstance(text, str) else text
 
 
+def _number(key: object) -> object:
+    """Convert a number that is a key of a JSON object; pydantic's own conversion accepts ``1.0`` and ``1_0``."""
+    return int(key) if isinstance(key, str) and re.fullmatch(_NUMBER_KEY, key) else key
+
+
+Base64 = Annotated[
+    bytes,
+    BeforeValidator(_bytes),
+    PlainSerializer(lambda content: b64encode(content).decode()),
+    WithJsonSchema({"type": "string", "contentEncoding": "base64"}),
+]
+Seq = Annotated[int, Field(ge=0, lt=2**63)]
 Partition = Annotated[int, Field(ge=0, lt=2**31)]
 Offset = Annotated[int, Field(ge=0, lt=2**63)]
 MaybePartition = Annotated[int, Field(ge=UNKNOWN, lt=2**31)]
 MaybeOffset = Annotated[int, Field(ge=UNKNOWN, lt=2**63)]
-Header = tuple[str, bytes | None]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+NumberKey = Annotated[int, BeforeValidator(_number), Field(ge=0, lt=2**31), WithJsonSchema({"type": "string"})]
+NUMBER_KEYS = Field(json_schema_extra={"propertyNames": {"pattern": _NUMBER_KEY}})
+Header = tuple[str, Base64 | None]
+
+
+class _Order(BaseModel):
+    # a later version may add fields, which a program must ignore
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="ignore",
+        serialize_by_alias=True,
+        validate_by_name=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+    def line(self) -> bytes:
+        return self.model_dump_json(ensure_ascii=True).encode() + b"\n"
+
+
+class _Start(_Order):
+    do: Literal["start"] = "start"
+    protocol: Literal[1] = PROTOCOL
+    bootstrap: str
+    topic: str
+    partitions: Annotated[int, Field(ge=1, lt=2**31)]
+    client_id: str
+    client_rack: str | None
+    settings: dict[str, Setting]
+
+
+class StartProduce(_Start):
+    """First order to a producer."""
+
+    op: Literal["produce"] = "produce"
+    acks: Literal["all", "1", "0"]
+    idempotence: bool
+    linger_ms: Count
+    deadline_ms: Count
+
+
+class StartConsume(_Start):
+    """First order to a consumer, whose start offsets by partition are ``positions`` if it has no group."""
+
+    op: Literal["consume"] = "consume"
+    group: str | None
+    from_: Annotated[Literal["earliest", "latest"], Field(alias="from")]
+    positions: Annotated[dict[NumberKey, Offset] | None, NUMBER_KEYS]
+
+
+class StartCommit(_Start):
+    """First order to a committer, with the names of all its groups."""
+
+    op: Literal["commit"] = "commit"
+    deadline_ms: Count
+    groups: tuple[str, ...]
+
+
+class Send(_Order):
+    """Order to send a record."""
+
+    do: Literal["send"] = "send"
+    seq: Seq
+    key: Base64 | None
+    value: Base64
+    headers: tuple[Header, ...]
+
+
+class Commit(_Order):
+    """Order to commit an offset of the topic for a group."""
+
+    do: Literal["commit"] = "commit"
+    seq: Seq
+    group: str
+    partition: Partition
+    offset: Offset
+
+
+class Close(_Order):
+    """Last order, after which the program reports ``bye`` and exits."""
+
+    do: Literal["close"] = "close"
 
 
 class _Report(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # without its default, so that the schema requires it
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        json_schema_extra=lambda schema: schema.update(required=["say", *schema.get("required", ())]),
+    )
 
 
 class Ready(_Report):
@@ -44,7 +165,7 @@ class Acked(_Report):
     """Report that Kafka acknowledged record or commit ``seq``; -1 is a partition or offset that Kafka didn't return."""
 
     say: Literal["acked"] = "acked"
-    seq: int
+    seq: Seq
     partition: MaybePartition = UNKNOWN
     offset: MaybeOffset = UNKNOWN
 
@@ -56,7 +177,7 @@ class Failed(_Report):
     """
 
     say: Literal["failed"] = "failed"
-    seq: int
+    seq: Seq
     error: str
     in_doubt: bool | None = None
 
@@ -67,7 +188,7 @@ class Record(_Report):
     say: Literal["record"] = "record"
     partition: Partition
     offset: Offset
-    mark: Annotated[bytes, BeforeValidator(_bytes)] | None
+    mark: Base64 | None
     size_bytes: Annotated[int, Field(ge=0, lt=2**31)]
     high_watermark: MaybeOffset = UNKNOWN
     leader_epoch: MaybePartition = UNKNOWN
@@ -92,7 +213,7 @@ class Traffic(_Report):
     """Report of the bytes (sent, received) by broker since the client's start."""
 
     say: Literal["traffic"] = "traffic"
-    brokers: dict[int, tuple[int, int]]
+    brokers: Annotated[dict[NumberKey, tuple[Count, Count]], NUMBER_KEYS]
 
 
 class ClientError(_Report):
@@ -118,22 +239,82 @@ class Bye(_Report):
 
 Report = Ready | Acked | Failed | Record | Assigned | Revoked | Traffic | ClientError | Died | Bye
 
-_ADAPTER: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="say")])
+Order = StartProduce | StartConsume | StartCommit | Send | Commit | Close
+_ORDERS: TypeAdapter[Order] = TypeAdapter(Order)
+_REPORTS: TypeAdapter[Report] = TypeAdapter(Annotated[Report, Field(discriminator="say")])
+
+
+class Rule(NamedTuple):
+    """Sentence, or part of one, of a section of ``docs/EXEC.md``, quoted word for word."""
+
+    section: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f'docs/EXEC.md, {self.section}: "{self.sentence}"'
+
+
+ONE_OBJECT = Rule("Rules", "**A line is one JSON object in UTF-8 and a newline**")
+INTEGERS = Rule("Rules", "Numbers are integers, without fraction or exponent")
+RESERVED = Rule("Rules", "**Standard output is reserved for the protocol.**")
+_SECTIONS = {
+    **dict.fromkeys(("acked", "failed"), "produce"),
+    **dict.fromkeys(("assigned", "revoked", "record"), "consume"),
+    **dict.fromkeys(("ready", "bye", "traffic", "error", "died"), "All operations"),
+}
+REPORT_RULES = {say: Rule(section, f'{{"say": "{say}"') for say, section in _SECTIONS.items()}
+
+
+class ReportError(WorkloadError):
+    """A line of a client program that is no report; ``rule`` is the sentence of ``docs/EXEC.md`` that it breaks."""
+
+    def __init__(self, text: str, rule: Rule) -> None:
+        super().__init__(text)
+        self.rule = rule
 
 
 def parse_report(line: bytes) -> Report:
-    """Parse a line that a client program wrote; raise ``WorkloadError`` if the line is not a report."""
+    """Parse a line that a client program wrote; raise ``ReportError`` if the line is not a report."""
     try:
-        return _ADAPTER.validate_json(line)
+        return _REPORTS.validate_json(line)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
+        say, *field = map(str, problem["loc"] or [""])
+        if problem["type"].startswith("int_"):
+            rule = INTEGERS
+        elif say:
+            rule = REPORT_RULES[say]
+        else:
+            rule = RESERVED if problem["type"].startswith("union_tag") else ONE_OBJECT
+        where = f"field {'.'.join(field)} of {say}: " if field else ""
         start = repr(line[:_SHOWN].decode(errors="replace")) + (" ..." if len(line) > _SHOWN else "")
-        raise WorkloadError(
-            "the client wrote a line that is not a report "
-            f"({where + ': ' if where else ''}{problem['msg']}): {start}; "
-            "see docs/EXEC.md for what it may write to its standard output"
+        raise ReportError(
+            f"the client wrote a line that is not a report ({where}{problem['msg']}): {start}; see {rule}", rule
         ) from error
+
+
+def parse_order(line: bytes) -> Order:
+    """Parse an order; raise pydantic's ``ValidationError`` if the line is not an order."""
+    return _ORDERS.validate_json(line)
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of all messages; it has the definitions ``Order`` and ``Report``."""
+    orders, reports = get_args(Order), get_args(Report)
+    modes: list[Any] = [
+        *((order, "serialization") for order in orders),
+        *((report, "validation") for report in reports),
+    ]
+    definitions = models_json_schema(modes)[1]["$defs"]
+    for name, messages in (("Order", orders), ("Report", reports)):
+        definitions[name] = {"oneOf": [{"$ref": f"#/$defs/{message.__name__}"} for message in messages]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Aftershock exec protocol {PROTOCOL}",
+        "description": "A line of the program's standard input is an Order, a line of its standard output a Report.",
+        "oneOf": [{"$ref": "#/$defs/Order"}, {"$ref": "#/$defs/Report"}],
+        "$defs": definitions,
+    }
 
 
 def start_order(assignment: Assignment, positions: Mapping[int, int] | None = None) -> bytes:
@@ -141,10 +322,7 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
     # No other message or file contains the secrets of an attached cluster.
     security = assignment.security.resolved()
     connection = java_config(security) if assignment.client == "java" else librdkafka_config(security)
-    order: dict[str, Any] = {
-        "do": "start",
-        "protocol": PROTOCOL,
-        "op": assignment.op,
+    common: dict[str, Any] = {
         "bootstrap": assignment.bootstrap,
         "client_id": assignment.worker,
         "client_rack": assignment.client_rack,
@@ -153,31 +331,27 @@ def start_order(assignment: Assignment, positions: Mapping[int, int] | None = No
         "settings": {**connection, **assignment.settings},
     }
     if isinstance(assignment, ConsumeAssignment):
-        return _line(order | {"group": assignment.group, "from": assignment.from_, "positions": positions})
-    order["deadline_ms"] = assignment.deadline_ms
-    if isinstance(assignment, ProduceAssignment):
-        order |= {"acks": assignment.acks, "idempotence": assignment.idempotence, "linger_ms": assignment.linger_ms}
+        starts = None if positions is None else dict(positions)
+        return StartConsume(**common, group=assignment.group, from_=assignment.from_, positions=starts).line()
     if isinstance(assignment, CommitAssignment):
-        order["groups"] = [assignment.group_of(seq) for seq in range(assignment.groups)]
-    return _line(order)
+        groups = tuple(assignment.group_of(seq) for seq in range(assignment.groups))
+        return StartCommit(**common, deadline_ms=assignment.deadline_ms, groups=groups).line()
+    return StartProduce(
+        **common,
+        acks=assignment.acks,
+        idempotence=assignment.idempotence,
+        linger_ms=ceil(assignment.linger_ms),  # Kafka's own clients count whole milliseconds
+        deadline_ms=assignment.deadline_ms,
+    ).line()
 
 
 def send_order(seq: int, key: bytes | None, value: bytes, headers: Sequence[Header]) -> bytes:
-    named = [[name, _text(content)] for name, content in headers]
-    return _line({"do": "send", "seq": seq, "key": _text(key), "value": _text(value), "headers": named})
+    return Send(seq=seq, key=key, value=value, headers=tuple(headers)).line()
 
 
 def commit_order(seq: int, group: str, partition: int, offset: int) -> bytes:
-    return _line({"do": "commit", "seq": seq, "group": group, "partition": partition, "offset": offset})
+    return Commit(seq=seq, group=group, partition=partition, offset=offset).line()
 
 
 def close_order() -> bytes:
-    return _line({"do": "close"})
-
-
-def _line(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message).encode() + b"\n"
-
-
-def _text(content: bytes | None) -> str | None:
-    return None if content is None else b64encode(content).decode()
+    return Close().line()

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from aftershock.errors import ClusterError, WorkloadError
+from aftershock.errors import ClusterError
 from aftershock.workloads.adapters.exec_child import NO_LINES, Child
 from aftershock.workloads.adapters.exec_protocol import (
     Acked,
@@ -24,7 +24,9 @@ from aftershock.workloads.adapters.exec_protocol import (
     Header,
     Ready,
     Report,
+    Rule,
     close_order,
+    parse_order,
     parse_report,
     start_order,
 )
@@ -99,13 +101,6 @@ DEADLINE_MS = 15_000
 R = TypeVar("R", bound=Report)
 
 
-class Rule(NamedTuple):
-    """Sentence of a section of ``docs/EXEC.md``, quoted word for word."""
-
-    section: str
-    sentence: str
-
-
 ALWAYS_READ = Rule("Rules", "**Always read.**")
 END_OF_INPUT = Rule("Rules", "**The end of standard input means exit**")
 NEVER_GUESS = Rule("Rules", "**Never guess.** An acknowledgement comes from Kafka.")
@@ -146,6 +141,7 @@ class ClientSession:
         self.until(lambda: self.reports_of(Ready), "say ready", READY)
 
     def order(self, line: bytes) -> None:
+        parse_order(line)  # the harness keeps to the protocol, too
         if not self.child.write(line):
             raise Violation(
                 "the client does not read its orders; read standard input also while Kafka is unavailable", ALWAYS_READ
@@ -194,6 +190,7 @@ class Bench:
         self._command, self._patience_s = command, patience_s
         self._names = (f"conformance-{uuid.uuid4().hex[:8]}-{number}" for number in itertools.count())
         self.cluster = cluster
+        self.stderr = NO_LINES  # of the client program that ended last
 
     @contextmanager
     def session(
@@ -205,13 +202,9 @@ class Bench:
             if assignment is not None:
                 session.start(assignment, positions)
             yield session
-        except (Violation, WorkloadError) as error:
-            session.child.kill()
-            if (lines := session.child.last_lines) not in str(error) and lines != NO_LINES:
-                error.add_note(f"the last lines of its standard error:{lines}")
-            raise
         finally:
             session.child.kill()
+            self.stderr = session.child.last_lines
 
     @contextmanager
     def outage(self) -> Iterator[None]:

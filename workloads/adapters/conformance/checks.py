@@ -7,6 +7,8 @@ from typing import Literal
 from aftershock.errors import WorkloadError
 from aftershock.workloads.adapters.conformance import commit, consume, produce
 from aftershock.workloads.adapters.conformance.bench import Bench, NotExaminable, Violation
+from aftershock.workloads.adapters.exec_child import NO_LINES
+from aftershock.workloads.adapters.exec_protocol import ReportError
 
 Check = Callable[[Bench], None]
 
@@ -28,13 +30,15 @@ class Result:
 def judge(operation: str, check: Check, bench: Bench) -> Result:
     """Run a conformance check; raise ClusterError if the cluster, not the client program, is at fault."""
     described = (operation, check.__name__, " ".join((check.__doc__ or "").split()))
+    bench.stderr = NO_LINES
     try:
         check(bench)
     except NotExaminable as reason:
         return Result(*described, "skipped", str(reason))
     except (Violation, WorkloadError) as error:
-        reason_lines = "\n".join([str(error), *getattr(error, "__notes__", ())])
-        rule = f'docs/EXEC.md, {error.rule.section}: "{error.rule.sentence}"' if isinstance(error, Violation) else ""
+        has_lines = bench.stderr != NO_LINES and bench.stderr not in str(error)
+        reason_lines = f"{error}\nthe last lines of its standard error:{bench.stderr}" if has_lines else str(error)
+        rule = str(error.rule) if isinstance(error, Violation | ReportError) else ""
         return Result(*described, "failed", reason_lines, rule)
     return Result(*described)
 

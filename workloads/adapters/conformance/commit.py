@@ -5,14 +5,13 @@ from aftershock.workloads.adapters.conformance.bench import (
     PARTITIONS,
     Bench,
     ClientSession,
-    Rule,
     Violation,
     await_reports,
     require_all_acked,
     require_exit_at_end_of_input,
     require_none_acked,
 )
-from aftershock.workloads.adapters.exec_protocol import commit_order
+from aftershock.workloads.adapters.exec_protocol import Rule, commit_order
 
 _GROUPS = 8
 _ROUNDS = 25

@@ -8,12 +8,11 @@ from aftershock.workloads.adapters.conformance.bench import (
     Bench,
     ClientSession,
     ExpectedRecord,
-    Rule,
     Violation,
     marked_record,
     require_exit_at_end_of_input,
 )
-from aftershock.workloads.adapters.exec_protocol import Assigned, Ready, Record
+from aftershock.workloads.adapters.exec_protocol import Assigned, Ready, Record, Rule
 
 _EACH = 50
 _FIRST = 7

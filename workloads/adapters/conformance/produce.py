@@ -12,7 +12,6 @@ from aftershock.workloads.adapters.conformance.bench import (
     Bench,
     ClientSession,
     ExpectedRecord,
-    Rule,
     Violation,
     await_reports,
     marked_record,
@@ -20,7 +19,7 @@ from aftershock.workloads.adapters.conformance.bench import (
     require_exit_at_end_of_input,
     require_none_acked,
 )
-from aftershock.workloads.adapters.exec_protocol import Acked, Bye, Failed, Header, close_order, send_order
+from aftershock.workloads.adapters.exec_protocol import Acked, Bye, Failed, Header, Rule, close_order, send_order
 
 _BURST = 300
 _FEW = 20

@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from aftershock.errors import AftershockError
+from aftershock.harness.cli import adhoc
 from aftershock.tests.unit.harness.cli.test_cli import aftershock
 
 NO_ENGINE = "unix:///nowhere.sock"
@@ -36,6 +39,29 @@ def test_a_missing_engine_is_a_clear_error(tmp_path: Path, command: list[str]) -
     assert "nowhere.sock" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"command": []}, "no client program to check; write its command after --"),
+        ({"operation": ["produse"]}, "--op produse is no operation; write one of produce, consume, commit"),
+        ({"bootstrap": "kafka:9092"}, "--bootstrap kafka:9092: .* add --allow-attach kafka:9092 to allow that"),
+        ({"bootstrap": "a:1,b:2", "allow_attach": ["a:1"]}, "--bootstrap b:2: "),
+    ],
+)
+def test_a_conformance_run_that_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
+) -> None:
+    """The error has the remedy, and comes before a program or a cluster is started."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AftershockError, match=message):
+        adhoc.conformance(**({"command": ["no-such-program"]} | options))
+
+
+def test_the_schema_of_the_exec_protocol_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == adhoc.conformance(as_schema=True)
+    assert {"Order", "Report"} <= json.loads(capsys.readouterr().out)["$defs"].keys()
 
 
 def test_a_bad_spec_starts_nothing(tmp_path: Path) -> None:

@@ -85,7 +85,10 @@ def test_the_row_of_a_report(
             "say(say='record', partition=0, offset=0, mark=None, size_bytes=0)",
             "reported record, which only a consumer may report",
         ),
-        ("say(say='died', why='no such topic')", "gave up: no such topic"),
+        (
+            "say(say='died', why='no such topic'); sys.exit('asked broker 3')",
+            "gave up: no such topic; the last lines of its standard error:\n    asked broker 3",
+        ),
         (
             "sys.exit('out of file descriptors')",
             "status 1; the last lines of its standard error:\n    out of file descriptors",

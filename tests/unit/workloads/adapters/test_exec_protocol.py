@@ -1,6 +1,7 @@
 """The lines that worker and program exchange, compared with docs/EXEC.md."""
 
 import json
+import re
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from aftershock.errors import WorkloadError
 from aftershock.tests.unit.workloads.conftest import Bench
 from aftershock.workloads.adapters import exec_protocol
 from aftershock.workloads.adapters.exec_protocol import (
+    INTEGERS,
     Acked,
     Assigned,
     Bye,
@@ -22,6 +24,7 @@ from aftershock.workloads.adapters.exec_protocol import (
     Ready,
     Record,
     Report,
+    ReportError,
     Revoked,
     Traffic,
     parse_report,
@@ -90,6 +93,49 @@ def test_an_invalid_line_is_shown_in_the_error(line: bytes, what: str) -> None:
     assert "docs/EXEC.md" in str(caught.value)
 
 
+NUMBERS = [
+    (line, field)
+    for line, field in (
+        ('{"say": "acked", "seq": @}', "seq"),
+        ('{"say": "failed", "seq": @, "error": "X"}', "seq"),
+        ('{"say": "acked", "seq": 0, "partition": @}', "partition"),
+        ('{"say": "acked", "seq": 0, "offset": @}', "offset"),
+        ('{"say": "record", "partition": @, "offset": 0, "mark": null, "size_bytes": 1}', "partition"),
+        ('{"say": "record", "partition": 0, "offset": @, "mark": null, "size_bytes": 1}', "offset"),
+        ('{"say": "record", "partition": 0, "offset": 0, "mark": null, "size_bytes": @}', "size_bytes"),
+        ('{"say": "assigned", "partitions": [0, @]}', "partitions.1"),
+        ('{"say": "traffic", "brokers": {"1": [@, 6]}}', "brokers.1.0"),
+    )
+]
+
+
+@pytest.mark.parametrize("number", ["true", "5.0", "1e2", '"7"', "null", "[1]"])
+@pytest.mark.parametrize(("line", "field"), NUMBERS)
+def test_a_number_that_is_no_integer_is_refused(line: str, field: str, number: str) -> None:
+    """Also where Python or a lax parser would take it for one; with the field, the line and the rule of the page."""
+    written = line.replace("@", number)
+    with pytest.raises(ReportError) as caught:
+        parse_report(written.encode())
+    assert INTEGERS == caught.value.rule
+    assert f"(field {field} of {json.loads(written)['say']}: Input should be a valid integer)" in str(caught.value)
+    assert written in str(caught.value)
+    assert 'docs/EXEC.md, Rules: "Numbers are integers' in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [-2, 2**63])
+@pytest.mark.parametrize(("line", "field"), NUMBERS)
+def test_a_number_out_of_range_is_refused(line: str, field: str, number: int) -> None:
+    with pytest.raises(ReportError, match=rf"field {re.escape(field)} of") as caught:
+        parse_report(line.replace("@", str(number)).encode())
+    assert caught.value.rule.section in ("produce", "consume", "All operations")
+
+
+@pytest.mark.parametrize("key", ["1.0", "1_0", " 1", "01", "+1", "-1", "", "99999999999"])
+def test_a_broker_id_is_a_plain_number(key: str) -> None:
+    with pytest.raises(ReportError, match="brokers"):
+        parse_report(json.dumps({"say": "traffic", "brokers": {key: [1, 2]}}).encode())
+
+
 def test_a_long_line_is_shown_in_part() -> None:
     """A megabyte of noise gives a short message."""
     with pytest.raises(WorkloadError) as caught:
@@ -115,9 +161,11 @@ def told(line: bytes) -> dict[str, Any]:
 
 
 def test_the_start_order_of_each_op_is_documented(bench: Bench) -> None:
-    """The arm's settings are passed on unchanged."""
+    """The arm's settings are passed on unchanged; every other number is an integer."""
     common = {"do", "protocol", "op", "bootstrap", "topic", "partitions", "client_id", "client_rack", "settings"}
-    produce = told(exec_protocol.start_order(bench.produce(settings={"linger.ms": 3, "x": True})))
+    line = exec_protocol.start_order(bench.produce(settings={"linger.ms": 3, "x": True}))
+    assert b'"linger_ms":5,' in line
+    produce = told(line)
     assert produce.keys() == common | {"acks", "idempotence", "linger_ms", "deadline_ms"}
     assert produce["settings"] == {"linger.ms": 3, "x": True}
     consume = told(exec_protocol.start_order(bench.consume(client_rack="b"), {0: 17}))
@@ -144,6 +192,99 @@ def test_records_survive_the_protocol(key: bytes | None, value: bytes, headers: 
     order = told(exec_protocol.send_order(3, key, value, headers))
     assert (order["do"], order["seq"], back(order["key"]), back(order["value"])) == ("send", 3, key, value)
     assert [(name, back(content)) for name, content in order["headers"]] == headers
+
+
+@pytest.mark.parametrize(("plan_ms", "sent"), [(0, b"0"), (0.2, b"1"), (5.0, b"5"), (5.5, b"6")])
+def test_a_linger_is_sent_as_whole_milliseconds(bench: Bench, plan_ms: float, sent: bytes) -> None:
+    """A fraction is rounded up, so that a linger never becomes none."""
+    assert b'"linger_ms":%b,' % sent in exec_protocol.start_order(bench.produce(linger_ms=plan_ms))
+
+
+def test_orders_follow_their_schema(bench: Bench) -> None:
+    """Each order that the harness writes is valid by the shipped schema, and as an order only."""
+    plain = bench.produce().model_dump(include=set(CommitAssignment.model_fields) - {"op"})
+    for line in (
+        exec_protocol.start_order(bench.produce(settings={"a": 1.5, "b": "c"})),
+        exec_protocol.start_order(bench.consume(client_rack="b"), {0: 17}),
+        exec_protocol.start_order(bench.consume(group="g")),
+        exec_protocol.start_order(CommitAssignment(**plain, groups=2)),
+        exec_protocol.send_order(0, None, b"v", [("h", None), ("\u2028", b"\xff")]),
+        exec_protocol.commit_order(0, "g", 1, 2),
+        exec_protocol.close_order(),
+    ):
+        assert follows(told(line), {"$ref": "#/$defs/Order"})
+        assert not follows(told(line), {"$ref": "#/$defs/Report"})
+        assert line.isascii()
+        assert line == exec_protocol.parse_order(line).line()
+
+
+MESSAGES = [json.loads(line) for line, _ in REPORTS]
+VALUES = st.sampled_from(
+    [None, True, -2, -1, 0, 3, 2**31, 2**63, 5.5, "a", "1", "AAE=", [], [0], [1, 2], {}, {"1": [1, 2]}]
+)
+
+
+@given(
+    st.sampled_from(MESSAGES),
+    st.dictionaries(st.sampled_from(sorted({key for message in MESSAGES for key in message})), VALUES, max_size=2),
+    st.sets(st.sampled_from(sorted({key for message in MESSAGES for key in message})), max_size=1),
+)
+@settings(max_examples=400)
+def test_the_schema_accepts_what_the_harness_accepts(
+    message: dict[str, Any], changes: dict[str, Any], removed: set[str]
+) -> None:
+    """For reports with changed, added and removed fields; base64 is an annotation in JSON Schema."""
+    changed = {key: value for key, value in (message | changes).items() if key not in removed}
+    if isinstance(changed.get("mark"), str):
+        changed["mark"] = "AAE="
+    try:
+        parse_report(json.dumps(changed).encode())
+    except ReportError:
+        accepted = False
+    else:
+        accepted = True
+    assert accepted == follows(changed, {"$ref": "#/$defs/Report"})
+
+
+SCHEMA = exec_protocol.schema()
+TYPES = {"null": type(None), "boolean": bool, "string": str, "array": list, "object": dict, "number": (int, float)}
+
+
+def follows(value: Any, schema: dict[str, Any]) -> bool:
+    """Return whether a value is valid by what our schema uses of JSON Schema 2020-12."""
+    known = {"$ref", "oneOf", "anyOf", "type", "const", "enum", "required", "properties", "additionalProperties"}
+    known |= {"items", "prefixItems", "minItems", "maxItems", "minimum", "exclusiveMaximum", "propertyNames"}
+    assert not schema.keys() - known - {"title", "description", "default", "contentEncoding"}
+    if "$ref" in schema:
+        return follows(value, SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")])
+    verdicts = []
+    if "oneOf" in schema:
+        verdicts.append(sum(follows(value, option) for option in schema["oneOf"]) == 1)
+    if "anyOf" in schema:
+        verdicts.append(any(follows(value, option) for option in schema["anyOf"]))
+    if (kind := schema.get("type")) == "integer":
+        verdicts.append(isinstance(value, int) and not isinstance(value, bool))
+    elif kind:
+        verdicts.append(isinstance(value, TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool)))
+    if not all(verdicts):
+        return False
+    verdicts.append("const" not in schema or value == schema["const"])
+    verdicts.append(value in schema.get("enum", [value]))
+    if isinstance(value, int):
+        verdicts.append(value >= schema.get("minimum", value) and value < schema.get("exclusiveMaximum", value + 1))
+    if isinstance(value, list):
+        first = schema.get("prefixItems", [])
+        verdicts.append(schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)))
+        verdicts += [follows(item, part) for item, part in zip(value, first, strict=False)]
+        verdicts += [follows(item, schema.get("items", {})) for item in value[len(first) :]]
+    if isinstance(value, dict):
+        named, rest = schema.get("properties", {}), schema.get("additionalProperties", {})
+        verdicts.append(value.keys() >= set(schema.get("required", ())))
+        for key, content in value.items():
+            part = named.get(key, rest)
+            verdicts.append(part is not False and follows(content, part))
+            verdicts.append(re.search(schema.get("propertyNames", {}).get("pattern", ""), key) is not None)
+    return all(verdicts)
 
 
 def test_commit_and_close_orders_are_documented() -> None:
