@@ -1,0 +1,137 @@
+"""Client of ``docs/EXEC.md`` built on kafka-python, which counts no bytes by broker and so reports no traffic."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError, NoError
+from kafka.structs import OffsetAndMetadata
+
+from aftershock.tests.clients.protocol import (
+    acked,
+    await_reports,
+    begin,
+    closing,
+    commit_each,
+    failed,
+    mark_of,
+    name_of,
+    orders,
+    record_of,
+    run,
+    say,
+)
+
+
+def connected(kind: Any, start: dict[str, Any], *topics: str, **more: Any) -> Any:
+    """Return a client of kafka-python, whose constructors raise errors while no broker answers."""
+    config = {"bootstrap_servers": start["bootstrap"].split(","), "client_id": start["client_id"]} | more
+    while True:
+        try:
+            return kind(*topics, **(config | {"reconnect_backoff_max_ms": 1000} | start["settings"]))
+        except KafkaError as error:
+            say("error", error=name_of(error), detail=str(error))
+            time.sleep(0.1)
+
+
+def await_partitions(partitions_of: Callable[[str], Any], start: dict[str, Any]) -> None:
+    led = 0
+    while led < start["partitions"]:
+        try:
+            led = len(partitions_of(start["topic"]) or ())
+        except KafkaError as error:
+            say("error", error=name_of(error), detail=str(error))
+
+
+def produce(start: dict[str, Any]) -> None:
+    deadline_ms, linger_ms = start["deadline_ms"], start["linger_ms"]
+    limits = {"delivery_timeout_ms": deadline_ms, "linger_ms": linger_ms, "max_block_ms": 100}
+    limits["request_timeout_ms"] = max(1, min(30_000, deadline_ms - linger_ms))
+    acks = {"all": "all", "1": 1, "0": 0}[start["acks"]]
+    producer = connected(KafkaProducer, start, acks=acks, enable_idempotence=start["idempotence"], **limits)
+    await_partitions(producer.partitions_for, start)
+    say("ready")
+    for order in orders():
+        seq = order["seq"]
+        key, value, headers = record_of(order)
+
+        def delivered(place: Any, seq: int = seq) -> None:
+            acked(seq, partition=place.partition, **({} if start["acks"] == "0" else {"offset": place.offset}))
+
+        def refused(error: Any, seq: int = seq) -> None:
+            failed(seq, name_of(error))
+
+        begin(seq, deadline_ms + 1_000)  # kafka-python keeps the deadline, unless it waits for a producer id
+        try:
+            result = producer.send(start["topic"], value=value, key=key, headers=headers)
+        except KafkaTimeoutError:
+            failed(seq, "_QUEUE_FULL", in_doubt=False)
+        except KafkaError as error:
+            failed(seq, name_of(error), in_doubt=False)
+        else:
+            result.add_callback(delivered).add_errback(refused)
+    await_reports()
+
+
+def consume(start: dict[str, Any]) -> None:
+    topic, group = start["topic"], start["group"]
+
+    class Listener(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, assigned: Any) -> None:
+            numbers = [partition.partition for partition in assigned]
+            say("assigned", partitions=numbers, member=consumer.group_metadata().member_id)
+            say("ready")
+
+        def on_partitions_revoked(self, revoked: Any) -> None:
+            say("revoked", partitions=[partition.partition for partition in revoked])
+
+    more = {"client_rack": start["client_rack"]} if start["client_rack"] else {}
+    more |= {"group_id": group, "auto_offset_reset": start["from"], "enable_auto_commit": bool(group)}
+    consumer = connected(KafkaConsumer, start, **more)
+    if group:
+        await_partitions(consumer.partitions_for_topic, start)  # a member that doesn't know the topic assigns nothing
+        consumer.subscribe([topic], listener=Listener())
+    else:
+        starts = {TopicPartition(topic, int(number)): offset for number, offset in start["positions"].items()}
+        consumer.assign(list(starts))
+        for partition, offset in starts.items():
+            consumer.seek(partition, offset)
+        say("assigned", partitions=[partition.partition for partition in starts])
+        say("ready")
+    closed = closing()
+    while not closed():
+        for records in consumer.poll(100).values():
+            for record in records:
+                mark, size_bytes = mark_of(record.headers), len(record.value or b"")
+                say("record", partition=record.partition, offset=record.offset, mark=mark, size_bytes=size_bytes)
+    consumer.close()
+
+
+def commit(start: dict[str, Any]) -> None:
+    limit = {"request_timeout_ms": min(30_000, max(1_000, start["deadline_ms"] // 2))}
+    admin = connected(KafkaAdminClient, start, **limit)
+    say("ready")
+
+    def commit_one(order: dict[str, Any], due: float) -> str | None:
+        partition = TopicPartition(start["topic"], order["partition"])
+        offsets = {partition: OffsetAndMetadata(order["offset"], "", -1)}
+        name = "_TIMED_OUT"
+        while time.monotonic() < due:  # kafka-python's administration does not retry
+            try:
+                error = admin.alter_group_offsets(order["group"], offsets)[partition]
+            except KafkaError as raised:
+                error = raised
+            if error is NoError or isinstance(error, NoError):
+                return None
+            name = name_of(error)
+            if not error.retriable:
+                break
+            time.sleep(0.1)
+        return name
+
+    commit_each(start, commit_one)
+
+
+if __name__ == "__main__":
+    run(produce=produce, consume=consume, commit=commit)
