@@ -126,8 +126,8 @@ class Program:
             self.world.committed[order["group"]][order["partition"]] = offset
             self.say("acked", seq=seq)
             return
-        if self.defect == "pretends" and seq == AT:
-            self.say("acked", seq=seq, partition=9, offset=0)
+        if self.defect in ("pretends", "points-elsewhere") and seq == AT:
+            self.say("acked", seq=seq, partition=9 if self.defect == "pretends" else 0, offset=0)
             return
         key, value = (None if order[name] is None else b64decode(order[name]) for name in ("key", "value"))
         headers = tuple((name, b64decode(content)) for name, content in order["headers"])
@@ -254,6 +254,7 @@ CAUGHT: list[tuple[str, Check, str, Rule]] = [
     ("fails-what-is-written", BURST, "order 0 as failed (X), although all brokers were up", B.FAILED),
     ("forgets", BURST, "does not report all of 300 records", B.ONCE),
     ("pretends", BURST, "acked record 13 at offset 0 of partition 9, where the log has no record", produce.ACKED),
+    ("points-elsewhere", BURST, "where the log has another record", produce.ACKED),
     ("duplicates", BURST, "the log of the topic has 301 records", produce.UNCHANGED),
     ("no-null", BURST, "where the log has another record", produce.UNCHANGED),
     ("no-headers", BURST, "where the log has another record", produce.UNCHANGED),
