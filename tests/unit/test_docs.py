@@ -16,6 +16,8 @@ from typer.main import get_command
 from aftershock.faults.plan.check import load_plan
 from aftershock.harness.cli import reference
 from aftershock.harness.cli.__main__ import app
+from aftershock.tests.clients.build import CLIENTS
+from aftershock.workloads.adapters.conformance.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -57,6 +59,7 @@ def test_a_plan_in_the_docs_is_valid(text: str) -> None:
 def test_a_command_in_the_docs_exists(line: str) -> None:
     """Every command line in the docs names a command and options that exist."""
     words = shlex.split(re.sub(r"^(SPARK_REMOTE=\S+ )?(\$ )?", "", line).replace("[", "").replace("]", ""))[1:]
+    words = words[: [*words, "--"].index("--")]  # what follows is the command of a client program
     command: Any = get_command(app)
     while isinstance(command, TyperGroup) and words:
         assert words[0] in command.commands, line
@@ -92,3 +95,11 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, **QUIET})
     assert (0, "") == (done.returncode, done.stderr + done.stdout)
+
+
+def test_the_table_of_checked_clients_is_current() -> None:
+    """Every client under tests/clients is in docs/CLIENTS.md with its version, and passed every conformance check."""
+    page = (ROOT / "docs" / "CLIENTS.md").read_text(encoding="utf-8")
+    passed = " | ".join(f"passes ({len(checks)}/{len(checks)})" for checks in CHECKS.values())
+    rows = [f"| {client.library} | {client.version} | {passed} |" for client in CLIENTS]
+    assert [] == [row for row in rows if row not in page]

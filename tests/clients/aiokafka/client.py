@@ -22,11 +22,11 @@ from aftershock.tests.clients.protocol import (
 )
 
 
-async def started(kind: Any, start: dict[str, Any], **more: Any) -> Any:
-    """Return a client of aiokafka, which can't start while no broker answers."""
+async def started(kind: Any, start: dict[str, Any], **own: Any) -> Any:
+    """Return a client of aiokafka, which can't start while no broker answers; ``own`` precedes the arm's settings."""
+    addresses = {"bootstrap_servers": start["bootstrap"], "client_id": start["client_id"]}
     while True:
-        config = {"bootstrap_servers": start["bootstrap"], "client_id": start["client_id"]} | more
-        client = kind(**(config | start["settings"]))
+        client = kind(**(start["settings"] | own | addresses))
         try:
             await client.start()
         except KafkaError as error:
@@ -45,9 +45,9 @@ async def next_orders() -> AsyncIterator[dict[str, Any]]:
 
 async def produce(start: dict[str, Any]) -> None:
     topic, deadline_ms = start["topic"], start["deadline_ms"]
-    limits = {"request_timeout_ms": min(40_000, deadline_ms), "linger_ms": start["linger_ms"]}
-    acks = {"all": "all", "1": 1, "0": 0}[start["acks"]]
-    producer = await started(AIOKafkaProducer, start, acks=acks, enable_idempotence=start["idempotence"], **limits)
+    own = {"request_timeout_ms": min(40_000, deadline_ms), "linger_ms": start["linger_ms"]}
+    own |= {"acks": {"all": "all", "1": 1, "0": 0}[start["acks"]], "enable_idempotence": start["idempotence"]}
+    producer = await started(AIOKafkaProducer, start, **own)
     led = 0
     while led < start["partitions"]:
         try:
@@ -64,20 +64,28 @@ async def produce(start: dict[str, Any]) -> None:
         else:
             acked(seq, partition=result.result().partition, offset=result.result().offset)
 
+    waiting: asyncio.Queue[dict[str, Any]] = asyncio.Queue(10_000)
+
+    async def send_waiting() -> None:
+        while True:
+            order = await waiting.get()
+            key, value, headers = record_of(order)
+            try:  # waits for room in the batch of the partition
+                result = await producer.send(topic, value=value, key=key, headers=headers)
+            except KafkaError as error:
+                failed(order["seq"], name_of(error), in_doubt=False)
+            else:
+                result.add_done_callback(lambda result, seq=order["seq"]: delivered(seq, result))
+
+    sending = asyncio.create_task(send_waiting())
     async for order in next_orders():
-        seq = order["seq"]
-        key, value, headers = record_of(order)
-        begin(seq, deadline_ms)  # aiokafka has no deadline of a record if it is idempotent
+        begin(order["seq"], deadline_ms)  # aiokafka has no deadline of a record if it is idempotent
         try:
-            sending = producer.send(topic, value=value, key=key, headers=headers)
-            result = await asyncio.wait_for(sending, 0.1)  # waits for room in the batch of the partition
-        except TimeoutError:
-            failed(seq, "_QUEUE_FULL", in_doubt=False)
-        except KafkaError as error:
-            failed(seq, name_of(error), in_doubt=False)
-        else:
-            result.add_done_callback(lambda result, seq=seq: delivered(seq, result))
+            waiting.put_nowait(order)
+        except asyncio.QueueFull:
+            failed(order["seq"], "_QUEUE_FULL", in_doubt=False)
     await asyncio.to_thread(await_reports)
+    sending.cancel()
 
 
 async def consume(start: dict[str, Any]) -> None:
@@ -91,9 +99,9 @@ async def consume(start: dict[str, Any]) -> None:
         def on_partitions_revoked(self, revoked: Any) -> None:
             say("revoked", partitions=[partition.partition for partition in revoked])
 
-    more = {"client_rack": start["client_rack"]} if start["client_rack"] else {}
-    more |= {"group_id": group, "auto_offset_reset": start["from"], "enable_auto_commit": bool(group)}
-    consumer = await started(AIOKafkaConsumer, start, **more)
+    own = {"client_rack": start["client_rack"]} if start["client_rack"] else {}
+    own |= {"group_id": group, "auto_offset_reset": start["from"], "enable_auto_commit": bool(group)}
+    consumer = await started(AIOKafkaConsumer, start, **own)
     if group:
         consumer.subscribe([topic], listener=Listener())
     else:

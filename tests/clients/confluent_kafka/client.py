@@ -23,10 +23,11 @@ from aftershock.tests.clients.protocol import (
 )
 
 
-def config_of(start: dict[str, Any], **more: Any) -> dict[str, Any]:
+def config_of(start: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """Return the configuration: the arm's settings, which `own` and the addresses of the start order precede."""
     names = {"bootstrap.servers": start["bootstrap"], "client.id": start["client_id"]}
     rack = {"client.rack": start["client_rack"]} if start["client_rack"] else {}
-    return names | rack | {"statistics.interval.ms": 1000, "stats_cb": traffic} | more | start["settings"]
+    return start["settings"] | {"statistics.interval.ms": 1000, "stats_cb": traffic} | own | names | rack
 
 
 def traffic(statistics: str) -> None:

@@ -108,12 +108,13 @@ final class ExecClient {
         say("failed", "seq", seq, "error", Errors.forException(cause).name());
     }
 
-    /** Return the configuration of a Kafka client; Kafka's client only warns about a setting that it does not have. */
-    private static Map<String, Object> config(Map<String, Object> more) {
-        Map<String, Object> config = new HashMap<>(more);
+    /** Return the configuration of a Kafka client: the arm's settings, which `own` and the start order precede. */
+    private static Map<String, Object> config(Map<String, Object> own) {
+        Map<String, Object> config = new HashMap<>();
+        start.get("settings").properties().forEach(setting -> config.put(setting.getKey(), setting.getValue().asText()));
+        config.putAll(own);
         config.put("bootstrap.servers", start.get("bootstrap").asText());
         config.put("client.id", start.get("client_id").asText());
-        start.get("settings").properties().forEach(setting -> config.put(setting.getKey(), setting.getValue().asText()));
         return config;
     }
 
@@ -124,9 +125,9 @@ final class ExecClient {
                 "acks", start.get("acks").asText(),
                 "enable.idempotence", start.get("idempotence").asBoolean(),
                 "linger.ms", lingerMs,
-                "delivery.timeout.ms", deadlineMs,
-                "request.timeout.ms", Math.max(1, Math.min(30_000, deadlineMs - lingerMs)),
-                "max.block.ms", 100)); // the metadata is there, and a full buffer must not keep later orders waiting
+                "delivery.timeout.ms", deadlineMs));
+        config.putIfAbsent("request.timeout.ms", Math.max(1, Math.min(30_000, deadlineMs - lingerMs)));
+        config.putIfAbsent("max.block.ms", 100); // the metadata is there; a full buffer must not keep orders waiting
         ByteArraySerializer plain = new ByteArraySerializer();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config, plain, plain)) {
             while (!hasLeaders(producer)) {
@@ -173,16 +174,16 @@ final class ExecClient {
     }
 
     private static void consume() throws InterruptedException {
-        Map<String, Object> more = new HashMap<>(Map.of("auto.offset.reset", start.get("from").asText()));
-        more.put("enable.auto.commit", start.hasNonNull("group"));
+        Map<String, Object> own = new HashMap<>(Map.of("auto.offset.reset", start.get("from").asText()));
+        own.put("enable.auto.commit", start.hasNonNull("group"));
         if (start.hasNonNull("group")) {
-            more.put("group.id", start.get("group").asText());
+            own.put("group.id", start.get("group").asText());
         }
         if (start.hasNonNull("client_rack")) {
-            more.put("client.rack", start.get("client_rack").asText());
+            own.put("client.rack", start.get("client_rack").asText());
         }
         ByteArrayDeserializer plain = new ByteArrayDeserializer();
-        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config(more), plain, plain)) {
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config(own), plain, plain)) {
             if (start.hasNonNull("group")) {
                 consumer.subscribe(List.of(topic), new ConsumerRebalanceListener() {
                     @Override

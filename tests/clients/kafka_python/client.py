@@ -24,12 +24,16 @@ from aftershock.tests.clients.protocol import (
 )
 
 
-def connected(kind: Any, start: dict[str, Any], *topics: str, **more: Any) -> Any:
-    """Return a client of kafka-python, whose constructors raise errors while no broker answers."""
-    config = {"bootstrap_servers": start["bootstrap"].split(","), "client_id": start["client_id"]} | more
+def connected(kind: Any, start: dict[str, Any], defaults: dict[str, Any], **own: Any) -> Any:
+    """Return a client of kafka-python, whose constructors raise errors while no broker answers.
+
+    The arm's settings precede ``defaults``; ``own`` and the addresses of the start order precede the settings.
+    """
+    config = {"reconnect_backoff_max_ms": 1000} | defaults | start["settings"] | own
+    config |= {"bootstrap_servers": start["bootstrap"].split(","), "client_id": start["client_id"]}
     while True:
         try:
-            return kind(*topics, **(config | {"reconnect_backoff_max_ms": 1000} | start["settings"]))
+            return kind(**config)
         except KafkaError as error:
             say("error", error=name_of(error), detail=str(error))
             time.sleep(0.1)
@@ -46,10 +50,10 @@ def await_partitions(partitions_of: Callable[[str], Any], start: dict[str, Any])
 
 def produce(start: dict[str, Any]) -> None:
     deadline_ms, linger_ms = start["deadline_ms"], start["linger_ms"]
-    limits = {"delivery_timeout_ms": deadline_ms, "linger_ms": linger_ms, "max_block_ms": 100}
-    limits["request_timeout_ms"] = max(1, min(30_000, deadline_ms - linger_ms))
-    acks = {"all": "all", "1": 1, "0": 0}[start["acks"]]
-    producer = connected(KafkaProducer, start, acks=acks, enable_idempotence=start["idempotence"], **limits)
+    defaults = {"max_block_ms": 100, "request_timeout_ms": max(1, min(30_000, deadline_ms - linger_ms))}
+    own = {"acks": {"all": "all", "1": 1, "0": 0}[start["acks"]], "enable_idempotence": start["idempotence"]}
+    own |= {"delivery_timeout_ms": deadline_ms, "linger_ms": linger_ms}
+    producer = connected(KafkaProducer, start, defaults, **own)
     await_partitions(producer.partitions_for, start)
     say("ready")
     for order in orders():
@@ -86,9 +90,9 @@ def consume(start: dict[str, Any]) -> None:
         def on_partitions_revoked(self, revoked: Any) -> None:
             say("revoked", partitions=[partition.partition for partition in revoked])
 
-    more = {"client_rack": start["client_rack"]} if start["client_rack"] else {}
-    more |= {"group_id": group, "auto_offset_reset": start["from"], "enable_auto_commit": bool(group)}
-    consumer = connected(KafkaConsumer, start, **more)
+    own = {"client_rack": start["client_rack"]} if start["client_rack"] else {}
+    own |= {"group_id": group, "auto_offset_reset": start["from"], "enable_auto_commit": bool(group)}
+    consumer = connected(KafkaConsumer, start, {}, **own)
     if group:
         await_partitions(consumer.partitions_for_topic, start)  # a member that doesn't know the topic assigns nothing
         consumer.subscribe([topic], listener=Listener())
@@ -110,7 +114,7 @@ def consume(start: dict[str, Any]) -> None:
 
 def commit(start: dict[str, Any]) -> None:
     limit = {"request_timeout_ms": min(30_000, max(1_000, start["deadline_ms"] // 2))}
-    admin = connected(KafkaAdminClient, start, **limit)
+    admin = connected(KafkaAdminClient, start, limit)
     say("ready")
 
     def commit_one(order: dict[str, Any], due: float) -> str | None:
