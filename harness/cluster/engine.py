@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import docker
@@ -76,6 +77,14 @@ def connect() -> docker.DockerClient:
             "Ubuntu, or set DOCKER_HOST"
         ) from error
     return client
+
+
+def volumes_folder(client: docker.DockerClient) -> Path | None:
+    """Return the folder of the Docker engine's volumes; None if the engine may be on another host."""
+    if not client.api.base_url.startswith("http+docker://"):  # the SDK's name for a socket of this host
+        return None
+    with docker_errors(EngineError, "ask for the folder of its volumes"):
+        return Path(client.info()["DockerRootDir"])
 
 
 @contextmanager

@@ -26,9 +26,11 @@ from aftershock.harness.cluster.launch import images_for, launch, provenance
 from aftershock.harness.cluster.target import Target
 from aftershock.harness.cluster.topology import ClusterSpec
 from aftershock.harness.run.assignments import java_command
+from aftershock.harness.run.calibration import read_limits
 from aftershock.harness.run.client_processes import spool_for
 from aftershock.harness.run.drive import drive
 from aftershock.harness.run.permissions import Permissions, refuse_attachment, refuse_programs
+from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.safety import watchdog
@@ -119,9 +121,10 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
 
     A run whose plan has SLOs on latency waits until no other run uses the host.
 
-    Raises PlanError, before anything starts, if the plan can't be run, EngineError if Docker does not answer or an
-    image is not available, ClusterError if the cluster did not start, FaultError if a fault could not be healed,
-    WorkloadError if a client process died, and LeaseError if the lock files of the host's lease can't be used.
+    Raises PlanError, before anything starts, if the plan can't be run or this host can't drive it (`preflight`),
+    EngineError if Docker does not answer or an image is not available, ClusterError if the cluster did not start,
+    FaultError if a fault could not be healed, WorkloadError if a client process died, and LeaseError if the lock files
+    of the host's lease can't be used.
     """
     log = progress.log
     job = prepare(
@@ -135,11 +138,14 @@ def perform(request: Request, progress: Progress) -> tuple[Path, Verdict]:
         permissions=request.permissions,
     )
     attach = None if request.keep or request.kafka else job.attach
+    limits = read_limits()
     if attach:
         sweep(None, log)
+        preflight(job.timeline, request.out, None, limits, log)
     else:
         spec, client = job.spec, engine.connect()
         sweep(client, log)
+        preflight(job.timeline, request.out, engine.volumes_folder(client), limits, log)
         images = images_for(client, spec, log)
         for version in sorted({version for step in job.timeline.steps for version in step.fault().kafka_versions()}):
             engine.kafka_image(client, version, log)

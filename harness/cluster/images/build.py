@@ -145,7 +145,7 @@ def toxiproxy() -> Recipe:
                 f"the build of Toxiproxy needs Go {required} or later, which the system's packages lack; put a newer "
                 "Go on the PATH"
             )
-        go = _cache_folder() / "go"
+        go = cache_folder() / "go"
         # without -X the server reports version "git"; without @version Go resolves 2.5.0 as the latest
         flags = f"-s -w -X {_TOXIPROXY_MODULE}.Version={TOXIPROXY_VERSION}"
         build.run(
@@ -181,7 +181,7 @@ def build_image(client: docker.DockerClient, recipe: Recipe, log: Log) -> str:
     name, subject = recipe.name, f"{recipe.image} {recipe.version}"
     if has_image(client, name):
         return name
-    builds = _cache_folder() / "builds"
+    builds = cache_folder() / "builds"
     try:
         builds.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -303,7 +303,7 @@ class Build:
                 client.api.prune_images({"dangling": True, "label": f"aftershock.build={name}"})
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aftershock"
 
 
