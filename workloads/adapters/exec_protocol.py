@@ -256,6 +256,7 @@ class Rule(NamedTuple):
 
 ONE_OBJECT = Rule("Rules", "**A line is one JSON object in UTF-8 and a newline**")
 INTEGERS = Rule("Rules", "Numbers are integers, without fraction or exponent")
+BASE64 = Rule("Rules", "Bytes are base64.")
 RESERVED = Rule("Rules", "**Standard output is reserved for the protocol.**")
 _SECTIONS = {
     **dict.fromkeys(("acked", "failed"), "produce"),
@@ -282,6 +283,8 @@ def parse_report(line: bytes) -> Report:
         say, *field = map(str, problem["loc"] or [""])
         if problem["type"].startswith("int_"):
             rule = INTEGERS
+        elif problem["type"] == "value_error":
+            rule = BASE64
         elif say:
             rule = REPORT_RULES[say]
         else:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aftershock.errors import WorkloadError
+from aftershock.redaction import redact
 from aftershock.workloads.adapters.conformance import commit, consume, produce
 from aftershock.workloads.adapters.conformance.bench import Bench, NotExaminable, Violation
 from aftershock.workloads.adapters.exec_child import NO_LINES
@@ -39,7 +40,7 @@ def judge(operation: str, check: Check, bench: Bench) -> Result:
         has_lines = bench.stderr != NO_LINES and bench.stderr not in str(error)
         reason_lines = f"{error}\nthe last lines of its standard error:{bench.stderr}" if has_lines else str(error)
         rule = str(error.rule) if isinstance(error, Violation | ReportError) else ""
-        return Result(*described, "failed", reason_lines, rule)
+        return Result(*described, "failed", redact(reason_lines), rule)
     return Result(*described)
 
 

@@ -25,7 +25,7 @@ from aftershock.workloads.adapters.conformance.bench import (
     StandingCluster,
 )
 from aftershock.workloads.adapters.conformance.checks import CHECKS, Check, Result, examine, judge
-from aftershock.workloads.adapters.exec_protocol import INTEGERS, ONE_OBJECT, REPORT_RULES, RESERVED, Rule
+from aftershock.workloads.adapters.exec_protocol import BASE64, INTEGERS, ONE_OBJECT, REPORT_RULES, RESERVED, Rule
 
 PAGE = Path(__file__).parents[4] / "docs" / "EXEC.md"
 AT = 13
@@ -214,6 +214,7 @@ DEFECTS: dict[str, dict[str, Defect]] = {
     "text": {"record": changed(size_bytes=str)},
     "negative": {"record": changed(offset=lambda offset: -offset)},
     "misspelt": {"acked": lambda report: [report | {"ofset": 1}]},
+    "plain-mark": {"record": changed(mark=lambda _: "=!")},
     "incomplete": {"record": lambda report: [{"say": "record", "offset": report["offset"]}]},
     "twice": dict.fromkeys(("acked", "record"), lambda report: [report, report]),
     "wrong-seq": {"acked": changed(seq=lambda seq: seq + 1)},
@@ -268,6 +269,7 @@ CAUGHT: list[tuple[str, Check, str, Rule]] = [
     ("hangs", READ, "does not say ready", B.READY),
     ("text", READ, "field size_bytes of record", INTEGERS),
     ("negative", READ, "field offset of record: Input should be greater than or equal to 0", REPORT_RULES["record"]),
+    ("plain-mark", READ, "field mark of record: Value error", BASE64),
     ("incomplete", READ, "field partition of record: Field required", REPORT_RULES["record"]),
     ("twice", READ, "twice, although nothing was reassigned", consume.IN_ORDER),
     ("skips", READ, "does not report every record of the topic", consume.IN_ORDER),
@@ -338,7 +340,7 @@ RULES = [
         for rule in vars(module).values()
         if isinstance(rule, Rule)
     ),
-    *(ONE_OBJECT, INTEGERS, RESERVED),
+    *(ONE_OBJECT, INTEGERS, BASE64, RESERVED),
     *REPORT_RULES.values(),
 ]
 
