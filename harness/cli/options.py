@@ -40,7 +40,9 @@ AllowExecOption = Annotated[
 ]
 AllowAttachOption = Annotated[
     list[str] | None,
-    typer.Option("--allow-attach", metavar="HOST:PORT", help="Allow `cluster: attach` to connect here; repeatable."),
+    typer.Option(
+        "--allow-attach", metavar="HOST:PORT", help="Allow connections to this address of your cluster; repeatable."
+    ),
 ]
 SecretOption = Annotated[
     list[str] | None,
