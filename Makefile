@@ -2,6 +2,8 @@
 .PHONY: demo test test-quick lint bench torture docs site kips mutants clean bootstrap
 
 BIN := .venv/bin
+# Some containers set it; tests then compile every module in each of the processes that they start.
+export PYTHONDONTWRITEBYTECODE :=
 PACKAGES := -m aftershock.errors $(addprefix -p aftershock.,faults harness results workloads)
 
 demo: bootstrap
@@ -14,9 +16,10 @@ test: bootstrap
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not engine and not nightly" tests
 	$(BIN)/pytest -m "engine and not nightly" tests
 
-# pure logic only: no Docker engine, no Spark
+# pure logic only, with fewer random examples: no Docker engine, no Spark
 test-quick: bootstrap
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not engine and not nightly and not spark and not slow" tests/unit
+	$(BIN)/pytest -q -n 2 --dist loadgroup --hypothesis-profile quick \
+	  -m "not engine and not nightly and not spark and not slow" tests/unit
 
 lint: bootstrap
 	$(BIN)/ruff check .

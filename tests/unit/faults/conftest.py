@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,9 +29,12 @@ faults:
 """
 
 
+checked_plan = lru_cache(maxsize=16)(load_plan)  # tests compile one plan with many seeds
+
+
 def timeline_of(*faults: str, seed: int = 7, frame: str = FRAME) -> Timeline:
     """Return a checked and compiled plan with these faults, each a line of YAML."""
-    checked = load_plan(frame + ("".join(f"  - {fault}\n" for fault in faults) if faults else "  []\n"))
+    checked = checked_plan(frame + ("".join(f"  - {fault}\n" for fault in faults) if faults else "  []\n"))
     return compile_plan(checked.plan, seed, checked.source, checked.slo_positions)
 
 
