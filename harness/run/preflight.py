@@ -23,8 +23,8 @@ from aftershock.workloads.load.spool import CONSUME_ROW, OVERDUE_US, PRODUCE_ROW
 RATE_BOUND = 200_000.0
 """Records per second that no client process reaches: the recorder alone, without a client, needs 5 us a record."""
 
-COMMITS_A_SLOT = 100
-"""Assumed commits per second of each of the ``in_flight`` commits of a closed loop: 10 ms each."""
+CLOSED_LOOP = 10_000.0
+"""Assumed commits per second of a closed loop (``in_flight``), at most 100 for each commit in flight."""
 
 _MOVE_S = 10.0  # until the runner has noticed that a move is due, and has moved the rows
 _OUTCOME, _LOG, _OFFSET = 6, 2, 3  # bytes for each row on the disk
@@ -38,13 +38,17 @@ _RECORD, _REPLICA = 100, 12_000_000  # bytes of a broker for each record beside 
 
 @dataclass(frozen=True)
 class ClientLoad:
-    """Load of one client process. ``deadline_s`` is the longest time for which a row stays open; 0 for a consumer."""
+    """Load of one client process; the rate of a closed loop is assumed.
+
+    ``deadline_s`` is the longest time for which a row stays open; 0 for a consumer.
+    """
 
     name: str
     client: str
     op: str
     rate_per_s: float
     deadline_s: float
+    closed_loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,11 @@ def loads(timeline: Timeline) -> list[ClientLoad]:
                 if not part:
                     continue
                 rate = produced.get(part["topic"], 0.0) if op == "consume" else part.get("rate_per_s")
-                rate = rate if rate is not None else part["in_flight"] * COMMITS_A_SLOT
+                closed_loop = rate is None
+                rate = min(CLOSED_LOOP, 100 * part["in_flight"]) if rate is None else rate
                 deadline_s = part.get("deadline_ms", 0) / 1000
-                found.append(ClientLoad(f"{workload['name']}/{arm} {op}", settings["client"], op, rate, deadline_s))
+                name = f"{workload['name']}/{arm} {op}"
+                found.append(ClientLoad(name, settings["client"], op, rate, deadline_s, closed_loop))
     return found
 
 
@@ -121,7 +127,7 @@ def rate_problems(clients: Sequence[ClientLoad], limits: Mapping[str, float], co
     core of its own.
     """
     problems, needed = [], 0.0
-    for client in clients:
+    for client in (client for client in clients if not client.closed_loop):
         limit = limits.get(f"{client.client} {client.op}")
         needed += client.rate_per_s / limit if limit else 0.0
         if limit and client.rate_per_s > limit:
@@ -129,7 +135,7 @@ def rate_problems(clients: Sequence[ClientLoad], limits: Mapping[str, float], co
                 f"{client.name}: {client.rate_per_s:,.0f}/s exceeds the {limit:,.0f}/s that one {client.client} client "
                 "reached on this host (aftershock doctor --calibrate); lower the rate, or spread it over more workloads"
             )
-        elif client.rate_per_s > RATE_BOUND:
+        elif not limit and client.rate_per_s > RATE_BOUND:
             problems.append(
                 f"{client.name}: {client.rate_per_s:,.0f}/s exceeds {RATE_BOUND:,.0f}/s, which no client process "
                 "reaches on any host; lower the rate, or measure this host with: aftershock doctor --calibrate"

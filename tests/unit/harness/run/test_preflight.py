@@ -122,6 +122,7 @@ def test_rates_of_each_client_and_of_all_together() -> None:
     limits = {"confluent produce": 50_000.0}
     assert [] == rate_problems([one], limits, 1)
     assert [] == rate_problems([one] * 8, {}, 1)
+    assert [] == rate_problems([replace(one, rate_per_s=90_000, closed_loop=True)], limits, 1)
     (problem,) = rate_problems([one, one], limits, 1)
     assert problem.startswith("the clients together need 1.6 cores at the rates that this host reached")
     (problem,) = rate_problems([replace(one, rate_per_s=999_999)], {}, 1)
