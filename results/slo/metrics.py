@@ -20,6 +20,8 @@ Source: TypeAlias = Literal["latency", "service", "gap", "stalls", "lag", "age"]
 successes, stalls, or the lag (records, or age of the oldest record) at the end of each second."""
 
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
+UNITS_READ_US = UNITS_US | {"m": 60_000_000, "h": 3_600_000_000}
+"""Units that an SLO may use. Minutes and hours are written as seconds, so that check ids do not depend on the unit."""
 MAX = 1.0  # the quantile that is the maximum
 MEAN_NEEDS = 30  # from this size on, the mean of most samples is nearly normal
 
@@ -34,10 +36,17 @@ def percent(share: Decimal) -> str:
     return f"{number(share * 100)}%"
 
 
-def time(us: int) -> str:
+def time(us: int, units_us: Mapping[str, int] = UNITS_US) -> str:
     """Format a time in the largest unit that gives an integer, such as ``250ms``, ``5s`` or ``1500us``."""
-    unit = next(unit for unit, of_us in reversed(UNITS_US.items()) if us % of_us == 0)
-    return f"{us // UNITS_US[unit]}{unit}"
+    unit = max((unit for unit in units_us if us % units_us[unit] == 0), key=units_us.__getitem__)
+    return f"{us // units_us[unit]}{unit}"
+
+
+def moment(us: int) -> str:
+    """Format a time of the run as ``17.0 s``, or from an hour on as ``2:00:16.0``, like the axes of the report."""
+    tenths = us // 100_000
+    minutes, rest = divmod(tenths, 600)
+    return f"{tenths / 10:.1f} s" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest / 10:04.1f}"  # noqa: PLR2004
 
 
 def aggregate_name(aggregate: Aggregate) -> str:

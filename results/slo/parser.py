@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import NoReturn, cast
 
 from aftershock.results.checks.rules import RULES
-from aftershock.results.slo.metrics import METRICS, UNITS_US, Aggregate, EachWord, Op, Selection, aggregate_name
+from aftershock.results.slo.metrics import METRICS, UNITS_READ_US, Aggregate, EachWord, Op, Selection, aggregate_name
 from aftershock.results.slo.model import Count, Measure, Multiple, Recovery, Slo
 
 WINDOWS = ("warmup", "steady", "fault", "recovery", "run")
@@ -19,7 +19,7 @@ SECOND_US = 1_000_000
 SLOT_US_MIN = 100_000
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<token><=|>=|==|[<>()*]|[0-9]+(?:\.[0-9]+)?\s+(?:us|ms|s|%)(?![A-Za-z0-9_.-])|[A-Za-z0-9_./%-]+)"
+    r"\s*(?:(?P<token><=|>=|==|[<>()*]|[0-9]+(?:\.[0-9]+)?\s+(?:us|ms|s|m|h|%)(?![A-Za-z0-9_.-])|[A-Za-z0-9_./%-]+)"
     r"|(?P<bad>\S))"
 )
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
@@ -100,10 +100,10 @@ _QUANTILE = re.compile(r"p([0-9]{1,2}(?:\.[0-9]{1,6})?)")
 def time_us(tokens: Tokens) -> int:
     """Parse a time such as ``250ms``, which is 250000 us."""
     value, unit = _number(tokens, "a time like 250ms or 5s")
-    if unit not in UNITS_US:
+    if unit not in UNITS_READ_US:
         shown = f"{tokens.peek()!r} has no unit" if not unit else f"unit {unit!r} is unknown"
-        tokens.fail(f"{shown}; write a time in us, ms or s, like 250ms")
-    micros = value * UNITS_US[unit]
+        tokens.fail(f"{shown}; write a time in us, ms, s, m or h, like 250ms")
+    micros = value * UNITS_READ_US[unit]
     if micros != int(micros) or not micros:
         tokens.fail(f"a time of {tokens.peek()} can't be judged; write at least 1us, in whole microseconds")
     tokens.take()

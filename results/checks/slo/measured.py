@@ -30,7 +30,7 @@ from aftershock.results.evidence.evidence import Client, Evidence
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.facts import Facts
 from aftershock.results.slo import METRICS, Measure, Multiple, Selection, Side
-from aftershock.results.slo.metrics import Reading, number, percent, time
+from aftershock.results.slo.metrics import UNITS_READ_US, Reading, moment, number, percent, time
 
 LOOK = "see the latency plot and the faults' bands in report.html"
 _TIMES_MORE_MAX = 1000
@@ -47,7 +47,7 @@ def reading_name(selection: Selection, reading: Reading) -> str:
     """Return the subject and time slot of a reading, as in ``orders/3 in the 1s from 17.0 s``, or empty text."""
     slot = ""
     if reading.start_us is not None and selection.every_us is not None:
-        slot = f"the {time(selection.every_us)} from {reading.start_us / 1e6:.1f} s"
+        slot = f"the {time(selection.every_us, UNITS_READ_US)} from {moment(reading.start_us)}"
     return " in ".join(word for word in (reading.subject, slot) if word)
 
 

@@ -6,6 +6,7 @@ no partition) form a separate reading, ``unknown``.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -83,14 +84,16 @@ def _of_seconds(
 ) -> list[Reading]:
     """Return the lag (records, or age of the oldest in us) of the seconds that end within the window or slot."""
     q, result = selection.aggregate, []
+    seconds = facts.lag.get(client.key, ())
+    ends_us = [lag.at_us for lag in seconds]
     for slot_us in _slot_starts(selection, spans):
         within = spans if slot_us is None else [(slot_us, slot_us + (selection.every_us or 0))]
         values = sorted(
             lag.records if selection.about.source == "lag" else lag.oldest_us
-            for lag in facts.lag.get(client.key, ())
-            if any(start < lag.at_us <= end for start, end in within)
+            for start, end in within
+            for lag in seconds[bisect_right(ends_us, start) : bisect_right(ends_us, end)]
             # a lag of 0 in a window without records is no observation
-            and (lag.records or not idle)
+            if lag.records or not idle
         )
         reading = Reading(0, start_us=slot_us)
         if values:

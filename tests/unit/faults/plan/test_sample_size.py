@@ -87,7 +87,7 @@ def test_enough_samples(slo: str) -> None:
         ("recovery (p99 <= 2 * steady for 2s) < 5s after reassign-1", "this SLO needs 1000 records in steady, and `baseline` at 60/s gives 600 there: make steady last 17s, or use a rate of 100/s"),
         ("recovery (p95 <= 2 * steady for 60s) < 5s after reassign-1", "the recovered state must last 60s, and the load ends 17s after `reassign-1` begins: lengthen timing.recovery"),
         ("commit.lag max < 5", "invalid SLO at column 1: a metric expected, got 'commit.lag'; did you mean 'commit.gap'?"),
-        ("produce.latency p95 < 250 in fault", "invalid SLO at column 23: '250' has no unit; write a time in us, ms or s, like 250ms"),
+        ("produce.latency p95 < 250 in fault", "invalid SLO at column 23: '250' has no unit; write a time in us, ms, s, m or h, like 250ms"),
     ],
 )  # fmt: skip
 def test_too_few_samples(slo: str, sentence: str) -> None:

@@ -121,6 +121,8 @@ SAME = [
     ("produce.latency p9 <= 2 * produce.service p9", "produce.latency p9 <= 2 * p9 of produce.service"),
     ("recovery (p95 <= 2 * steady for 2s) < 9s after x", "recovery < 9s after x"),
     ("consume.lag max <= 5", "consume.lag max <= 5 records"),
+    ("produce.latency p95 < 1s in every 1h of run", "produce.latency p95 < 1s in every 3600s of run"),
+    ("consume.lag max < 5 in every 1.5 m of run", "consume.lag max < 5 in every 90s of run"),
 ]
 
 
@@ -133,7 +135,7 @@ WRONG = [
     ("", 1, "a metric expected, but the text ends here"),
     ("produce.latncy p95 < 1ms", 1, "did you mean 'produce.latency'?"),
     ("produce.latency p95 < 250", 23, "has no unit"),
-    ("produce.latency p95 < 1h", 23, "unit 'h' is unknown"),
+    ("produce.latency p95 < 1d", 23, "unit 'd' is unknown"),
     ("produce.latency p95 < 0ms", 23, "can't be judged"),
     ("produce.latency p95 < 0.5us", 23, "whole microseconds"),
     ("produce.latency p95 < 1234567890123s", 23, "more digits than can be judged"),

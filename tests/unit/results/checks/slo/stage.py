@@ -37,10 +37,11 @@ def latencies(n: int, value_us: int | None, q: float = 0.99, **more: Any) -> Dis
 
 @dataclass
 class Stage:
-    """Steady from 10 s to 20 s, a fault from 20 s to 30 s, recovery until 40 s, and no measurements yet."""
+    """Steady from 10 s to 20 s, a fault from 20 s to 30 s, recovery until ``end_s``, and no measurements yet."""
 
     clients: Sequence[Client] = (client("a"), client("b"))
     steps: Sequence[str] = ("kill-1",)
+    end_s: int = 40
     distributions: dict[tuple[str, str, str], Distribution] = field(default_factory=dict)
     longest: dict[tuple[str, str, str], LongestGap] = field(default_factory=dict)
     recoveries: dict[tuple[str, str], Recovered] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Stage:
             ("warmup", None, 0, 10),
             ("steady", None, 10, 20),
             ("fault", "kill-1", 20, 30),
-            ("recovery", None, 30, 40),
+            ("recovery", None, 30, self.end_s),
         ]
         return Evidence(
             home=Path("run"),
