@@ -131,16 +131,18 @@ def current_parts(names: Iterable[str]) -> list[str]:
     begins with the same segment, and an open file (``part-W~00012.parquet``) if it follows the last closed file.
     """
     parts = {name: match.groups() for name in names if (match := _PART.fullmatch(name))}
-    closed = [(worker, int(first), int(last)) for worker, first, last in parts.values() if last]
-    counting = []
-    for name in names:
-        worker, first, last = parts.get(name, ("", None, None))
+    longest: dict[tuple[str, int], int] = {}  # last segment of the longest closed file, by worker and first segment
+    ends: dict[str, int] = {}  # first segment after the closed files, by worker
+    for worker, first, last in parts.values():
         if last:
-            longer = any((worker, int(first)) == other[:2] and int(last) < other[2] for other in closed)
-            counting += [] if longer else [name]
-        elif name not in parts or int(first or 0) == max((end + 1 for by, _, end in closed if by == worker), default=0):
-            counting.append(name)
-    return counting
+            longest[worker, int(first)] = max(int(last), longest.get((worker, int(first)), 0))
+            ends[worker] = max(int(last) + 1, ends.get(worker, 0))
+
+    def counts(name: str) -> bool:
+        worker, first, last = parts[name]
+        return int(last) == longest[worker, int(first)] if last else int(first or 0) == ends.get(worker, 0)
+
+    return [name for name in names if name not in parts or counts(name)]
 
 
 def check_parquet(path: Path, columns: Mapping[str, str], required: Collection[str]) -> None:

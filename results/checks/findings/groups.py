@@ -25,7 +25,7 @@ the partition, ``orders/3``, and ``side`` is ``replica``.
 
 from collections.abc import Iterator
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.findings.records import Fact, explode_facts, no_record, reader_events, record
@@ -45,29 +45,33 @@ def co_owned(delivered: DataFrame, dims: Dims) -> DataFrame | None:
     owned = ("run", "group", "topic", "partition", "client", "member", "lane")
     reading = delivered.where(F.col("member").isNotNull()).groupBy(*owned)
     spans = reading.agg(F.min("at").alias("start"), F.max("at").alias("end"))
-    of_partition = F.collect_list(F.struct("client", "member", "start", "end"))
-    by_partition = spans.groupBy(*owned[:4]).agg(of_partition.alias("all"))
-    exploded = by_partition.select("run", "all", F.explode("all").alias("own"))
-    overlaps = F.filter(
-        "all",
-        lambda span: (
-            (span["member"] != F.col("own.member"))
-            & (span["start"] <= F.col("own.end"))
-            & (F.col("own.start") <= span["start"])
-        ),
-    ).alias("overlaps")
-    rows = exploded.select("run", F.col("own.client").alias("client"), no_record().alias("record"), overlaps)
     # overlaps that a fault may explain are excused
     fault_spans = ((run, *span) for run, scene in enumerate(dims.scenes) for span in faults_at_work(scene.evidence))
     faults = F.broadcast(dims.table(fault_spans, "run int, from_us bigint, until_us bigint"))
-    within = F.filter("overlaps", lambda overlap: overlap["start"].between(F.col("from_us"), F.col("until_us")))
-    counted = rows.join(faults, "run", "left")
-    counted = counted.withColumns({"free": F.size("overlaps") - F.size(within), "excused": F.size(within)})
+    at_fault = F.coalesce(F.col("start").between(F.col("from_us"), F.col("until_us")), F.lit(False))
+    dated = spans.join(faults, "run", "left").withColumn("at_fault", at_fault)
+    # Running sums count the spans that begin within each span: those until its end, less those before its start.
+    start, end = F.col("start"), F.col("end")
+    turns = [
+        F.struct(moment.alias("moment"), F.lit(turn).alias("turn")) for turn, moment in enumerate((start, start, end))
+    ]
+    exploded = dated.select(*owned, "at_fault", F.inline(F.array(*turns)))
+    by_time = Window.orderBy("moment", "turn").rowsBetween(Window.unboundedPreceding, 0)
+
+    def others(begins: Column) -> Column:
+        begun = F.sum(F.when((F.col("turn") == 1) & begins, 1).otherwise(0))
+        of_member = begun.over(by_time.partitionBy(*owned[:4], "member"))
+        return (F.col("turn") - 1) * (begun.over(by_time.partitionBy(*owned[:4])) - of_member)
+
+    summed_turns = exploded.select(
+        *owned, others(~F.col("at_fault")).alias("free"), others(F.col("at_fault")).alias("excused")
+    )
+    counted = summed_turns.groupBy(*owned).agg(F.sum("free").alias("free"), F.sum("excused").alias("excused"))
     facts = [
         Fact("co_owned", "consume", F.col("client"), 1, F.col("free") > 0),
         Fact("co_owned_in_fault", "consume", F.col("client"), 1, F.col("excused") > 0),
     ]
-    return explode_facts(counted, facts)
+    return explode_facts(counted.withColumn("record", no_record()), facts)
 
 
 def faults_at_work(evidence: Evidence) -> Iterator[tuple[int, int]]:

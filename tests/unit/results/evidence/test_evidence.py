@@ -15,6 +15,7 @@ from aftershock.results.evidence.phases import RUN, merged, windows_of
 from aftershock.results.evidence.schema import CHECKS, TABLES
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.spark.tables import columns
+from aftershock.tests.mutated_plans import cpu_limit
 from aftershock.tests.unit.results.evidence_factory import Made
 
 
@@ -264,3 +265,14 @@ def test_a_schema_version_that_never_existed_is_refused(home: Path, version: obj
     (home / "run.json").write_text(json.dumps(document))
     with pytest.raises(EvidenceError, match="is unknown"):
         read(home, columns())
+
+
+def test_files_of_many_moves_are_selected_in_one_pass() -> None:
+    """40 000 closed files of one worker, each second one replaced by a longer file, and stale open files."""
+    closed = [f"outcomes/part-w~{2 * move:05}-{2 * move:05}.parquet" for move in range(20_000)]
+    longer = [f"outcomes/part-w~{2 * move:05}-{2 * move + 1:05}.parquet" for move in range(20_000)]
+    stale = [f"outcomes/part-w~{segment:05}.parquet" for segment in (7, 39_999)]
+    last, other = "outcomes/part-w~40000.parquet", "outcomes/part-v.parquet"
+    with cpu_limit():
+        found = files.current_parts([*closed, *longer, *stale, last, other, "log/part-0.parquet"])
+    assert found == [*longer, last, other, "log/part-0.parquet"]
