@@ -20,7 +20,7 @@ from aftershock.results.evidence.stored import verdict_of
 from aftershock.results.report.verdict_formats import annotations
 from aftershock.results.text import visible
 
-_PLAIN_PERIOD_S = 5.0
+_PLAIN_PERIOD_S = 60.0
 _LIVE_PERIOD_S = 0.5
 
 
@@ -40,16 +40,37 @@ class ArmStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """Current state of a run; ``elapsed_s`` is the time since the start of the load."""
+    """Current state of a run; ``elapsed_s`` is the time since the start of the load, ``left_s`` until its planned end.
+
+    ``injected`` has the number of faults so far, and of the plan. ``worst_minute`` has the start, in seconds of the
+    load, and the p99 latency in ms of the worst full minute after the warm-up. ``rows`` counts the rows on the disk.
+    """
 
     phase: str
     elapsed_s: float
     faults: Sequence[str]
     arms: Sequence[ArmStatus]
+    left_s: float | None = None
+    injected: tuple[int, int] | None = None
+    worst_minute: tuple[float, float] | None = None
+    rows: int | None = None
 
     @property
     def headline(self) -> str:
         return f"{self.phase}: {', '.join(self.faults)}" if self.faults else self.phase
+
+    @property
+    def outlook(self) -> list[str]:
+        """Return a line with the time left, the faults and the rows so far, and a line with the worst minute."""
+        parts = [] if self.left_s is None else [f"{_time(self.left_s)} left"]
+        if self.injected and self.injected[1]:
+            parts.append(f"{self.injected[0]}/{self.injected[1]} faults")
+        if self.rows is not None:
+            parts.append(f"{self.rows:,} rows on disk")
+        lines = [", ".join(parts)]
+        if self.worst_minute:
+            lines.append(f"worst minute: p99 {_ms(self.worst_minute[1])} at {_time(self.worst_minute[0])}")
+        return [line for line in lines if line]
 
 
 class Progress:
@@ -89,12 +110,15 @@ def status_line(status: Status) -> str:
     for arm in status.arms:
         count = f"{arm.ok} read" if arm.sent is None else f"{arm.ok}/{arm.sent} ok"
         arms.append(f"{arm.name} {count}, p99 {_ms(arm.p99_ms)}")
-    return f"{status.elapsed_s:5.0f} s  {status.headline}  {'; '.join(arms)}".rstrip()
+    parts = [status.headline, *status.outlook, "; ".join(arms)]
+    return f"{status.elapsed_s:5.0f} s  {'  '.join(filter(None, parts))}"
 
 
 def panel(status: Status) -> Group:
     headline = Text(f"{status.elapsed_s:4.0f} s  ")
     headline.append(status.headline, style="bold red" if status.faults else "bold")
+    for line in status.outlook:
+        headline.append(f"\n{line}")
     if not status.arms:
         return Group(headline)
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -114,6 +138,11 @@ def p99_ms(latencies_us: Sequence[int]) -> float | None:
         return None
     ordered = sorted(latencies_us)
     return ordered[max(0, -(-len(ordered) * 99 // 100) - 1)] / 1000
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def _ms(value: float | None) -> str:

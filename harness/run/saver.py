@@ -30,9 +30,10 @@ class Sample(NamedTuple):
     value: float
 
 
-def save(metrics: Path, samples: Sequence[Sample], spool: Path | None = None, outcomes: Path | None = None) -> None:
+def save(metrics: Path, samples: Sequence[Sample], spool: Path | None = None, outcomes: Path | None = None) -> int:
     """Start the process, and wait until it has added ``samples`` to ``metrics``, and moved the rows in ``spool``.
 
+    Return the number of rows in ``outcomes``, which includes the rows that are still open.
     Raises EvidenceError if the files can't be written.
     """
     paths = {"metrics": metrics, "spool": spool, "outcomes": outcomes}
@@ -45,6 +46,7 @@ def save(metrics: Path, samples: Sequence[Sample], spool: Path | None = None, ou
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         raise EvidenceError(f"the evidence so far can't be written ({why}); free disk space, or choose another --out")
+    return int(done.stdout or 0)
 
 
 def store(folder: Path, samples: Sequence[Sample]) -> None:
@@ -66,6 +68,9 @@ if __name__ == "__main__":
     try:
         store(Path(request["metrics"]), request["samples"])
         if "spool" in request:
-            move(Path(request["spool"]), Path(request["outcomes"]))
+            outcomes = Path(request["outcomes"])
+            move(Path(request["spool"]), outcomes)
+            rows = sum(pq.read_metadata(path).num_rows for path in outcomes.glob("part-*.parquet"))
+            sys.stdout.write(f"{rows}\n")
     except OSError as failure:
         sys.exit(f"{failure.filename or request['metrics']}: {failure.strerror or failure}")

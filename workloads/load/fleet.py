@@ -267,6 +267,12 @@ class Fleet:
     def medians_us(self) -> Mapping[str, Sequence[float]]:
         return {worker.assignment.worker: worker.seconds.medians_us() for worker in self._workers}
 
+    def worst_minute(self, since_us: int) -> tuple[int, float] | None:
+        """Return the start and the p99 latency in us of the worst minute of a producer or committer since a time."""
+        workers = [worker for worker in self._workers if worker.assignment.op in SENDERS]
+        minutes = [minute for worker in workers for minute in worker.seconds.minutes if minute[0] >= since_us]
+        return max(minutes, key=lambda minute: minute[1], default=None)
+
     def pids(self) -> Mapping[str, int]:
         return {worker.assignment.worker: worker.pid for worker in self._workers if worker.pid}
 

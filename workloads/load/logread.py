@@ -58,23 +58,25 @@ class ReadLimit:
     There is no limit on the whole time, because a day's records take minutes to read.
     """
 
-    def __init__(self, idle_s: float, stopped: threading.Event | None = None) -> None:
-        self._idle_s, self._stopped = idle_s, stopped or threading.Event()
+    def __init__(self, idle_s: float, whole: "ReadLimit | None" = None) -> None:
+        self._idle_s, self._whole, self._stopped = idle_s, whole or self, threading.Event()
+        self.records = 0  # read by all parts, for the live display
         self.progressed()
 
     def part(self) -> "ReadLimit":
         """Return the limit of a part of the read, which makes progress of its own, and stops with the whole."""
-        return ReadLimit(self._idle_s, self._stopped)
+        return ReadLimit(self._idle_s, self._whole)
 
-    def progressed(self) -> None:
+    def progressed(self, records: int = 0) -> None:
+        self._whole.records += records
         self._until_s = time.monotonic() + self._idle_s
 
     def stop(self) -> None:
-        self._stopped.set()
+        self._whole._stopped.set()  # noqa: SLF001 - of the same class
 
     def why_over(self) -> str:
         """Return why the read must end; empty if it may continue."""
-        if self._stopped.is_set():
+        if self._whole._stopped.is_set():  # noqa: SLF001 - of the same class
             return "the run is ending"
         return f"there was no progress for {self._idle_s:g} s" if time.monotonic() > self._until_s else ""
 
@@ -184,7 +186,7 @@ def _row_groups(
     while behind := {number: offset for number, offset in positions.items() if offset < ends[number]}:
         messages = consumer.consume(_BATCH, timeout=0.1)
         if messages:
-            limit.progressed()
+            limit.progressed(len(messages))
         if why := limit.why_over():
             number, offset = next(iter(behind.items()))
             raise WorkloadError(

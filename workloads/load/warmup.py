@@ -7,6 +7,7 @@ LAST_S seconds and the median of all WINDOW_S seconds. A client's latency has st
 down, is at most 15 % of the median latency, or 1 ms if that is more.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -25,14 +26,26 @@ DRIFT_FLOOR_US = 1_000.0
 
 
 class SecondMedians:
-    """A client's latencies of the last WINDOW_S seconds, grouped by the second in which they were reported."""
+    """A client's latencies of the last WINDOW_S seconds, grouped by the second in which they were reported.
+
+    ``minutes`` has the start in us and the p99 latency of each full minute, for the live display.
+    """
 
     def __init__(self) -> None:
+        self.minutes: list[tuple[int, float]] = []
+        self._minute, self._of_minute = -1, array("q")
         self._by_second: dict[int, list[int]] = {}
         self._first = self._now = -1
 
     def add(self, t_us: int, latencies_us: Sequence[int]) -> None:
         self._now = t_us // US_PER_S
+        if self._now // 60 != self._minute:
+            if self._of_minute:
+                ordered = sorted(self._of_minute)
+                p99_us = ordered[-(-len(ordered) * 99 // 100) - 1]
+                self.minutes.append((self._minute * 60 * US_PER_S, p99_us))
+            self._minute, self._of_minute = self._now // 60, array("q")
+        self._of_minute.extend(latencies_us)
         if latencies_us and self._first < 0:
             self._first = self._now
         self._by_second.setdefault(self._now, []).extend(latencies_us)

@@ -4,6 +4,7 @@ import io
 
 from rich.console import Console
 
+from aftershock.harness.run import progress
 from aftershock.harness.run.progress import ArmStatus, Progress, Status, p99_ms, panel, status_line
 
 ARMS = [ArmStatus("base", 100, 97, 3, 12.0), ArmStatus("[red]x", None, 5, 0, None)]
@@ -43,3 +44,27 @@ def test_without_clients_there_is_no_table() -> None:
         line.strip()
         for line in console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is a StringIO
     ]
+
+
+DAY = Status("fault", 4321.0, ["kill-1-of-a-rather-long-name"], ARMS, 82_079.0, (9, 72), (3_660.0, 1234.4), 283_422_000)
+
+
+def test_the_outlook_of_a_day_fits_a_terminal() -> None:
+    """Time left, faults so far, rows on the disk and the worst minute, within 80 columns."""
+    worst = "worst minute: p99 1234 ms at 1:01:00"
+    assert ["22:47:59 left, 9/72 faults, 283,422,000 rows on disk", worst] == DAY.outlook
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    console.print(panel(DAY))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]  # it is a StringIO
+    assert all(len(line) <= 80 for line in lines)
+    assert 6 == len(lines)
+
+
+def test_the_plain_line_has_the_outlook() -> None:
+    assert "rows on disk  worst minute: p99 1234 ms at 1:01:00  base 97/100 ok" in status_line(DAY)
+    assert [] == STATUS.outlook
+
+
+def test_plain_lines_come_once_a_minute_at_most() -> None:
+    """A day without a terminal gives at most 1,440 lines."""
+    assert progress._PLAIN_PERIOD_S >= 60

@@ -108,3 +108,15 @@ def test_nothing_completed_has_no_medians() -> None:
     seconds = SecondMedians()
     seconds.add(5_000_000, [])
     assert seconds.medians_us() == []
+
+
+def test_the_p99_of_each_full_minute_is_kept() -> None:
+    """The latencies of a minute count once it is over, and an empty minute has none."""
+    seconds = SecondMedians()
+    for second in range(60):
+        seconds.add(second * 1_000_000, [second * 1_000, 1])
+    assert [] == seconds.minutes
+    seconds.add(185_000_000, [7])
+    assert [(0, 58_000)] == seconds.minutes
+    seconds.add(240_000_000, [])
+    assert [(0, 58_000), (180_000_000, 7)] == seconds.minutes
