@@ -29,21 +29,29 @@ async def execute(
 ) -> None:
     """Run every fault of a timeline, with times counted from now; raise FaultError with every fault left unhealed.
 
+    A journal that can't be written raises OSError, or is named in the FaultError beside the unhealed faults.
+
     A rehearsal (negative control) resolves targets and reads witnesses at the timeline's times, but injects nothing.
     """
     began_us = clock.now_us()
     kind = _Rehearsal if rehearse else _StepRun
     runs = [kind(step, world, journal, clock, log) for step in timeline.steps]
     tasks = [asyncio.create_task(run.run(began_us + run.step.at_ms * 1000)) for run in runs]
+    full_disk: OSError | None = None
     try:
         await asyncio.gather(*tasks)
+    except OSError as error:
+        full_disk = error
     finally:
         for task in tasks:
             task.cancel()
         await run_to_completion(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
     unhealed = [f"the fault {run.step.id} could not be healed: {run.unhealed}" for run in runs if run.unhealed]
     if unhealed:
-        raise FaultError("; ".join(unhealed))
+        cause = [f"the journal can't be written: {full_disk}"] if full_disk else []
+        raise FaultError("; ".join(unhealed + cause)) from full_disk
+    if full_disk:
+        raise full_disk
 
 
 class _StepRun:

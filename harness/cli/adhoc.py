@@ -150,7 +150,7 @@ def heal(
             raise AftershockError(
                 f"there is no run {run_id} on this machine or in {out}; `aftershock runs` lists the runs"
             )
-    actions, problems = healing.heal(client, run_id, log)
+    actions, problems = healing.heal(client, run_id, log, home=home)
     for cluster in ownership.list_clusters(client):
         if cluster.liveness == "alive" and run_id is None:
             log(healing.in_use(cluster))

@@ -24,13 +24,13 @@ import docker
 from docker.errors import APIError
 from docker.models.containers import Container
 
-from aftershock.errors import FaultError, Log
+from aftershock.errors import EvidenceError, FaultError, Log
 from aftershock.faults.targets.values import BrokerId, ClientProcess, ClientState
 from aftershock.harness.cluster import engine
 from aftershock.harness.cluster.ownership import RUN, WORKER, is_alive, owner
 from aftershock.harness.kafka.admin import still_lacking
 from aftershock.harness.kafka.groups import open_sessions
-from aftershock.results.evidence.files import read_lines
+from aftershock.results.evidence.files import read_lines, read_object
 from aftershock.workloads.load.assignment import Assignment, ConsumeAssignment, parse_assignment
 from aftershock.workloads.load.fleet import mark_down, mark_released
 from aftershock.workloads.load.outcomes import convert
@@ -198,6 +198,20 @@ def orphaned_spools(log: Log = lambda _: None) -> list[Spool]:
     """
     spools = _spools("aftershock-*", log)
     return [spool for spool in spools if not is_alive(spool.owner) and spool_of(spool.run_id) is None]
+
+
+def spool_in(home: Path) -> Spool | None:
+    """Return the spool in the run directory of a dead run, which had no shared memory; None if there is none."""
+    path, linked = home / "spool", home / "spool" / _HOME
+    try:
+        facts = read_object(home / "run.json")
+    except EvidenceError:
+        return None
+    # the run directory may come from a stranger, whose links could lead anywhere
+    if path.is_symlink() or not linked.is_dir() or linked.resolve() != home.resolve():
+        return None
+    owned_by = str(facts.get("owner", ""))
+    return None if is_alive(owned_by) else Spool(home.resolve().name, owned_by, path)
 
 
 def spool_of(run_id: str) -> Path | None:

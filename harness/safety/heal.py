@@ -59,8 +59,8 @@ def heal(
     Without a ``client`` of the Docker engine, only attached clusters are healed; without a ``run_id``, all runs are
     healed. ``explicit`` is True if the user named the run, by default if there is a ``run_id``. With ``explicit``, the
     faults of live processes in a kept cluster are healed too, and a failure to heal is raised as an error instead of
-    logged. ``home`` is the run directory of a run on an attached cluster, needed if the host was restarted since the
-    run.
+    logged. ``home`` is the run's directory, needed for a run on an attached cluster if the host was restarted since the
+    run, and for a spool in the run directory if the run's containers are gone.
 
     Raises ClusterError if the named run is in progress or its cluster can't be reached, FaultError if a fault can't be
     healed, EvidenceError if its journal can't be read, EngineError if the engine can't list its containers.
@@ -78,6 +78,7 @@ def heal(
             if not explicit:
                 log(f"{name}: {_one_line(error)}")
 
+    homes = {home.resolve()} if home else set()
     if home and is_attached(home):
         attempt(home.name, home, partial(_heal_attached, home, log, explicit=explicit))
     if client:
@@ -85,9 +86,11 @@ def heal(
             clusters = ownership.list_clusters(client)
         for cluster in clusters:
             if run_id in (None, cluster.run_id):
+                homes.add(cluster.home.resolve())
                 work = partial(_heal_launched, client, cluster, log, explicit=explicit)
                 attempt(cluster.run_id, cluster.home, work)
-    for spool in client_processes.orphaned_spools(log):
+    in_homes = [spool for folder in sorted(homes) if (spool := client_processes.spool_in(folder))]
+    for spool in client_processes.orphaned_spools(log) + in_homes:
         if run_id in (None, spool.run_id):
             attempt(spool.run_id, spool.home, partial(_clear_spool, spool, log, explicit=explicit))
     if errors and explicit:
@@ -109,7 +112,8 @@ def has_remains(client: docker.DockerClient | None, run_id: str, home: Path) -> 
             return True
     if is_attached(home) and (read_descriptor(home).created or _has_orphaned_faults(home)):
         return True
-    return any(spool.run_id == run_id for spool in client_processes.orphaned_spools())
+    spools = client_processes.orphaned_spools()
+    return bool(client_processes.spool_in(home)) or any(spool.run_id == run_id for spool in spools)
 
 
 def in_use(cluster: LabelledCluster) -> str:

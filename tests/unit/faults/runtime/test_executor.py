@@ -204,6 +204,16 @@ async def test_full_disk(stage: Stage) -> None:
     assert stage.world.healthy()
 
 
+@pytest.mark.parametrize("state", ["healing", "failed"])
+async def test_a_full_disk_hides_no_unhealed_fault(stage: Stage, state: str) -> None:
+    """The error names both the fault that could not be healed and the full disk."""
+    stage.journal.full_at = frozenset({state})
+    stage.world.broken["start"] = FaultError("no such node")
+    with pytest.raises(FaultError, match=r"dead could not be healed: no such node; .* No space left") as raised:
+        await stage.play(KILL)
+    assert isinstance(raised.value.__cause__, OSError)
+
+
 async def test_full_disk_before_harm(stage: Stage) -> None:
     """If the intent can't be written, nothing is touched."""
     stage.journal.full_at = frozenset({"intended"})

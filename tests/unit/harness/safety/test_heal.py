@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from docker.errors import APIError
+from pyarrow import parquet
 from requests.exceptions import ConnectionError as NoConnection
 
 from aftershock.errors import AftershockError, ClusterError, EngineError, EvidenceError, FaultError
@@ -28,6 +29,8 @@ from aftershock.harness.safety import heal
 from aftershock.harness.safety.heal import manual_commands, undo_open
 from aftershock.harness.safety.journal import Journal, open_faults, read_journal
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
+from aftershock.workloads.load.assignment import ProduceAssignment
+from aftershock.workloads.load.spool import ProduceSpool
 
 DEAD = "1:1"
 NO_CLUSTER: Any = SimpleNamespace(run_id="x")  # the world is replaced
@@ -292,6 +295,48 @@ def test_files_of_a_dead_run_are_finalised(tmp_path: Path, shm: Path) -> None:
     assert "failed" == RunDir.open(home.path).facts["status"]
     assert (home.path / "journal.jsonl").exists()
     assert [] == list(shm.iterdir())
+
+
+def test_a_spool_in_the_folder_of_a_dead_run_is_saved(tmp_path: Path, shm: Path) -> None:
+    """Without shared memory: the rows become evidence, a full disk loses none, and the spool is removed."""
+    shm.rmdir()
+    home, spool = dead_runs_spool(tmp_path)
+    assert home.path / "spool" == spool
+    told = {"run_id": home.run_id, "origin_ns": 0, "worker": "p0", "workload": "w", "arm": "a", "topic": "t"}
+    told |= {"topic_id": "0", "partitions": 1, "bootstrap": "b", "rack": "a", "spool": spool, "events": home.path}
+    sizes = {"record_size_min": 9, "record_size_max": 9, "rate_per_s": 1, "producer_id": 0, "seed": 0}
+    rows = ProduceSpool(spool, ProduceAssignment.model_validate(told | sizes))
+    rows.begin(0, intended_us=1, deadline_us=2, sent_us=1, size_bytes=9)
+    assert heal.has_remains(None, home.run_id, home.path)
+    (home.path / "outcomes").rmdir()
+    (home.path / "outcomes").write_text("no folder")
+    with pytest.raises(EvidenceError, match=f"in {spool}, can't be saved as evidence"):
+        heal.heal(None, home.run_id, print, home=home.path)
+    (home.path / "outcomes").unlink()
+    (home.path / "outcomes").mkdir()
+    assert [f"{home.run_id}: cleared {spool}"] == heal.heal(None, home.run_id, print, home=home.path).actions
+    assert not spool.exists()
+    assert 1 == sum(parquet.read_metadata(path).num_rows for path in (home.path / "outcomes").glob("*.parquet"))
+    assert "failed" == RunDir.open(home.path).facts["status"]
+    assert not heal.has_remains(None, home.run_id, home.path)
+
+
+def test_a_spool_in_a_folder_is_not_a_strangers_link(tmp_path: Path, shm: Path) -> None:
+    """A run directory may come from a stranger: a spool that leads elsewhere, or has a live owner, is left alone."""
+    shm.rmdir()
+    home, spool = dead_runs_spool(tmp_path)
+    assert client_processes.spool_in(home.path)
+    (spool / "home").unlink()
+    (spool / "home").symlink_to(tmp_path)
+    assert client_processes.spool_in(home.path) is None
+    (spool / "home").unlink()
+    spool.rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "home").symlink_to(home.path)
+    spool.symlink_to(tmp_path / "elsewhere")
+    assert client_processes.spool_in(home.path) is None
+    mine = RunDir.create(tmp_path, "mine", 0, "c")
+    client_processes.spool_for(mine.run_id, mine.path)
+    assert client_processes.spool_in(mine.path) is None
 
 
 def test_frozen_clients_of_a_dead_run_are_killed() -> None:
