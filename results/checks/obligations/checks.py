@@ -2,7 +2,8 @@
 
 A client must make progress while progress is possible (``spans.py``, docs/OBLIGATIONS.md). An obligation check FAILS if
 a stall in a time of required progress lasts longer than the patience (longest permitted stall), or is INCONCLUSIVE if
-the harness can't be trusted. A client of which no progress was ever required has no obligation check.
+the harness can't be trusted. A producer with ``acks=0`` shows no progress: its check FAILS, or is INCONCLUSIVE and does
+not affect the run's status. A client of which no progress was ever required has no obligation check.
 """
 
 from collections.abc import Sequence
@@ -56,6 +57,10 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Chec
         )
     elif not n:
         status, advice = Status.INCONCLUSIVE, "add to the plan traffic that this obligation to make progress applies to"
+    unobserved = status is Status.PASS and side == "produce" and client.acks == "0"
+    if unobserved:
+        status, why = Status.INCONCLUSIVE, f"with acks=0 no record was acknowledged, only sent; measured: {why}"
+        advice = "nothing: an obligation of a producer with acks=0 can only fail; with `acks: 1` it can also pass"
     return Check(
         id=f"obligation/{side}",
         kind="obligation",
@@ -69,6 +74,7 @@ def _check(evidence: Evidence, facts: Facts, lane: Lane, doubts: Doubts) -> Chec
         minimum=1,
         why=why,
         next=advice,
+        gate=not unobserved,
     )
 
 

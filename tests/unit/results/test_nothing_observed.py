@@ -151,7 +151,7 @@ def empty_window(run: Run) -> None:
         run.frames[name] = rows[~(inside | (rows["intended_us"] >= 39 * S))]
 
 
-SENT = {name for name, metric in METRICS.items() if metric.side == "produce"} | {"recovery"}
+SENT = {name for name, metric in METRICS.items() if metric.side == "produce"} | {"recovery", "produce"}
 READ = {name for name, metric in METRICS.items() if metric.side == "consume"}
 LAG = {"consume.lag", "consume.freshness"}
 CONDITIONS: dict[Callable[[Run], None], set[str]] = {

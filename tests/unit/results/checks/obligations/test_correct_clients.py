@@ -5,6 +5,7 @@ with the code under test.
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -66,15 +67,25 @@ def _end(link: str) -> int:
     return int(link.rpartition("k")[2])
 
 
-def judged(play: Play, stalls: list[tuple[float, float]]) -> Check:
+def judged(play: Play, stalls: list[tuple[float, float]], acks: str = "all") -> Check:
     """Return the obligation check of a producer with these stalls on its only partition."""
     seen = tuple(Stall("produce", "w/base", 0, round(start * S), round(end * S)) for start, end in stalls)
     known = {("produce.latency", "w/base", "run"): Distribution(n=1000)}
     facts = Facts(known, {}, {}, {}, {}, {}, Host(), (), S, stalls=seen)
-    (check,) = (
-        each for each in obligation_checks(play.evidence(), facts, NO_DOUBTS) if each.id == "obligation/produce"
-    )
+    evidence = play.evidence()
+    evidence = replace(evidence, clients=tuple(replace(client, acks=acks) for client in evidence.clients))
+    (check,) = (each for each in obligation_checks(evidence, facts, NO_DOUBTS) if each.id == "obligation/produce")
     return check
+
+
+def test_a_producer_without_acknowledgements_can_only_fail() -> None:
+    """With acks=0 a send shows no progress; without a long stall the check is undecided, and only reported."""
+    acknowledged = judged(Play(), [(40, 42)])
+    sent = [judged(Play(), stalls, acks="0") for stalls in ([(40, 42)], [], [(40, 70)])]
+    assert (Status.PASS, True) == (acknowledged.status, acknowledged.gate)
+    open_, failed = (Status.INCONCLUSIVE, False), (Status.FAIL, True)
+    assert [open_, open_, failed] == [(check.status, check.gate) for check in sent]
+    assert sent[0].why == f"with acks=0 no record was acknowledged, only sent; measured: {acknowledged.why}"
 
 
 def progress_is_due(play: Play, since_s: float) -> bool:
