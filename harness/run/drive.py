@@ -33,7 +33,7 @@ from aftershock.harness.safety.journal import Journal
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
-from aftershock.workloads.load.fleet import Fleet
+from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
 
@@ -99,11 +99,11 @@ async def drive(
         async with progress.following(run.status):
             await fleet.start(_START_DEADLINE_S)
             await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
-        await run.close()
+            await run.close()
 
     try:
         async with Sampler(home.path / "metrics", clock, run.counters) as sampler, fleet:
-            await _race(_save(home.path, spool, sampler), load())
+            await _race(_save(home.path, spool, sampler, run.saved), load())
     finally:
         journal.close()
 
@@ -170,11 +170,14 @@ class CpuTimes(NamedTuple):
     total: int
 
 
-async def _save(home: Path, spool: Path, sampler: "Sampler") -> NoReturn:
+async def _save(
+    home: Path, spool: Path, sampler: "Sampler", saved: Callable[[int, int], None] = lambda *_: None
+) -> NoReturn:
     """Move the clients' rows, metrics and events to the disk, every SAVE_PERIOD_S.
 
-    Rows are moved earlier if the clients are so fast that their rows would fill the shared memory. Raises EvidenceError
-    if nothing can be written.
+    Rows are moved earlier if the clients are so fast that their rows would fill the shared memory. ``saved`` receives
+    the number of rows on the disk, and the time before which all rows are there. Raises EvidenceError if nothing can be
+    written.
     """
     saved_s, kept = time.monotonic(), 0
 
@@ -187,9 +190,10 @@ async def _save(home: Path, spool: Path, sampler: "Sampler") -> NoReturn:
         await asyncio.sleep(min(_SAVE_POLL_S, SAVE_PERIOD_S))
         is_due = time.monotonic() - saved_s >= SAVE_PERIOD_S
         if is_due or _count_segments(spool) - kept >= SEGMENTS_A_MOVE:
-            saved_s = time.monotonic()
+            saved_s, before_us = time.monotonic(), sampler.now_us()
             await _in_thread(save_events)
-            await _in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
+            rows = await _in_thread(save, home / "metrics", sampler.take(), spool, home / "outcomes")
+            saved(rows, before_us)
             kept = _count_segments(spool)
 
 
@@ -216,6 +220,7 @@ class Sampler:
     def __init__(self, folder: Path, clock: RunClock, read: Callable[[], Sequence[Reading]]) -> None:
         self._folder = folder
         self._clock = clock
+        self.now_us = clock.now_us
         self._read = read
         self._samples: list[Sample] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -288,9 +293,17 @@ class _LiveRun:
     topics: Sequence[Topic]
     begin: EndOffsets
     phase: str = "starting clients"
+    end_us: int | None = None  # planned end of the load
+    steady_start_us: int | None = None
+    rows: int | None = None  # on the disk
+    reading: tuple[ReadLimit, int] | None = None  # final read, and the records that it has to read
 
     def __post_init__(self) -> None:
         self.load_start_us = self.clock.now_us()
+
+    def saved(self, rows: int, before_us: int) -> None:
+        self.rows = rows
+        self.home.event(self.clock.now_us(), "saved", rows=rows, before_us=before_us)
 
     def status(self) -> Status:
         arms = []
@@ -298,8 +311,25 @@ class _LiveRun:
             name, failed = f"{client.workload}/{client.arm} {client.op}", client.failed + client.in_doubt
             sent = client.sent if client.op != "consume" else None
             arms.append(ArmStatus(name, sent, client.ok, failed, p99_ms(client.window_us)))
-        elapsed_s = max(0, self.clock.now_us() - self.load_start_us) / 1e6
-        return Status(self.phase, elapsed_s, self.journal.open_faults(), arms)
+        now_us = self.clock.now_us()
+        phase, left_s, worst = self.phase, None, None
+        if self.end_us is not None:
+            left_s = max(0, self.end_us - now_us) / 1e6
+        if self.reading:
+            phase = f"{phase}, {min(self.reading[0].records, self.reading[1]):,} of {self.reading[1]:,} records"
+        if self.steady_start_us is not None and (minute := self.fleet.worst_minute(self.steady_start_us)):
+            worst = (minute[0] - self.load_start_us) / 1e6, minute[1] / 1000
+        injected = len({line["fault"] for line in self.journal.lines if line["state"] == "injected"})
+        return Status(
+            phase,
+            max(0, now_us - self.load_start_us) / 1e6,
+            self.journal.open_faults(),
+            arms,
+            left_s,
+            (injected, len(self.timeline.steps)),
+            worst,
+            self.rows,
+        )
 
     def counters(self) -> list[Reading]:
         """Return the numbers of bytes on each link, and the counters that the clients report."""
@@ -327,6 +357,8 @@ class _LiveRun:
         await self.fleet.go(self.load_start_us)
         self._enter("warmup")
         latest_us = self.load_start_us + timing.warmup_max_ms * 1000
+        after_warmup_us = (timing.steady_ms + self.timeline.length_ms) * 1000
+        self.end_us = latest_us + after_warmup_us
         await self.clock.sleep_until_us(self.load_start_us + timing.warmup_min_ms * 1000)
         while not (warmup := judge_warmup(self.fleet.medians_us())).ok and self.clock.now_us() < latest_us:
             await self.clock.sleep_until_us(min(latest_us, self.clock.now_us() + _WARMUP_PERIOD_US))
@@ -335,7 +367,8 @@ class _LiveRun:
         result = "complete" if warmup.ok else "NOT settled"
         self.progress.log(f"warm-up {result} after {after_ms / 1000:.1f} s: {warmup.why}")
 
-        steady_start_us = self.clock.now_us()
+        self.steady_start_us = steady_start_us = self.clock.now_us()
+        self.end_us = steady_start_us + after_warmup_us
         self._enter("steady")
         await self._record_usage()
         await self.clock.sleep_until_us(steady_start_us + timing.steady_ms * 1000)
@@ -350,6 +383,7 @@ class _LiveRun:
             # recovery starts at the end of the last fault window, or now if no fault was injected
             windows = [p.end_us for p in phases(self.journal.lines, marks, self.timeline) if p.name == "fault"]
             load_end_us = max(windows, default=marks.load_end_us) + timing.recovery_ms * 1000
+        self.end_us = load_end_us
         await self.clock.sleep_until_us(load_end_us)
         self._enter("ending")
         await self.fleet.stop(load_end_us)
@@ -390,10 +424,13 @@ class _LiveRun:
     async def close(self) -> None:
         """Write the logs of all topics to disk, let the consumers read them to the end, and stop the clients."""
         cluster, home, log = self.cluster, self.home.path, self.progress.log
-        log("reading the topics and every replica")
+        self.phase, self.end_us = "reading the topics and every replica", None
+        log(self.phase)
         bootstrap, security = cluster.bootstrap(None), cluster.security.resolved()
         ends = await asyncio.to_thread(end_offsets, bootstrap, self.topics, READ_IDLE_S, security)
         limit = ReadLimit(READ_IDLE_S)
+        first = sum(offset for offsets in self.begin.values() for offset in offsets.values())
+        self.reading = limit, sum(end for offsets in ends.values() for end in offsets.values()) - first
         read = partial(read_log, bootstrap, self.topics, ends, home / "log", security=security, begin=self.begin)
         replicas = cluster.admin, self.topics, ends, home / "replicas"
         try:
@@ -404,6 +441,8 @@ class _LiveRun:
             )
         finally:
             limit.stop()  # the threads of a failed or interrupted read end soon
+        self.phase, self.reading = "the consumers read to the ends of the topics", None
+        self.end_us = self.clock.now_us() + int(DRAIN_LIMIT_S * 1e6)
         missing = await self.fleet.drain(ends, READ_IDLE_S)
         for worker, partitions in missing.items():
             log(f"the consumer {worker} did not read the partitions {sorted(partitions)} to their ends")

@@ -167,14 +167,16 @@ async def test_everything_recorded_is_on_the_disk_periodically(
         spool.begin(seq, intended_us=seq, deadline_us=seq, sent_us=seq, size_bytes=1)
     sampler = Sampler(home.path / "metrics", RunClock.starting_now(), list)
     sampler._samples.append(Sample(1, None, "x", 1.0))
-    saving = asyncio.create_task(drive._save(home.path, bench.spool, sampler))
+    said: list[tuple[int, int]] = []
+    saving = asyncio.create_task(drive._save(home.path, bench.spool, sampler, lambda *saved: said.append(saved)))
     part = home.path / "outcomes" / "part-p0.parquet"
     async with asyncio.timeout(30):
-        while not part.exists():  # noqa: ASYNC110 - the file's appearance signals nothing
+        while not said:  # noqa: ASYNC110 - nothing else signals it
             await asyncio.sleep(0.01)
     saving.cancel()
     await asyncio.wait([saving])
-    assert 3 == pq.read_table(part).num_rows
+    assert 3 == pq.read_table(part).num_rows == said[0][0]
+    assert 0 <= said[0][1] <= sampler.now_us()  # everything before that time is there
     assert 1 == pq.read_table(home.path / "metrics" / "samples.parquet").num_rows
     assert home.path / "events.jsonl" in synced
     assert [] == sampler._samples
