@@ -15,7 +15,8 @@ from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import ApiVersionRange
 from aftershock.workloads.kafka.client.settings import ClientSettings, flag, number
 from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, Target
-from aftershock.workloads.kafka.rules.transactions import Identity, Stage, Transaction
+from aftershock.workloads.kafka.rules.idempotence import ProducerId
+from aftershock.workloads.kafka.rules.transactions import Stage, Transaction
 from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 from aftershock.workloads.kafka.wire.codec import Api
 
@@ -183,7 +184,7 @@ class TransactionalAttempts:
             response = await coordinator.ask(
                 INIT_TRANSACTIONS, lambda messages: messages.InitProducerIdRequest(**sender)
             )
-            transaction.identity = Identity(response.producer_id, response.producer_epoch)
+            transaction.identity = ProducerId(response.producer_id, response.producer_epoch)
         elif stage is Stage.ADDING:
             response = await coordinator.ask(
                 ADD_OFFSETS_TO_TXN, lambda messages: messages.AddOffsetsToTxnRequest(**sender, group_id=group)

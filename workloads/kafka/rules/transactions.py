@@ -25,12 +25,12 @@ transactions are the control arm of KIP-1224, because the coordinator's batches 
 
 from collections import Counter
 from enum import Enum, auto
-from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, COMMIT_RETRIABLE
-from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
+from aftershock.workloads.kafka.rules.idempotence import ProducerId
+from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire.codes import COORDINATOR_MOVED
 
 
@@ -44,11 +44,6 @@ class Stage(Enum):
     ENDING = auto()
     ABORTING = auto()
     READY = auto()
-
-
-class Identity(NamedTuple):
-    producer_id: int = UNKNOWN
-    epoch: int = UNKNOWN
 
 
 STEP_RETRIABLE: frozenset[int] = COORDINATOR_MOVED | {
@@ -83,7 +78,7 @@ class Transaction:
 
     def __init__(self, backoff: Backoff, counts: Counter[str]) -> None:
         self.stage = Stage.NO_ID
-        self.identity = Identity()
+        self.identity = ProducerId()
         self.error = 0
         self.wait_ms = 0.0
         self._backoff, self._counts = backoff, counts
