@@ -33,7 +33,7 @@ from aftershock.results.measure.facts import (
 )
 from aftershock.results.measure.latency import Histogram
 from aftershock.results.measure.recovery import GAP_SLOT_US
-from aftershock.results.measure.tables import Longs, Scene
+from aftershock.results.measure.tables import Longs, Mask, Scene
 from aftershock.results.slo import quantile_needs
 
 PERF_METRIC, PERF_QS = "produce.service", (0.5, 0.95, 0.99, 0.999)
@@ -264,9 +264,24 @@ class Slots:
     failed: Longs
     slow: Longs
 
+    def after(self, starts_us: Longs) -> "Longs":
+        """Return how many records lie in or after each segment that starts at ``starts_us``."""
+        counts = np.zeros(len(starts_us) + 1, dtype=np.int64)
+        np.add.at(counts, self.segment, self.n)  # segment -1 is the last
+        return np.cumsum(counts[len(starts_us) - 1 :: -1])[::-1]
 
-def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]:
-    """Return the intervals in which a calm period may begin, up to the first slot in which it certainly begins.
+
+@dataclass(frozen=True, eq=False)
+class CalmSlots:
+    """Start of each slot with records, and whether a calm period of ``pace`` may or must begin in the slot."""
+
+    start_us: Longs
+    may: Mask
+    must: Mask
+
+
+def calm_slots(pace: Pace, slots: Slots) -> CalmSlots:
+    """Return the slots in which a calm period may or must begin, whatever the time of the injection.
 
     ::
 
@@ -278,9 +293,7 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
     the number of records in ``perhaps`` allows. A calm period begins in a slot if no record in ``perhaps`` failed, and
     the number of records in ``surely`` allows all slow records in ``perhaps``.
     """
-    if slots is None:
-        return []
-    slot_us, pace = slot_us_of(search.pace.for_us), search.pace
+    slot_us = slot_us_of(pace.for_us)
     first = slots.slot.min()
     sums = {}
     for name in ("n", "failed", "slow"):
@@ -291,12 +304,22 @@ def where_to_look(search: RecoverySearch, slots: Slots | None) -> list[Interval]
     surely = {name: _within(running, at + 1, at + pace.for_us // slot_us) for name, running in sums.items()}
     perhaps = {name: _within(running, at, at + 2 + (pace.for_us - 2) // slot_us) for name, running in sums.items()}
     start_us = (at + first) * slot_us
-    after, whole = start_us + slot_us > search.at_us, start_us >= search.at_us
-    may = after & (surely["failed"] == 0) & (surely["slow"] <= pace.allowed(perhaps["n"]))
+    may = (surely["failed"] == 0) & (surely["slow"] <= pace.allowed(perhaps["n"]))
     may &= start_us + pace.for_us <= pace.end_us
-    must = whole & (perhaps["failed"] == 0) & (perhaps["slow"] <= pace.allowed(surely["n"]))
+    must = (perhaps["failed"] == 0) & (perhaps["slow"] <= pace.allowed(surely["n"]))
     must &= start_us + slot_us + pace.for_us <= pace.end_us
-    begins_us = start_us[may & (start_us <= min(start_us[must], default=pace.end_us))]
+    return CalmSlots(start_us, may, must)
+
+
+def where_to_look(search: RecoverySearch, slots: CalmSlots | None) -> list[Interval]:
+    """Return the intervals in which a calm period may begin, up to the first slot in which it certainly begins."""
+    if slots is None:
+        return []
+    slot_us, pace = slot_us_of(search.pace.for_us), search.pace
+    # only slots after the injection, until the first that begins after it and must be calm
+    first, whole = np.searchsorted(slots.start_us, [search.at_us - slot_us + 1, search.at_us])
+    certain = whole + int(np.argmax(slots.must[whole:])) if slots.must[whole:].any() else len(slots.must) - 1
+    begins_us = slots.start_us[first : certain + 1][slots.may[first : certain + 1]]
     groups = np.split(begins_us, np.flatnonzero(np.diff(begins_us) > pace.for_us) + 1)
     return [(max(int(group[0]), search.at_us), int(group[-1]) + slot_us) for group in groups if len(group)]
 
@@ -313,16 +336,17 @@ def _within(running: Longs, start: Longs, end: Longs) -> Longs:
 
 
 def recovered(
-    results: Iterable[tuple[RecoverySearch, int | None]], slots: Mapping[Pace, Slots], scene: Scene
+    results: Iterable[tuple[RecoverySearch, int | None]], slots: Mapping[Pace, Slots], scene: Scene, run: int
 ) -> dict[tuple[RecoveryCriterion, str], Recovered]:
     """Return a run's recoveries by criterion and client, with the number of records and the time examined."""
     # an injection is the edge of a segment; a record outside all segments precedes them
-    starts_us = np.array([*(start for start, _ in scene.segments.spans), -1])
+    starts_us = np.array([start for start, _ in scene.segments.spans])
+    after = {pace: counts.after(starts_us) for pace, counts in slots.items() if pace.run == run}
     recoveries = {}
     for search, recovered_us in results:
-        counts = slots.get(search.pace)
-        after = counts.n[starts_us[counts.segment] >= search.at_us] if counts else ()
+        first = np.searchsorted(starts_us, search.at_us)
+        n = int(after[search.pace][first]) if search.pace in after and first < len(starts_us) else 0
         observed_us = max(0, scene.end_us - search.at_us - search.criterion.for_us)
-        if len(after):
-            recoveries[search.criterion, search.pace.client] = Recovered(int(sum(after)), recovered_us, observed_us)
+        if n:
+            recoveries[search.criterion, search.pace.client] = Recovered(n, recovered_us, observed_us)
     return recoveries

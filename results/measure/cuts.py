@@ -64,8 +64,8 @@ def tables_of(cuts: Iterable[tuple[int, int, Cut]], dims: Dims) -> tuple[DataFra
 
 def latencies(samples: DataFrame, cut_table: DataFrame, parts: DataFrame, dims: Dims) -> DataFrame:
     """Return a histogram ``run cut client subject part latency_us n`` per subject and part of a divided window."""
-    of_cuts = samples.where("due").join(F.broadcast(cut_table), ["run", "op"])
-    placed = _placed(with_segment(of_cuts, "intended_us", dims), "intended_us", parts, "inner")
+    of_cuts = samples.where("timed").join(F.broadcast(cut_table), ["run", "op"])
+    placed = _placed(with_segment(of_cuts, "intended_us", dims, alike=True), "intended_us", parts, "inner")
     since_us = F.when(F.col("metric") == "service", F.col("sent_us")).otherwise(F.col("intended_us"))
     took = F.when(F.col("metric") == "lateness", F.col("sent_us") - F.col("intended_us"))
     took = took.otherwise(F.when(ok(), F.col("done_us") - since_us))

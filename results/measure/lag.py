@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aftershock.results.checks.obligations import stalls
-from aftershock.results.checks.obligations.stalls import SILENCES, silences
+from aftershock.results.checks.obligations.stalls import SILENCES, in_slots, silences
 from aftershock.results.evidence.evidence import Client
 from aftershock.results.measure import answers, recovery
 from aftershock.results.measure.answers import Answers, Distributions, Pace, RecoverySearch, Slots, by_run, slot_us_of
@@ -247,7 +247,9 @@ class FollowUpJobs:
         rows: Answers = {}
         if silent:
             near = self.samples.where(pending_within((since_us, until_us) for *_, since_us, until_us in silent))
-            waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(silent, SILENCES))
+            ends = pc.min_max(slots["slot"]).as_py()
+            slot_us, by_slot = in_slots(silent, (ends["min"] - 1) * STALL_US, (ends["max"] + 1) * STALL_US)
+            waiting = stalls.during(stalls.waits(near, self.dims), self.dims.table(by_slot, SILENCES), slot_us)
             if any(delivered for _, _, delivered, *_ in silent):
                 waiting = stalls.acknowledged(waiting, self.samples)
             rows = by_run(stalls.stalls(waiting, STALL_US).collect())
@@ -272,20 +274,23 @@ class FollowUpJobs:
                 if part.num_rows:
                     slots[pace] = Slots(*[longs(part[field.name], null=-1) for field in fields(Slots)])
             # second job: the records in slots whose counts don't decide
+            calm = {pace: answers.calm_slots(pace, slots[pace]) for pace in paces if pace in slots}
             looks = [
                 (number, search, look)
                 for number, search in enumerate(of_length)
-                for look in answers.where_to_look(search, slots.get(search.pace))
+                for look in answers.where_to_look(search, calm.get(search.pace))
             ]
             recovered_us: dict[int, int] = {}
             if looks:
                 rows = [
-                    (search.pace.run, number, *search.pace.row, search.at_us, *look) for number, search, look in looks
+                    (search.pace.run, number, *search.pace.row, search.at_us, start_us, end_us, slot)
+                    for number, search, (start_us, end_us) in looks
+                    for slot in range(start_us // SECOND_US, (end_us + for_us) // SECOND_US + 1)
                 ]
                 near = self.samples.where(intended_within((start, end + for_us) for _, _, (start, end) in looks))
                 job = recovery.first_calm(near, self.dims.table(rows, recovery.LOOKS), for_us)
                 recovered_us = {row["calm"]: row["recovered_us"] for row in job.collect()}
             for number, search in enumerate(of_length):
                 results[search.pace.run].append((search, recovered_us.get(number)))
-        runs = zip(results, self.dims.scenes, strict=True)
-        return [answers.recovered(of_run, slots, scene) for of_run, scene in runs]
+        runs = enumerate(zip(results, self.dims.scenes, strict=True))
+        return [answers.recovered(of_run, slots, scene, run) for run, (of_run, scene) in runs]

@@ -30,7 +30,7 @@ from aftershock.results.evidence.phases import RUN, Interval
 from aftershock.results.measure.facts import Bin, Distribution, RackFlow
 from aftershock.results.measure.names import CLIENT_COLUMNS, RACKS, hash_of
 from aftershock.results.measure.samples import client, ok, with_segment
-from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, Mask, Scene, firsts, longs, numbered
+from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, Scene, firsts, longs, numbered
 
 Many = TypeVar("Many", int, Longs)
 
@@ -130,7 +130,10 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Latency rows of one metric and client in ascending order; the first ``valued`` rows are not censored."""
+    """Latency rows of one metric and client in ascending order; the first ``valued`` rows are not censored.
+
+    ``by_segment`` has the numbers of the rows in order of their segment, those of a segment ascending.
+    """
 
     metric: str
     client: str
@@ -141,8 +144,23 @@ class Group:
     bytes: Longs
     racks: Longs
 
-    def histogram(self, chosen: Mask) -> Histogram:
-        return histogram(self.latency_us[: self.valued][chosen[: self.valued]], self.n[chosen], self.bytes[chosen])
+    @cached_property
+    def by_segment(self) -> Longs:
+        return np.argsort(self.segment, kind="stable")
+
+    @cached_property
+    def _segments(self) -> Longs:
+        return self.segment[self.by_segment]
+
+    def inside(self, segments: Longs) -> Longs:
+        """Return the numbers of the rows of ``segments`` (ascending), in ascending order."""
+        ends = (np.searchsorted(self._segments, segments, side) for side in ("left", "right"))
+        parts = [self.by_segment[start:end] for start, end in zip(*ends, strict=True) if start < end]
+        return np.sort(np.concatenate(parts)) if parts else self.by_segment[:0]
+
+    def histogram(self, chosen: Longs) -> Histogram:
+        latency_us = self.latency_us[chosen[: np.searchsorted(chosen, self.valued)]]
+        return histogram(latency_us, self.n[chosen], self.bytes[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +184,9 @@ class Silver:
             for group, inside in self._inside(scene, scene.windows.get(window, ())):
                 if not group.metric.endswith(".latency"):
                     continue
-                for pair in np.unique(group.racks[inside]).tolist():
-                    chosen = inside & (group.racks == pair)
+                racks = group.racks[inside]
+                for pair in np.unique(racks).tolist():
+                    chosen = inside[racks == pair]
                     histogram, size = group.histogram(chosen), int(group.bytes[chosen].sum())
                     op, (client_rack, broker_rack) = group.metric.split(".")[0], self.racks[pair]
                     p50_us, p99_us = histogram.at(0.5), histogram.at(0.99)
@@ -175,13 +194,12 @@ class Silver:
                     flows.append(RackFlow(*names, histogram.n, size, p50_us, p99_us))
         return tuple(sorted(flows, key=lambda f: (f.op, f.client, f.window, f.client_rack or "", f.broker_rack or "")))
 
-    def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Mask]]:
-        """Yield each metric and client that has rows in ``spans``, with a mask of these rows."""
-        within = np.zeros(len(scene.segments.spans) + 1, dtype=np.bool_)  # segment -1, the last, lies in no span
-        within[scene.segments.of(spans)] = True
+    def _inside(self, scene: Scene, spans: tuple[Interval, ...]) -> Iterator[tuple[Group, Longs]]:
+        """Yield each metric and client that has rows in ``spans``, with the numbers of these rows."""
+        segments = np.unique([scene.counted_as[number] for number in scene.segments.of(spans)])
         for group in self.groups:
-            inside = within[group.segment]
-            if inside.any():
+            inside = group.inside(segments)
+            if len(inside):
                 yield group, inside
 
 
@@ -301,7 +319,8 @@ def sendings(samples: DataFrame, dims: Dims) -> DataFrame:
 
 
 def _placed(samples: DataFrame, dims: Dims) -> DataFrame:
-    return with_segment(samples.where("due"), "intended_us", dims).withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
+    rows = with_segment(samples.where("timed"), "intended_us", dims, alike=True)
+    return rows.withColumn("client_hash", hash_of(*CLIENT_COLUMNS))
 
 
 def _number(kind: str) -> Column:

@@ -35,18 +35,15 @@ def write_silver(rows: pa.Table, evidence: Evidence) -> None:
         sums = np.add.reduceat(longs(ordered[name]), first) if len(first) else first
         values = pa.array(sums, mask=distinct[name].is_null().to_numpy())
         distinct = distinct.set_column(distinct.column_names.index(name), name, values)
-    # the times and windows of segments spare queries a join
+    # the times and windows of segments spare queries a join; of segments that are alike the last one ends
     scene = Scene(evidence)
-    segments = scene.segments
-    windows = [
-        sorted(name for name, spans in scene.windows.items() if number in segments.of(spans))
-        for number in range(len(segments.spans))
-    ]
+    spans = scene.segments.spans
+    ends_us = {number: end_us for number, (_, end_us) in zip(scene.counted_as, spans, strict=True)}
     times = pa.table(
         {
-            "start_us": pa.array([start for start, _ in segments.spans], pa.int64()),
-            "end_us": pa.array([end for _, end in segments.spans], pa.int64()),
-            "windows": pa.array(windows, pa.list_(pa.string())),
+            "start_us": pa.array([start for start, _ in spans], pa.int64()),
+            "end_us": pa.array([ends_us.get(number) for number in range(len(spans))], pa.int64()),
+            "windows": pa.array(scene.windows_by_segment, pa.list_(pa.string())),
         }
     ).take(distinct["segment"])
     columns = {name: table[name] for table in (distinct, times) for name in table.column_names}

@@ -40,7 +40,7 @@ from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver
 from aftershock.results.measure.names import with_names
 from aftershock.results.measure.samples import samples as samples_of
 from aftershock.results.measure.tables import Dims, Scene, dims, parted
-from aftershock.results.spark.conf import load_of
+from aftershock.results.spark.conf import Load, load_of
 from aftershock.results.spark.tables import Tables, tables
 
 TABLE_QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
@@ -144,9 +144,13 @@ class _Study:
         return {*TABLE_QS, *self.requests[run].qs, *(criterion.q for criterion in self.criteria[run])}
 
     @cached_property
+    def load(self) -> Load:
+        return load_of([part for run in self.dims.evidences for part in run.parquet["outcomes"]])
+
+    @property
     def many(self) -> bool:
-        """True if there are too many records to sort or collect them; Spark then first counts them in groups."""
-        return load_of([part for run in self.dims.evidences for part in run.parquet["outcomes"]]).long
+        """True if there are too many records to collect their latencies; Spark then first counts them in groups."""
+        return self.load.long
 
     def facts(
         self, early: dict[str, Future[Answers]], lags: Future[list[dict[str, tuple[Lag, ...]]]], keep: Keep | None
@@ -175,7 +179,10 @@ class _Study:
         ]
         recovered = pool.submit(follow_up.recoveries, self.criteria, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
-        gap_slot_us = recovery.GAP_SLOT_US if self.many else None
+        # slots of a millisecond are counted only if they have more than one record on average
+        load_us = sum(scene.end_us for scene in self.scenes)
+        dense = self.many and self.load.rows * recovery.GAP_SLOT_US > load_us
+        gap_slot_us = recovery.GAP_SLOT_US if dense else None
         jobs["stretches"] = pool.submit(
             lambda: by_run(
                 self._named(

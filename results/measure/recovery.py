@@ -16,14 +16,14 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from aftershock.results.measure.names import CLIENT_COLUMNS, hash_of
-from aftershock.results.measure.samples import client, ok, with_segment
+from aftershock.results.measure.samples import client, ok, slot_of, with_segment
 from aftershock.results.measure.tables import KINDS, Dims
 
 GAP_SLOT_US = 1_000
 PACES = "run int, pace int, client string, end_us bigint, limit_us bigint"
 LOOKS = (
     "run int, calm int, client string, end_us bigint, limit_us bigint, num bigint, den bigint, "
-    "at_us bigint, look_us bigint, until_us bigint"
+    "at_us bigint, look_us bigint, until_us bigint, slot bigint"
 )
 _LANE, _ENDS = ("run", "client_hash", "segment"), ("first_us", "last_us")
 _CALM, _COUNTED = ("run", "calm", "client"), ("n", "failed", "slow")
@@ -77,12 +77,16 @@ def pace_slots(samples: DataFrame, paces: DataFrame, dims: Dims, slot_us: int) -
 def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     """Return the time from ``at_us`` to the first calm period of ``for_us``, as ``run calm client recovered_us``.
 
-    A calm period may start at each record intended in an interval (``look_us`` to ``until_us``) of ``looks``. A period
+    A calm period may start at each record intended in an interval (``look_us`` to ``until_us``) of ``looks``, a table
+    with a row for each second of the interval and the ``for_us`` after it (``slot``), so that a record is compared with
+    few of hundreds of intervals. A period
     is calm if no record in it fails, at most a share of 1 - ``num / den`` of its records is slow, and the period ends
     before the load.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
-    rows = _paced(samples, looks).where((intended >= F.col("look_us")) & (intended < until + for_us))
+    rows = _paced(samples.withColumn("slot", slot_of("intended_us")), looks, "slot").where(
+        (intended >= F.col("look_us")) & (intended < until + for_us)
+    )
     # records that lie in all periods of a look are counted once
     common = (intended >= until) & (intended < F.col("look_us") + for_us)
     moment = F.when(common, until).otherwise(intended).alias("intended_us")
@@ -90,7 +94,8 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
     # nearest-rank quantile <= limit: at least ceil(q n) records are within the limit
     calm = (F.col("failed") == 0) & (F.col("slow") <= F.expr("(n * (den - num)) div den"))
     calm = calm & (F.col("intended_us") + for_us <= F.col("end_us"))
-    periods = _ahead(moments, for_us).join(F.broadcast(looks), list(_LOOK)).where(calm)
+    of_looks = F.broadcast(looks.drop("slot").distinct())
+    periods = _ahead(moments, for_us).join(of_looks, list(_LOOK)).where(calm)
     return periods.groupBy(*_CALM).agg(F.min(F.col("intended_us") - F.col("at_us")).alias("recovered_us"))
 
 
@@ -112,11 +117,11 @@ def _ahead(moments: DataFrame, for_us: int) -> DataFrame:
     return periods.groupBy(*_LOOK, "intended_us").agg(*[F.sum(name).alias(name) for name in _COUNTED])
 
 
-def _paced(samples: DataFrame, paces: DataFrame) -> DataFrame:
+def _paced(samples: DataFrame, paces: DataFrame, *slot: str) -> DataFrame:
     """Join the produced records with the rows of ``paces`` of their client, and add flags ``failed`` and ``slow``."""
     produced = samples.where("op = 'produce'").withColumn("client", client())
-    columns = produced.select("run", "client", "intended_us", "done_us", ok().alias("ok"))
-    paced = columns.join(F.broadcast(paces), ["run", "client"]).where("intended_us < end_us")
+    columns = produced.select("run", "client", *slot, "intended_us", "done_us", ok().alias("ok"))
+    paced = columns.join(F.broadcast(paces), ["run", "client", *slot]).where("intended_us < end_us")
     fast = F.col("ok") & (F.col("done_us") - F.col("intended_us") <= F.col("limit_us"))
     return paced.withColumns({"failed": ~F.col("ok"), "slow": ~F.coalesce(fast, F.lit(False))})
 

@@ -18,6 +18,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from aftershock.results.checks.findings.records import with_unreached
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.measure.gate import acked, cleared
 from aftershock.results.measure.tables import SLOT_US, Dims
@@ -35,28 +36,31 @@ _COLUMNS = (
 def samples(read: Tables, dims: Dims, blocks: DataFrame, ledger: DataFrame | None) -> DataFrame:
     """Return the samples with the columns of ``OUTCOMES`` and ``due``; there is no ``ledger`` if all blocks are clean.
 
-    The column ``due`` is false for a delivery that the reader need not get, whose latency is not measured.
+    The column ``due`` is false for a delivery that the reader need not get. The column ``timed`` is false for a sample
+    whose latency is not measured: it is not due, or the reader stopped reading before the record.
     """
+    always = F.lit(True).alias("due"), F.lit(True).alias("timed")
     if ledger is None:
-        return read.outcomes.select(*_COLUMNS, F.lit(True).alias("due"))
+        return read.outcomes.select(*_COLUMNS, *always)
     as_recorded = F.col("op").isin("produce", "commit")
     rows = read.outcomes.where(as_recorded).unionByName(cleared(read.outcomes.where(~as_recorded), blocks))
-    recorded = rows.select(*_COLUMNS, F.lit(True).alias("due"))
+    recorded = rows.select(*_COLUMNS, *always)
     # the first deliveries of suspect records, and their missing deliveries
     readers = dims.readers.select(
-        *("run", "client", F.col("topic").alias("reads"), "from_us", F.col("rack").alias("stands"), "workload", "arm")
+        *("run", F.col("client").alias("reader"), F.col("topic").alias("reads"), "from_us"),
+        *(F.col("rack").alias("stands"), "workload", "arm"),
     )
     records = ledger.drop("client").join(F.broadcast(readers), "run")
     due = acked() & (F.col("topic") == F.col("reads")) & (F.col("intended_us") >= F.col("from_us"))
     first = F.col("delivery.first")
+    own = F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("reader")), F.lit(0))
+    delivered = records.withColumns({"due": F.coalesce(due, F.lit(False)), "delivery": own})
     of_ledger = (
-        records.withColumn("due", F.coalesce(due, F.lit(False)))
-        .withColumn(
-            "delivery", F.get(F.filter("deliveries", lambda delivery: delivery["reader"] == F.col("client")), F.lit(0))
-        )
+        with_unreached(delivered, dims, F.col("delivery").isNull())
+        .withColumn("timed", F.col("due") & ~F.col("unreached"))
         .where(F.col("due") | F.col("delivery").isNotNull())
         .select(
-            *("run", "workload", "arm", "producer_id", "seq", "topic", "intended_us", "due"),
+            *("run", "workload", "arm", "producer_id", "seq", "topic", "intended_us", "due", "timed"),
             F.lit("consume").alias("op"),
             F.coalesce(first["partition"], "partition").alias("partition"),
             F.coalesce(first["offset"], "offset").alias("offset"),
@@ -85,9 +89,13 @@ def slot_of(time: str) -> Column:
     return F.expr(f"try_cast({time} div {SLOT_US} as int)")
 
 
-def with_segment(rows: DataFrame, time: str, dims: Dims) -> DataFrame:
-    """Add to each row the number of the segment of time that contains the column ``time``, or null."""
-    slots = dims.slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
+def with_segment(rows: DataFrame, time: str, dims: Dims, *, alike: bool = False) -> DataFrame:
+    """Add to each row the number of the segment of time that contains the column ``time``, or null.
+
+    If ``alike``, the number is that of the first segment that is alike (``Scene.counted_as``).
+    """
+    slots = dims.counted_slots if alike else dims.slots
+    slots = slots.withColumnsRenamed({"run": "slot_run", "start_us": "from_us", "end_us": "to_us"})
     within = (F.col(time) >= F.col("from_us")) & (F.col(time) < F.col("to_us"))
     same_slot = (F.col("run") == F.col("slot_run")) & (slot_of(time) == F.col("slot"))
     return rows.join(F.broadcast(slots), same_slot & within, "left").drop("slot_run", "slot", "from_us", "to_us")
@@ -169,7 +177,7 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
     for _, op, _, least_us in limits:
         least[op] = min(least_us, least.get(op, least_us))
     slow_rows = reduce(or_, [(F.col("op") == op) & slow(least_us) for op, least_us in least.items()], F.lit(False))
-    named = samples.where("due").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
+    named = samples.where("timed").withColumn("took_us", took).where(slow_rows).withColumn("client", client())
     table = F.broadcast(dims.table(limits, "run int, op string, client string, at_least_us bigint"))
     reaching = named.join(table, ["run", "op", "client"]).where(slow(F.col("at_least_us")))
     few = with_segment(reaching, "intended_us", dims)
@@ -179,4 +187,4 @@ def slowest(samples: DataFrame, limits: Sequence[Limit], dims: Dims) -> DataFram
         F.col("took_us").desc_nulls_first(), "intended_us", "producer_id", "seq"
     )
     ranked = after.withColumn("place", F.row_number().over(order)).where(F.col("place") <= SLOWEST_MAX)
-    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due")
+    return ranked.drop("workload", "arm", "segment", "took_us", "at_least_us", "due", "timed")

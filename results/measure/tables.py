@@ -11,6 +11,10 @@ instead of searching every window::
 The start of a segment is inclusive, its end exclusive. Segments also begin and end when a fault kills or freezes a
 client. To find the segment of a record, Spark joins records and segments by the second (``slot``).
 
+Segments of the same windows, such as the recoveries between the faults of a soak, are **alike**. Latencies of a run
+with more than ``ALIKE_FROM`` segments are counted for the first of the segments that are alike; otherwise the counts of
+a day with hundreds of faults would have a row for nearly each record.
+
 **Small tables** hold everything about the runs, so that the same queries judge one run or a hundred. The first column
 of each table is ``run``, the run's number as in ``spark/tables.py``. Clients are named ``workload/arm``.
 """
@@ -68,6 +72,7 @@ def parted(rows: pa.Table, by: str, count: int) -> list[pa.Table]:
 
 
 SLOT_US = 1_000_000
+ALIKE_FROM = 200
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,28 @@ class Scene:
         return segments_of(self.windows, [edge for spans in self.held.values() for span in spans for edge in span])
 
     @cached_property
+    def windows_by_segment(self) -> list[list[str]]:
+        """Sorted names of the windows that contain a segment, by the number of the segment."""
+        names: list[list[str]] = [[] for _ in self.segments.spans]
+        for name in sorted(self.windows):
+            for number in self.segments.of(self.windows[name]):
+                names[number].append(name)
+        return names
+
+    @cached_property
+    def counted_as(self) -> tuple[int, ...]:
+        """Number of the segment for which a segment's latencies are counted: the first segment that is alike."""
+        if len(self.segments.spans) <= ALIKE_FROM:
+            return tuple(range(len(self.segments.spans)))
+        held = [(key, {*self.segments.of(spans)}) for key, spans in self.held.items()]
+        early = {*self.segments.of([(0, self.judged_from_us)])}
+        first: dict[tuple[object, ...], int] = {}
+        return tuple(
+            first.setdefault((*names, number in early, *(key for key, segments in held if number in segments)), number)
+            for number, names in enumerate(self.windows_by_segment)
+        )
+
+    @cached_property
     def blocks(self) -> dict[str, tuple[Interval, ...]]:
         """Intervals by block of the plan (a repetition of its faults), ``block=<n>``; ``block=0`` without blocks."""
         phases = self.evidence.phases
@@ -161,6 +188,7 @@ class Dims:
 
     ===================  ===================================================================================
     slots                ``run slot segment start_us end_us``, the segments that overlap a slot of one second
+    counted_slots        the same, with the segment for which latencies are counted (``Scene.counted_as``)
     segment_windows      ``run segment window start_us end_us``, the interval of the window around the segment
     readers              ``run client workload arm topic from_us rack``, must get records intended since from_us
     producers            ``run producer_id client topic lossy``
@@ -179,6 +207,15 @@ class Dims:
     @cached_property
     def slots(self) -> DataFrame:
         rows = ((run, *slot) for run, scene in self._runs() for slot in scene.segments.slots())
+        return self.table(rows, "run int, slot int, segment int, start_us bigint, end_us bigint")
+
+    @cached_property
+    def counted_slots(self) -> DataFrame:
+        rows = (
+            (run, slot, scene.counted_as[segment], *span)
+            for run, scene in self._runs()
+            for slot, segment, *span in scene.segments.slots()
+        )
         return self.table(rows, "run int, slot int, segment int, start_us bigint, end_us bigint")
 
     @cached_property

@@ -1,5 +1,7 @@
 """What a verdict costs, beside hand-tuned queries on the same data: ``python tests/bench/bench_verdict.py [OUTCOMES]``.
 
+With ``day`` or ``day HOURS`` instead, it measures the verdict of a soak at 200/s with a fault every three minutes.
+
 OUTCOMES (default 10 000 000) rows are generated; each of these then runs in a process of its own, on the same files:
 
 * tuned: one histogram query (exact percentiles by client, operation, pair of racks and phase) and one of fingerprints
@@ -32,7 +34,7 @@ from aftershock.results.evidence.evidence import Evidence, read
 from aftershock.results.spark.conf import load_of
 from aftershock.results.spark.session import ensure_archive, session
 from aftershock.results.spark.tables import columns
-from aftershock.tests.bench.evidence_generator import generate
+from aftershock.tests.bench.evidence_generator import generate, generate_day
 from aftershock.tests.unit.results.evidence_factory import RATE, clean_run
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 OUTCOMES = 10_000_000
 TOGETHER, TEST_RATE = 100, 30  # records a second of each of two arms
 SMALL_S_MAX, SMALL_MIB_MAX, TOGETHER_MAX = 12.0, 900, 2.5
+DAY_S_MAX = 60.0
 RATIO_MAX, CORE_S_MAX, VERDICT_S_MAX, LARGE_MIB_MAX, BYTES_MAX = 1.5, 60.0, 180.0, 4096, 12.0  # up to 40 million
 QS = "0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0"
 BLOCK = 65_536
@@ -238,6 +241,14 @@ def large(folder: Path, outcomes: int) -> list[bool]:
     return met
 
 
+def day(folder: Path, hours: float) -> list[bool]:
+    """A soak, of which the limits are those of a day."""
+    cost = _child("verdict", generate_day(folder / "day", hours))
+    fits = cost.wall_s <= DAY_S_MAX and cost.peak_mib <= LARGE_MIB_MAX
+    _say(f"a soak of {hours:g} h: {_figures(cost)}", fits)
+    return [fits]
+
+
 def _steps(cost: Cost) -> str:
     return ", ".join(f"{name} {value:.1f} s" for name, value in cost.told.items())
 
@@ -281,10 +292,11 @@ def _say(text: str, fits: bool | None = None) -> None:
 
 
 def main() -> int:
-    outcomes = int(sys.argv[1]) if len(sys.argv) > 1 else OUTCOMES
+    of_day = sys.argv[1:2] == ["day"]
+    size = float(sys.argv[-1]) if len(sys.argv) > 1 + of_day else 24.0 if of_day else OUTCOMES
     folder = Path(tempfile.mkdtemp(prefix="bench-verdict-"))
     try:
-        met: list[Any] = [*small(folder), *large(folder, outcomes)]
+        met: list[Any] = day(folder, size) if of_day else [*small(folder), *large(folder, int(size))]
     finally:
         shutil.rmtree(folder)
     return int(not all(met))

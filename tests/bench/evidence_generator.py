@@ -3,6 +3,9 @@
 Sixty seconds as in ``tests/unit/results/evidence_factory.py``, whose documents it takes: 50 ms more on a rack's links,
 a broker killed (a third of the partitions stands still for three seconds, a few records end in doubt), leaders rotated.
 Only the rate is another. Seeded, and a row group at a time: a hundred million rows need no more memory than one.
+
+``generate_day`` writes the evidence of a soak instead: one producer, one reader, six partitions, and a fault every few
+minutes (30 ms on the links, a killed broker, a frozen broker, in turn).
 """
 
 import json
@@ -199,3 +202,126 @@ def _facts(workload: str, arm: str, op: str, rows: int) -> Columns:
 
 def _one_of(index: Numbers, values: list[str]) -> pa.Array:
     return pa.array(values, pa.string()).take(pa.array(index))
+
+
+DAY_PARTITIONS, DAY_STEP = 6, 120_000
+DAY_FAULTS = (("latency", 5), ("kill", 5), ("pause", 3))  # kind and length in seconds, in turn
+DAY_STEADY_S, DAY_FIRST_S = 6, 16
+
+
+def generate_day(home: Path, hours: float, rate_per_s: int = 200, faults_per_h: int = 20, *slos: str) -> Path:
+    """A run directory at ``home`` of a soak of ``hours``; by default 24 hours have 480 faults and 34.6 M outcomes."""
+    made, length_s = clean_run(columns()), DAY_FIRST_S + round(hours * 3600)
+    faults = []
+    for number in range(round(hours * faults_per_h)):
+        kind, for_s = DAY_FAULTS[number % len(DAY_FAULTS)]
+        faults.append((f"{kind}-1-{number + 1}", kind, DAY_FIRST_S + number * 3600 // faults_per_h, for_s))
+    _soak_documents(made, faults, length_s)
+    made.timeline["slo"] = [{"text": text, "at": None} for text in slos or ("produce.latency p99.9 < 10s", "lost == 0")]
+    made.write(home)
+    for stale in home.glob("*/*.parquet"):
+        stale.unlink()
+    starts_s = {kind: np.array([at for _, of, at, _ in faults if of == kind]) for kind, _ in DAY_FAULTS}
+    for name, schema in (("outcomes/produce", SCHEMA), ("outcomes/consume", SCHEMA), ("log/part", LOG_SCHEMA)):
+        groups = _soak_rows(name, length_s * rate_per_s, rate_per_s, starts_s)
+        write_whole(home / f"{name}-0.parquet", schema, groups)
+    samples = {"host.cpu_busy": 0.6, "host.steal": 0.01, "host.tick_late_us": 800.0}
+    samples |= {f"client.sent_bytes/client_a-k{broker}/orders-baseline-produce": 40_000.0 for broker in (1, 2, 3)}
+    names = np.tile([*samples], length_s)
+    t_us = np.repeat(np.arange(length_s) * S, len(samples))
+    values = np.tile([*samples.values()], length_s)
+    counter = np.char.startswith(names, "client.")
+    values = np.where(counter, values * (t_us // S), values)
+    write_whole(
+        home / "metrics/part-0.parquet",
+        pa.schema([("t_us", pa.int64()), ("broker_id", pa.int32()), ("name", pa.string()), ("value", pa.float64())]),
+        [{"t_us": t_us, "name": pa.array(names), "value": values}],
+    )
+    parts = sorted(path.relative_to(home).as_posix() for path in home.glob("*/*.parquet"))
+    (home / "manifest.json").write_text(json.dumps({"schema_version": 1, "files": parts}))
+    return home
+
+
+def _soak_documents(made: Made, faults: list[tuple[str, str, int, int]], length_s: int) -> None:
+    """Replace the phases, journal and steps of the factory's run by those of ``faults`` (id, kind, start_s, for_s)."""
+    kill = next(line for line in made.journal if line["kind"] == "kill")["targets"]
+    latency = next(line for line in made.journal if line["kind"] == "latency")["targets"]
+    models = {"latency": ("latency-1", latency), "kill": ("kill-1", kill), "pause": ("kill-1", kill)}
+    witnesses = {line["fault"]: line["witness"] for line in made.journal if line["state"] == "witnessed"}
+    steps = {step["id"]: step for step in made.timeline["steps"]}
+    phases = [("warmup", None, 0, DAY_STEADY_S), ("steady", None, DAY_STEADY_S, DAY_FIRST_S)]
+    journal, new_steps, calm_from_s = [], [], DAY_FIRST_S
+    for fault, kind, start_s, for_s in faults:
+        model, targets = models[kind]
+        if calm_from_s < start_s:
+            phases.append(("recovery", None, calm_from_s, start_s))
+        calm_from_s = start_s + for_s
+        phases.append(("fault", fault, start_s, calm_from_s))
+        line = {"fault": fault, "kind": kind, "targets": targets, "undo": {"verb": "none", "args": {}}}
+        times = {"intended": 0, "injected": 40_000, "witnessed": 300_000, "healing": for_s * S - 100_000}
+        for state, at_us in (times | {"healed": for_s * S}).items():
+            witness = {"witness": witnesses[model]} if state == "witnessed" else {}
+            journal.append(line | {"t_us": start_s * S + at_us, "state": state} | witness)
+        at_ms = (start_s - DAY_FIRST_S) * 1000
+        own = {"id": fault, "entry": f"{kind}-1", "kind": kind, "at_ms": at_ms, "for_ms": for_s * 1000}
+        new_steps.append(steps[model] | own)
+    phases.append(("recovery", None, calm_from_s, length_s))
+    made.phases = [
+        {"name": name, "fault": fault, "block": 0, "start_us": start_s * S, "end_us": end_s * S}
+        | ({"entry": fault.rpartition("-")[0]} if fault else {})
+        for name, fault, start_s, end_s in phases
+    ]
+    made.journal, made.timeline["steps"] = journal, new_steps
+    made.timeline["length_ms"] = (length_s - DAY_FIRST_S) * 1000
+    arms = {"baseline": made.timeline["workloads"][0]["arms"]["baseline"]}
+    made.timeline["workloads"][0]["arms"] = arms
+    made.run["producers"], made.events = made.run["producers"][:1], made.events[:1]
+    made.run["marks"]["load_end_us"] = length_s * S
+    made.produce, made.consume, made.log, made.metrics = [], [], [], []
+
+
+def _soak_rows(name: str, records: int, rate_per_s: int, starts_s: dict[str, Numbers]) -> Iterator[Columns]:
+    """Yield the row groups of one file; every file draws the same records."""
+    rng = np.random.default_rng(7)
+    reached = np.zeros(DAY_PARTITIONS, np.int64)
+    for first in range(0, records, DAY_STEP):
+        rows = min(DAY_STEP, records - first) // DAY_PARTITIONS * DAY_PARTITIONS
+        seq = np.arange(first, first + rows)
+        partition, offset, intended = seq % DAY_PARTITIONS, seq // DAY_PARTITIONS, seq * S // rate_per_s
+        sent = intended + 100 + rng.exponential(80, rows).astype(np.int64)
+        done = intended + (5000 * rng.lognormal(0, 0.3, rows)).astype(np.int64)
+        since_us = {}  # the time since the last fault of each kind began
+        for kind, starts in starts_s.items():
+            last = np.searchsorted(starts * S, intended, "right") - 1
+            since_us[kind] = np.where(last < 0, 10**12, intended - (starts * S)[np.maximum(last, 0)])
+        done += np.where(since_us["latency"] < 5 * S, 30_000, 0)
+        done += np.where((partition % 3 == 0) & (since_us["kill"] < 3 * S), 3 * S - since_us["kill"], 0)
+        done += np.where((partition == 0) & (since_us["pause"] < 3 * S), 3 * S - since_us["pause"], 0)
+        doubtful = since_us["kill"] < 3 * S // rate_per_s  # the first three records of each kill
+        lanes = (done + 2000).reshape(-1, DAY_PARTITIONS)
+        rank = np.arange(len(lanes))[:, None]
+        lanes = np.maximum(np.maximum.accumulate(lanes - rank, axis=0), reached + 1) + rank
+        reached, delivered = lanes[-1], lanes.ravel()
+        shared = {"producer_id": np.zeros(rows, np.int64), "seq": seq, "partition": partition, "offset": offset}
+        if name.startswith("log"):
+            texts = {"topic": "orders", "topic_id": "t1"}
+            yield {key: _one_of(np.zeros(rows, np.int64), [text]) for key, text in texts.items()} | shared
+            continue
+        op = name.partition("/")[2]
+        produced = op == "produce"
+        unknown = doubtful & produced
+        columns_of = _facts("orders", "baseline", op, rows) | shared
+        columns_of |= {
+            "leader_epoch": np.where(unknown, -1, 0),
+            "broker_id": np.where(unknown, -1, 1 + partition % 3),
+            "broker_rack": _one_of(partition % 3, ["a", "b", "c"]),
+            "client_rack": _one_of(np.zeros(rows, np.int64), ["a" if produced else "b"]),
+            "intended_us": intended,
+            "done_us": np.where(unknown, -1, done) if produced else delivered,
+            "bytes": np.full(rows, 1000),
+            "status": _one_of(unknown.astype(np.int64), ["ok", "in_doubt"]),
+            "offset": np.where(unknown, -1, offset),
+        }
+        if produced:
+            columns_of |= {"sent_us": sent, "deadline_us": intended + 30 * S, "attempts": np.ones(rows, np.int64)}
+        yield columns_of

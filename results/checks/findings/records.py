@@ -177,6 +177,14 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
     joined = joined.withColumn(
         "deliveries", F.aggregate(own, F.lit(0).cast("bigint"), lambda n, delivery: n + delivery["n"])
     )
+    return with_unreached(joined, dims, F.col("deliveries") == 0)
+
+
+def with_unreached(records: DataFrame, dims: Dims, undelivered: Column) -> DataFrame:
+    """Add the column ``unreached``, true if a reader stopped before it reached a record (event ``drain_incomplete``).
+
+    ``records`` has a row per record of the ledger and reader (columns ``reader`` and ``reads``, the reader's topic).
+    """
     stops = [
         (run, client, topic, number, position)
         for run, evidence in enumerate(dims.evidences)
@@ -184,16 +192,16 @@ def _with_readers(ledger: DataFrame, dims: Dims) -> DataFrame:
         for topic, number, position, _ in line["positions"]
     ]
     if not stops:
-        return joined.withColumn("unreached", F.lit(False))
+        return records.withColumn("unreached", F.lit(False))
     key = ("run", "reader", "reads")
     table = dims.table(stops, "run int, reader string, reads string, number int, position bigint")
     by_number = table.groupBy(*key, "number").agg(F.max("position").alias("position"))
     entries = F.map_from_entries(F.collect_list(F.struct("number", "position"))).alias("positions")
-    stopped = joined.join(F.broadcast(by_number.groupBy(*key).agg(entries)), list(key), "left")
+    stopped = records.join(F.broadcast(by_number.groupBy(*key).agg(entries)), list(key), "left")
     # the place in the log; for a record that is not in the log, the acknowledged place
     place = F.get("placed", F.lit(0))
     number, offset = (F.coalesce(place[name], F.col(name)) for name in ("partition", "offset"))
-    beyond = (F.col("deliveries") == 0) & (offset >= F.try_element_at("positions", number))
+    beyond = undelivered & (offset >= F.try_element_at("positions", number))
     return stopped.withColumn("unreached", F.coalesce(beyond, F.lit(False))).drop("positions")
 
 

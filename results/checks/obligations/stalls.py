@@ -20,7 +20,7 @@ A stall lies within a silence, the time between two successes. Spark aggregates 
 examined individually.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -140,11 +140,21 @@ def _in_lanes(rows: DataFrame) -> DataFrame:
     return rows.where("side <> 'consume' or partition is not null").withColumn("partition", F.explode(lanes))
 
 
-def during(waits: DataFrame, silences: DataFrame) -> DataFrame:
-    """Return the records that waited in a silence (time between successes ``since_us until_us``) or ended it."""
-    lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in _LANE], "since_us", "until_us")
-    same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in _LANE]
-    candidates = _in_lanes(waits).join(F.broadcast(lane), same).drop(*[f"lane_{name}" for name in _LANE])
+def during(waits: DataFrame, silences: DataFrame, slot_us: int) -> DataFrame:
+    """Return the records that waited in a silence (time between successes ``since_us until_us``) or ended it.
+
+    ``silences`` has the rows of ``in_slots``. A record that waited at most ``slot_us`` can only have waited in the
+    silences of the slot in which its wait ended; a longer wait is compared with every silence of its lane.
+    """
+    wait_us = F.col("done_us") - F.coalesce("wanted_us", "done_us")
+    slot = F.when(wait_us <= slot_us, F.expr(f"done_us div {slot_us}"))
+    moments = F.broadcast(silences.select("run", F.col("slot").alias("at_slot")).distinct())
+    same_slot = (F.col("run") == F.col("at_run")) & F.col("slot").eqNullSafe(F.col("at_slot"))
+    near = waits.withColumn("slot", slot).join(moments.withColumnRenamed("run", "at_run"), same_slot, "left_semi")
+    key = (*_LANE, "slot")
+    lane = silences.select(*[F.col(name).alias(f"lane_{name}") for name in key], "since_us", "until_us")
+    same = [F.col(name).eqNullSafe(F.col(f"lane_{name}")) for name in key]
+    candidates = _in_lanes(near).join(F.broadcast(lane), same).drop("slot", *[f"lane_{name}" for name in key])
     return candidates.where(_waited())
 
 
@@ -200,8 +210,11 @@ def _failed() -> Column:
     return ~F.col("ok") & (F.col("side") != "consume")
 
 
-SILENCES = "run int, client_hash bigint, delivered boolean, partition int, since_us bigint, until_us bigint"
+SILENCES = (
+    "run int, client_hash bigint, delivered boolean, partition int, since_us bigint, until_us bigint, slot bigint"
+)
 Silence: TypeAlias = tuple[int, int, bool, int | None, int | None, int | None]
+SLOTS_MAX = 200_000
 
 _SLOT_LANE = ("run", "client_hash", "delivered", "partition")
 _COUNTED = (("first_us", "min"), ("last_us", "max"), ("wanted_us", "min"), ("done_us", "max"))
@@ -240,3 +253,24 @@ def silences(slots: pa.Table, at_least_us: int) -> Iterator[Silence]:
 
 def _or_none(value: np.int64) -> int | None:
     return None if value == _NONE else int(value)
+
+
+def in_slots(
+    silences: Sequence[Silence], first_us: int, last_us: int, slot_us_min: int = SECOND_US
+) -> tuple[int, list[tuple[Any, ...]]]:
+    """Return the length of time slots, and the rows of ``SILENCES``: each silence with each slot that matters to it.
+
+    Records end their waits between ``first_us`` and ``last_us``. A wait of at most a slot may end in the slot after the
+    silence. A row without a slot is for longer waits. The slots are so long that there are at most some ``SLOTS_MAX``
+    rows.
+    """
+    spans = [
+        (first_us if since_us is None else since_us, last_us if until_us is None else until_us)
+        for *_, since_us, until_us in silences
+    ]
+    slot_us = max(slot_us_min, sum(end - start for start, end in spans) // SLOTS_MAX)
+    rows: list[tuple[Any, ...]] = [(*silence, None) for silence in silences]
+    for silence, (start, end) in zip(silences, spans, strict=True):
+        # Spark's ``div`` rounds towards zero; a slot more at both ends covers that
+        rows += ((*silence, slot) for slot in range(start // slot_us, end // slot_us + 2))
+    return slot_us, rows

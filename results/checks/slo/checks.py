@@ -104,7 +104,7 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check
             check = measured(evidence, facts, own, slo, (client, client))
         else:
             check = _recovered(evidence, facts, own, slo, client)
-        checks.append(_unacknowledged(check, slo, client))
+        checks.append(_unreached(facts, _unacknowledged(check, slo, client), slo, client))
     return checks
 
 
@@ -119,6 +119,21 @@ def _unacknowledged(check: Check, slo: Measure | Recovery, *clients: Client) -> 
     return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
 
 
+def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Client) -> Check:
+    """Make a PASS INCONCLUSIVE if a consumer whose latency is judged stopped reading before some records."""
+    sources = [selection.metric for selection in slo.selections] if isinstance(slo, Measure) else []
+    n = sum(facts.finding("unreached", "consume", client.key).examined for client in clients)
+    if check.status is not Status.PASS or "consume.latency" not in sources or not n:
+        return check
+    why = f"{n} further records were not judged, because the consumer stopped reading before them; {check.why}"
+    return replace(
+        check,
+        status=Status.INCONCLUSIVE,
+        why=why,
+        next="lower the rate of the load, or find out why the consumer is slow",
+    )
+
+
 def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[Check]:
     """Judge an SLO that compares two arms, for each client of the first arm."""
     checks = []
@@ -128,7 +143,7 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
             check = measured(evidence, facts, own, slo, pair)
         else:
             check = _in_blocks(facts, own, slo, pair)
-        checks.append(_unacknowledged(check, slo, *pair))
+        checks.append(_unreached(facts, _unacknowledged(check, slo, *pair), slo, *pair))
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"

@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 BASELINE, PATIENT = "orders/baseline", "orders/patient"
 BY_PARTITION, BY_RACK = Cut("produce.latency", "run", "partition"), Cut("produce.service", "steady", "rack")
 SECONDS, SILENCE = Cut("consume.latency", "fault/kill-1", None, S), Cut("produce.gap", "fault", "partition")
+HOURS = Cut("produce.latency", "run", None, 3600 * S)
 ASKED = MeasurementRequest(
     (0.5, 0.95), (0.95,), (BY_PARTITION, BY_RACK, SECONDS, SILENCE), (RecoveryCriterion("kill-1", 0.5, 1.5, 1_000_000),)
 )
@@ -48,7 +49,8 @@ class Measured:
 def unusual(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """Measure the clean run and every run that a test below uses."""
     spoiled = {
-        spoil.__name__: made.copy() for spoil in (clean, moved, unread, silent, empty, interrupted, clock_set_back)
+        spoil.__name__: made.copy()
+        for spoil in (clean, moved, unread, silent, empty, interrupted, clock_set_back, hours)
     }
     for name, one in spoiled.items():
         globals()[name](one)
@@ -57,7 +59,9 @@ def unusual(spark: "SparkSession", made: Made, tmp_path_factory: pytest.TempPath
     runs["interrupted"] = _cut_short(runs["interrupted"].home)
     runs["idle"] = _idle(runs["clean"])
     runs["split"] = _split(made.copy(), home)
-    return Measured(runs, together(spark, runs, clean=ASKED, split=ASKED))
+    return Measured(
+        runs, together(spark, runs, clean=ASKED, split=ASKED, hours=MeasurementRequest((0.5,), (), (HOURS,)))
+    )
 
 
 def clean(_: Made) -> None:
@@ -100,6 +104,15 @@ def clock_set_back(run: Made) -> None:
     """The clock goes back between sending and completion of two records."""
     for row in run.produce[100:102]:
         row["done_us"] = row["sent_us"] - 1
+
+
+def hours(run: Made) -> None:
+    """The run lasts 500 times as long, almost seven hours, with the same latencies."""
+    for row in (*run.produce, *run.consume):
+        later_us = 499 * row["intended_us"]
+        row |= {name: row[name] + later_us for name in ("intended_us", "sent_us", "done_us") if row.get(name)}
+    for phase in run.phases:
+        phase |= {name: 500 * phase[name] for name in ("start_us", "end_us")}
 
 
 def _cut_short(home: Path) -> Evidence:
@@ -308,3 +321,21 @@ def test_a_stall_is_unavailability_of_its_partition(unusual: Measured) -> None:
     stood = unusual.facts["clean"].unavailable["produce", BASELINE, "fault/kill-1"]
     assert {0, 3} == {one.partition for one in stood}
     assert all(isinstance(one, Outage) and 2.9 * S < one.longest_us < 3.1 * S and one.n == 1 for one in stood)
+
+
+def test_hours_are_measured_separately(unusual: Measured, made: Made) -> None:
+    """The count and the median of each complete hour after warm-up are those of its records, also across windows."""
+    run = made.copy()
+    hours(run)
+    start_us = min(phase["start_us"] for phase in run.phases if phase["name"] == "steady")
+    expected = []
+    for hour in range(6):
+        begins_us = start_us + hour * 3600 * S
+        took_us = sorted(
+            row["done_us"] - row["intended_us"]
+            for row in run.produce
+            if row["arm"] == "baseline" and begins_us <= row["intended_us"] < begins_us + 3600 * S
+        )
+        expected.append((begins_us, len(took_us), took_us[-(-len(took_us) // 2) - 1]))
+    slices = unusual.facts["hours"].slices(HOURS, BASELINE)
+    assert expected == [(part.start_us, part.values.n, part.values.at[0.5]) for part in slices]

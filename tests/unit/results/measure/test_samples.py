@@ -116,7 +116,7 @@ def test_nothing_is_collected_while_a_transform_is_built(
         recovery.pace_slots(rows, small(spark, [], recovery.PACES), known, S),
         recovery.first_calm(rows, small(spark, [], recovery.LOOKS), S),
         stalls.slots(waits, S),
-        stalls.stalls(stalls.acknowledged(stalls.during(waits, small(spark, [], SILENCES)), rows), S),
+        stalls.stalls(stalls.acknowledged(stalls.during(waits, small(spark, [], SILENCES), S), rows), S),
         stalls.failures(waits),
         lag.reached(read, known),
         lag.oldest_unread(read, small(spark, [], lag.PROBES)),

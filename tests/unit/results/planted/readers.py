@@ -77,7 +77,7 @@ def _stopped(run: Run, unread: int) -> int:
 
 @defect(
     "a slow reader that the run did not let read to the end: what it had not reached is not lost",
-    unsure=("integrity/lost", "slo/lost"),
+    unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
     says="3 further records were not judged",
 )
 def not_read_to_the_end(run: Run) -> None:
@@ -87,6 +87,7 @@ def not_read_to_the_end(run: Run) -> None:
 @defect(
     "the same, and a record before the position that the reader had reached",
     fails=("integrity/lost", "slo/lost"),
+    unsure=("slo/consume.latency-p99",),
     says="3 further records were not judged",
 )
 def lost_before_the_position(run: Run) -> None:
@@ -94,6 +95,15 @@ def lost_before_the_position(run: Run) -> None:
     rows = run.frames["consume"]
     last = (rows["arm"] == "patient") & (rows["partition"] == 0) & (rows["offset"] == position - 1)
     run.drop("consume", rows.index[last])
+
+
+@defect(
+    "a slow reader that had not reached more than 1 % of the records: its p99 is unknown, not over the limit",
+    unsure=("integrity/lost", "slo/lost", "slo/consume.latency-p99"),
+    says="40 further records were not judged, because the consumer stopped reading before them",
+)
+def many_not_reached(run: Run) -> None:
+    _stopped(run, 40)
 
 
 @defect("a reader of a producer with acks=0 that stood still for three seconds", fails=("slo/consume.lag-max-steady",))

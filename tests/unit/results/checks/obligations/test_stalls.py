@@ -11,7 +11,7 @@ import pytest
 
 from aftershock.results.checks.check import NO_DOUBTS, Check, Doubts, Status
 from aftershock.results.checks.obligations.checks import obligation_checks
-from aftershock.results.checks.obligations.stalls import SILENCES, during, silences, slots, stalls
+from aftershock.results.checks.obligations.stalls import SILENCES, during, in_slots, silences, slots, stalls
 from aftershock.results.evidence.evidence import Evidence, Phase
 from aftershock.results.measure.facts import Facts
 from aftershock.results.measure.lag import FollowUpJobs
@@ -34,8 +34,10 @@ def stalls_of(spark: "SparkSession", rows: list[tuple[Any, ...]], at_least: int)
     """Return the stalls of these waits as text: ``client partition start end``."""
     waits = spark.createDataFrame([(0, *row) for row in rows], SHAPE)
     waits = waits.withColumn("client_hash", hash_of("side", "client"))
-    silent = small(spark, silences(slots(waits, at_least).toArrow(), at_least), SILENCES)
-    seen = stalls(during(waits, silent), at_least).collect()
+    silent = list(silences(slots(waits, at_least).toArrow(), at_least))
+    ends = [done for *_, done, _ in rows]
+    slot_us, by_slot = in_slots(silent, min(ends), max(ends), at_least)
+    seen = stalls(during(waits, small(spark, by_slot, SILENCES), slot_us), at_least).collect()
     told = [tuple(row[name] for name in ("client", "partition", "start_us", "end_us")) for row in seen]
     return sorted(told, key=lambda one: one[2:])
 
