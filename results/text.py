@@ -64,7 +64,12 @@ def details(check: Check) -> list[tuple[str, str]]:
 
 
 def problems(verdict: Verdict) -> list[Check]:
-    """The checks that did not pass, the most urgent first.
+    """The checks that did not pass, the most urgent first."""
+    return by_urgency([check for check in verdict.checks if check.status is not Status.PASS])
+
+
+def by_urgency(checks: Iterable[Check]) -> list[Check]:
+    """Sort checks.
 
     Checks that determine the run's status come before checks that are only reported, and worse statuses come first.
     Causes (witness, exposure, harness, integrity) come before the slo and compare checks that depend on these causes.
@@ -73,7 +78,7 @@ def problems(verdict: Verdict) -> list[Check]:
     def urgency(check: Check) -> tuple[bool, int, bool]:
         return not check.gate, -check.status.severity, check.kind in ("slo", "compare")
 
-    return sorted((check for check in verdict.checks if check.status is not Status.PASS), key=urgency)
+    return sorted(checks, key=urgency)
 
 
 def status(check: Check) -> str:

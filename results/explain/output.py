@@ -49,7 +49,9 @@ def story(home: Path) -> Story:
     return build_story(read(home, {}, trusted_in(home)), verdict_of(home), analysis_of(home))
 
 
-def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any]) -> Story:
+def build_story(
+    evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any], chapters_max: int | None = None
+) -> Story:
     marks, names, faults = evidence.run.get("marks") or {}, labels(evidence), forces(evidence)
     opening = []
     if marks.get("load_start_us") is not None:
@@ -68,7 +70,7 @@ def build_story(evidence: Evidence, verdict: Verdict, analysis: Mapping[str, Any
     obligations = lanes(evidence)
     starts_us = [force.window_us[0] for force in faults if force.window_us]
     chapters = []
-    for force in sorted(faults, key=lambda force: (force.window_us is None, force.window_us or (0, 0))):
+    for force in sorted(faults, key=lambda force: (force.window_us is None, force.window_us or (0, 0)))[:chapters_max]:
         start_us = force.window_us[0] if force.window_us else 0
         load_end_us = marks.get("load_end_us") or 1 << 62
         until_us = min((at_us for at_us in starts_us if at_us > start_us), default=load_end_us)

@@ -6,7 +6,8 @@ The only script of the page adds buttons that copy text; the content security po
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.phases import RUN
 from aftershock.results.evidence.stored import analysis_of, older_version_note, trusted_in, verdict_of
 from aftershock.results.explain.chapter import labels as labels_of
+from aftershock.results.explain.events import forces
 from aftershock.results.explain.output import build_story
 from aftershock.results.report import plots, reading, tables
 from aftershock.results.report.failed import pasted_by_check
@@ -51,12 +53,19 @@ def filled(template: str, **values: object) -> str:
 
 
 ATTENTION_MAX, OPEN_ROWS_MAX = 12, 30
+CHECKS_MAX, ROWS_MAX, CHAPTERS_MAX = 100, 200, 100
+"""Checks of a kind, rows of other tables, chapters of the story. A note gives the number of all, and where they are."""
 _NEWER = {
     "spectra": "percentile spectra",
     "racks": "flows between racks",
     "lag": "lag and freshness",
     "perf": "the latency definition of kafka-producer-perf-test",
 }
+
+
+def _most_urgent(checks: Sequence[Check]) -> Sequence[Check]:
+    """Return at most ``CHECKS_MAX`` checks; if some are left out, those that did not pass come first."""
+    return checks if len(checks) <= CHECKS_MAX else text.by_urgency(checks)[:CHECKS_MAX]
 
 
 def write_report(run_dir: Path) -> Path:
@@ -78,6 +87,13 @@ def write_report(run_dir: Path) -> Path:
         recoveries.setdefault(row["fault"], {})[labels.get(row["client"], row["client"])] = row
     bands = confidences(analysis, labels)
     failed = text.problems(verdict)
+    unproven = {check.id.partition("/")[2] for check in failed if check.kind in ("witness", "exposure")}
+    steps = sorted(evidence.steps, key=lambda step: len(evidence.steps) > ROWS_MAX and step["id"] not in unproven)
+    slowest = [(fault_id, rows) for fault_id, rows in recoveries.items() if rows]
+    if len(slowest) > ROWS_MAX:
+        slowest.sort(key=lambda pair: -max(row["recovered_us"] or math.inf for row in pair[1].values()))
+    story = build_story(evidence, verdict, analysis, CHAPTERS_MAX)
+    integrity = [check for check in verdict.checks if check.kind == "integrity" or check.samples]
     definitions, flows = tables.latency_definitions(analysis, labels), analysis.get("racks", ())
 
     page = filled(
@@ -91,24 +107,29 @@ def write_report(run_dir: Path) -> Path:
         command=redact(str(evidence.run.get("command") or "")),  # of an earlier version: not redacted
         environment=tables.environment(evidence),
         older=older_version_note(evidence.home, ", ".join(lacking)) if lacking else None,
-        groups=[(kind, checks) for kind, checks in groups.items() if checks],
-        integrity=[check for check in verdict.checks if check.kind == "integrity" or check.samples],
+        groups=[(kind, checks, _most_urgent(checks)) for kind, checks in groups.items() if checks],
+        integrity=integrity,
+        integrity_shown=_most_urgent(integrity),
+        rows_max=ROWS_MAX,
         band_of=lambda check: band_of(check, bands),
         pasted=pasted_by_check(failed, evidence, analysis),
         anchors={check: f"check-{number}" for number, check in enumerate(verdict.checks, 1)},
-        faults=[tables.fault(evidence, verdict, step) for step in evidence.steps],
+        faults=[tables.fault(evidence, verdict, step) for step in steps[:ROWS_MAX]],
+        fault_count=len(steps),
         colours=colours(evidence),
         lanes=[(", ".join(clients), spans) for spans, clients in obligations.items()],
-        recoveries=[(fault_id, rows) for fault_id, rows in recoveries.items() if rows],
+        recoveries=slowest,
         counters=tables.counters(evidence.events, labels),
         producers={number: labels.get(key, key) for number, key in sorted(evidence.producers.items())},
-        story=build_story(evidence, verdict, analysis),
+        story=story,
+        chapter_count=len(forces(evidence)),
         metrics=plots.metrics(evidence, verdict.checks, analysis, labels),
         lag=plots.lag(evidence, analysis, labels),
         forest=plots.forest(tables.ratios(verdict.checks, arms_of(evidence.home))),
         heat=tables.rack_table(flows, labels),
         heat_reading=reading.racks([row for row in flows if row["window"] == RUN], labels),
         unavailable=tables.unavailable(analysis, labels),
+        unavailable_max=tables.UNAVAILABLE_MAX,
         ways=definitions,
         ways_reading=reading.perf(definitions),
         way_quantiles=tables.PERF_QUANTILES,

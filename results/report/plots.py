@@ -7,7 +7,7 @@ sentence about the run (``reading.py``) and a caption that explains the chart's 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
@@ -17,10 +17,13 @@ from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.report import reading
 from aftershock.results.report.svg import (
+    BANDS_DRAWN_MAX,
+    BANDS_NAMED_MAX,
     FAILED,
     GREY,
     LEVEL_POINTS,
     LINES,
+    PANEL_POINTS,
     Band,
     Bins,
     backdrop,
@@ -33,12 +36,12 @@ from aftershock.results.report.svg import (
     plain,
     rendered,
     short,
+    time_axis,
 )
 
 COLOURS = {"improved": "#2a9d5c", "regressed": FAILED, "equivalent": "#3b82c4"}
 PANELS_MAX = 8
 LINES_MAX = 8
-BANDS_NAMED_MAX = 12
 ENOUGH_BEYOND = 10
 NINES = {2: "p50", 10: "p90", 100: "p99", 1_000: "p99.9", 10_000: "p99.99", 100_000: "p99.999"}
 METRICS = {
@@ -98,25 +101,24 @@ def _over_time(
     marks_s = [phase.end_us / 1e6 for phase in evidence.phases if phase.name == "warmup"]
     bin_s, drawn = analysis["bin_us"] / 1e6, bands(evidence)
     sentence = reading.over_time(analysis, metric, labels, [step["id"] for step in evidence.steps])
-    windows = ", ".join(f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_NAMED_MAX])
+    named = [f"{band.fault} {band.start_s:.1f} to {band.end_s:.1f} s" for band in drawn[:BANDS_NAMED_MAX]]
+    windows = ", ".join([*named, *([f"{len(drawn) - len(named)} more"] if len(drawn) > len(named) else [])])
     description = f"Panels: {'; '.join(bins)}. Fault bands: {windows or 'none'}. {sentence}"
     shown = dict(list(bins.items())[:PANELS_MAX])
     words = (f"{title} over time", description)
-    svg = latency_svg(metric.replace(".", "-"), words, shown, _named_once(drawn), bin_s, marks_s)
+    svg = latency_svg(metric.replace(".", "-"), words, shown, drawn, bin_s, marks_s)
     caption = (
-        f"Each point covers the records due in {bin_s:g} s (intended send time). Coloured bands are the faults, from "
-        "inject to heal; a red tick marks a failed record; the dotted line is the end of warm-up."
+        f"Each point covers the records due in {bin_s:g} s (intended send time). {faults_caption(drawn)} "
+        "A red tick marks a failed record; the dotted line is the end of warm-up."
     )
     left_out = len(bins) - len(shown)
     return Plot(svg, sentence, f"{caption} {left_out} more panels are in analysis.json." if left_out else caption)
 
 
-def _named_once(drawn: Sequence[Band]) -> Sequence[Band]:
-    """Name only the first band of each fault in a chart, if names of repeated faults would fill the chart."""
-    if len(drawn) <= BANDS_NAMED_MAX:
-        return drawn
-    first = {band.colour: band for band in reversed(drawn)}
-    return [band if band is first[band.colour] else replace(band, fault="") for band in drawn]
+def faults_caption(drawn: Sequence[Band]) -> str:
+    if len(drawn) <= BANDS_DRAWN_MAX:
+        return "Coloured bands are the faults, from inject to heal."
+    return f"The marks above the chart are the {len(drawn)} faults, from inject to heal."
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ def _spectrum(
         "A curve is grey where fewer than ten records are slower, because no SLO is decided there. Red steps are the "
         "window's SLOs; a red mark at the top shows failed records, which count as slower than any latency."
     )
+    caption += f" {len(labels) - len(keys)} more clients are in analysis.json." if len(labels) > len(keys) else ""
     svg = spectrum_svg(f"{metric.replace('.', '-')}-spectrum", words, drawn, clients)
     return Plot(svg, sentence, caption)
 
@@ -235,7 +238,7 @@ def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, st
     if not lines:
         return None
     sentence = reading.lag(lines)
-    drawn, shown = _named_once(bands(evidence)), list(lines.items())[:LINES_MAX]
+    drawn, shown = bands(evidence), list(lines.items())[:LINES_MAX]
     with drawing(10.0, 4.2) as figure:
         records_axis, freshness_axis = figure.subplots(2, 1, sharex=True)
         for (label, seconds), (colour, dash) in zip(shown, LINES, strict=False):
@@ -248,16 +251,17 @@ def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, st
             freshness_axis.plot(at_s, ages_s, color=colour, linestyle=dash, linewidth=1.2)
         for axis in (records_axis, freshness_axis):
             backdrop(axis, drawn, ())
-        pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn)
+        freshness_axis.margins(x=0.01)
+        pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn, PANEL_POINTS)
         plain(records_axis, "lag: records acknowledged and not yet delivered", pad)
         plain(freshness_axis, "freshness: age of the oldest undelivered record")
         records_axis.set_ylabel("records")
         freshness_axis.set_ylabel("s")
-        freshness_axis.set_xlabel("seconds of the run")
-        freshness_axis.margins(x=0.01)
+        time_axis(freshness_axis)
         legend(figure, records_axis, 4)
         svg = rendered(figure, "lag", "Lag and freshness of consumers", sentence)
     caption = "Lag and freshness are measured at the end of each second, over the records acknowledged until then."
+    caption += f" {len(lines) - len(shown)} more consumers are in analysis.json." if len(lines) > len(shown) else ""
     return Plot(svg, sentence, caption)
 
 

@@ -3,17 +3,18 @@
 The same figure always gives the same bytes of ``<svg>``, with a title and description for accessibility. Greys and
 lines of charts are readable on light and dark backgrounds. A page can contain several charts.
 
-Each fault's band has its own colour, in the order of the timeline, from the eight colours of Okabe and Ito, which
+Each fault of the plan has its own colour, in the order of the timeline, from the eight colours of Okabe and Ito, which
 colour-blind readers can distinguish; the ninth fault has the first colour again.
 """
 
 import io
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
@@ -21,6 +22,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 from matplotlib.text import Text
 
 from aftershock.results.evidence.evidence import Evidence
@@ -35,16 +38,26 @@ class Band:
     colour: str
     start_s: float
     end_s: float
+    entry: str = ""
 
 
 def colours(evidence: Evidence) -> Mapping[str, str]:
-    return {step["id"]: PALETTE[index % len(PALETTE)] for index, step in enumerate(evidence.steps)}
+    """Map faults to colours; the repetitions of a fault of the plan have one colour."""
+    entries = {step["id"]: step.get("entry") or step["id"] for step in evidence.steps}
+    painted = {entry: PALETTE[index % len(PALETTE)] for index, entry in enumerate(dict.fromkeys(entries.values()))}
+    return {fault: painted[entry] for fault, entry in entries.items()}
 
 
 def bands(evidence: Evidence) -> list[Band]:
     painted = colours(evidence)
     return [
-        Band(phase.fault, painted.get(phase.fault, PALETTE[-1]), phase.start_us / 1e6, phase.end_us / 1e6)
+        Band(
+            phase.fault,
+            painted.get(phase.fault, PALETTE[-1]),
+            phase.start_us / 1e6,
+            phase.end_us / 1e6,
+            phase.entry or phase.fault,
+        )
         for phase in evidence.phases
         if phase.fault is not None
     ]
@@ -187,6 +200,11 @@ CALM, SLOW, WORST, FAILED = "#2a9d5c", "#3b82c4", "#8f959e", "#e03131"
 _TITLE_CHARS_MAX = 80
 LEVEL_POINTS = 11
 """Height in points of one line of fault names above a chart."""
+BANDS_NAMED_MAX, BANDS_DRAWN_MAX = 12, 60
+"""Number of faults with a name of their own, and with a band that is as high as the panel."""
+TICKS_MAX, SECONDS_SHOWN_MAX = 12, 600
+STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200, 86_400)
+PANEL_POINTS = 100
 
 
 def latency_svg(
@@ -225,23 +243,47 @@ def latency_svg(
             axis.margins(x=0.01)
             plain(axis, short(label, _TITLE_CHARS_MAX))
             backdrop(axis, bands, marks_s)
-        levels = name_bands(axes[0], bands)
+        levels = name_bands(axes[0], bands, PANEL_POINTS)
         plain(axes[0], short(next(iter(panels)), _TITLE_CHARS_MAX), 4 + LEVEL_POINTS * levels)
-        axes[-1].set_xlabel("seconds of the run (intended send time)")
+        time_axis(axes[-1], " (intended send time)")
         legend(figure, axes[0], 4)
         return rendered(figure, name, *words)
 
 
 def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> None:
-    for band in bands:
+    for band in bands if len(bands) <= BANDS_DRAWN_MAX else ():
         axis.axvspan(band.start_s, band.end_s, color=band.colour, alpha=0.22, linewidth=0)
     for mark in marks_s:
         axis.axvline(mark, color=GREY, linewidth=0.8, linestyle=":")
 
 
-def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
-    """Write fault names above their bands, each on the lowest free level, and return the number of levels."""
+def name_bands(axis: Axes, bands: Sequence[Band], height_points: float) -> int:
+    """Write fault names above a panel of the given height, and return the number of lines.
+
+    A few names stand above their bands, each on the lowest free line. Of many faults, each fault of the plan has a line
+    of marks, one for each repetition, which are at least as wide as a pixel.
+    """
     left_s, right_s = axis.get_xlim()
+    top = axis.get_xaxis_transform()
+    if len(bands) > BANDS_NAMED_MAX:
+        rows: dict[str, list[Band]] = {}
+        for band in bands:
+            rows.setdefault(band.entry or band.fault, []).append(band)
+        if len(rows) > len(PALETTE):
+            rows = {"faults": [replace(band, colour=GREY) for band in bands]}
+        for level, (name, repeated) in enumerate(reversed(rows.items())):
+            low, high = (1 + (3 + LEVEL_POINTS * level + offset) / height_points for offset in (0, LEVEL_POINTS - 3))
+            corners: list[tuple[float, float]] = []
+            for band in repeated:
+                end_s = max(band.end_s, band.start_s + (right_s - left_s) / 1000)
+                corners += [(band.start_s, low), (band.start_s, high), (end_s, high), (end_s, low)]
+            codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO] * len(repeated)
+            marks = PathPatch(Path(corners, codes), color=repeated[0].colour, linewidth=0, transform=top, clip_on=False)
+            axis.add_patch(marks)
+            label = short(name, 20) if len(repeated) == 1 else f"{short(name, 20)}, {len(repeated)} times"
+            axis.text(1.005, low, label, transform=axis.transAxes, fontsize=8.5, parse_math=False)
+        axis.set_xlim(left_s, right_s)
+        return len(rows)
     ends_s: list[float] = []
     for band in bands:
         name = short(band.fault, 24)
@@ -252,13 +294,28 @@ def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
         axis.annotate(
             name,
             (start_s, 1.0),
-            xycoords=axis.get_xaxis_transform(),
+            xycoords=top,
             xytext=(0, 3 + LEVEL_POINTS * level),
             textcoords="offset points",
             fontsize=8.5,
             parse_math=False,
         )
     return len(ends_s)
+
+
+def time_axis(axis: Axes, what: str = "") -> None:
+    """Label the x axis, in seconds of the run, with at most ``TICKS_MAX`` times in seconds, minutes or hours."""
+    left_s, right_s = axis.get_xlim()
+    unit = "seconds" if right_s <= SECONDS_SHOWN_MAX else "minutes:seconds" if right_s <= 3600 else "hours:minutes"  # noqa: PLR2004
+    step_s = next((step for step in STEPS_S if (right_s - left_s) / step <= TICKS_MAX), 86_400)
+    while (right_s - left_s) / step_s > TICKS_MAX:
+        step_s *= 2
+    ticks = [step_s * number for number in range(math.ceil(left_s / step_s), math.floor(right_s / step_s) + 1)]
+    divisor = {"seconds": 0, "minutes:seconds": 60, "hours:minutes": 3600}[unit]
+    labels = [f"{at // divisor}:{at % divisor * 60 // divisor:02}" if divisor else f"{at}" for at in ticks]
+    axis.set_xticks(ticks, labels)
+    axis.set_xlim(left_s, right_s)
+    axis.set_xlabel(f"{unit} of the run{what}")
 
 
 def ms(value_us: int | None) -> float:

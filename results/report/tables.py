@@ -212,11 +212,11 @@ UNAVAILABLE_MAX = 12
 
 
 def unavailable(analysis: Mapping[str, Any], labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the partitions with the most stall time after warm-up; a partition of None stands for a whole client."""
+    """Return the partitions by stall time after warm-up, longest first; a partition of None stands for a client."""
     rows = [
         partition | {"client": f"{labels.get(row['client'], row['client'])} {row['side']}"}
         for row in analysis.get("unavailable", ())
         if row["window"] == "run"
         for partition in row["partitions"]
     ]
-    return sorted(rows, key=lambda row: -row["total_us"])[:UNAVAILABLE_MAX]
+    return sorted(rows, key=lambda row: -row["total_us"])

@@ -16,9 +16,9 @@ from aftershock.errors import EvidenceError
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.measure.measure import BINS_OF_ALL_MAX, BINS_OF_ALL_WITH_COMMITS_MAX
 from aftershock.results.report import failed
-from aftershock.results.report.page import write_report
+from aftershock.results.report.page import CHAPTERS_MAX, CHECKS_MAX, ROWS_MAX, write_report
 from aftershock.results.report.plots import panels
-from aftershock.results.report.svg import PALETTE, Band, latency_svg
+from aftershock.results.report.svg import PALETTE, Band, drawing, latency_svg, time_axis
 from aftershock.results.report.tables import METRICS, QUANTILES
 from aftershock.tests.unit.results.evidence_factory import Made
 
@@ -359,3 +359,70 @@ def test_markdown_for_an_issue_is_made_for_a_limited_number_of_checks(
     assert page.count("as Markdown, for an issue") == failed.PASTED_MAX
     assert 0 < len(formatted) <= failed.PASTED_MAX * failed.EVENTS_MAX
     assert "more events, in journal.jsonl" in page
+
+
+@pytest.mark.parametrize(
+    ("length_s", "unit", "first", "last"),
+    [
+        (50, "seconds", "0", "50"),
+        (500, "seconds", "0", "480"),
+        (3000, "minutes:seconds", "0:00", "50:00"),
+        (7200, "hours:minutes", "0:00", "2:00"),
+        (86_400, "hours:minutes", "0:00", "24:00"),
+        (10 * 86_400, "hours:minutes", "0:00", "240:00"),
+    ],
+)
+def test_a_time_axis_has_few_round_times(length_s: int, unit: str, first: str, last: str) -> None:
+    """Runs of a minute to ten days have 5 to 12 labels, which are equally far apart."""
+    with drawing(10.0, 2.0) as figure:
+        axis = figure.subplots()
+        axis.set_xlim(-0.01 * length_s, 1.01 * length_s)
+        time_axis(axis)
+        labels = [label.get_text() for label in axis.get_xticklabels()]
+        steps = {round(step, 3) for step in np.diff(axis.get_xticks())}
+    assert f"{unit} of the run" == axis.get_xlabel()
+    assert (first, last) == (labels[0], labels[-1])
+    assert 5 <= len(labels) <= 12
+    assert 1 == len(steps)
+
+
+@pytest.mark.parametrize("count", [120, 1440])
+def test_many_faults_are_lines_of_marks(count: int) -> None:
+    """Each of three faults of the plan has one path with a mark per repetition, its name and its number, as text."""
+    bands = [
+        Band(f"kill-{at % 3}-{at}", PALETTE[at % 3], 60.0 * at, 60.0 * at + 5, f"kill-{at % 3}") for at in range(count)
+    ]
+    rows = [row for row in bins() if row["metric"] == "produce.latency"]
+    for row in rows:
+        row["start_us"] *= count * 60 // 50
+    svg = latency_svg("n", ("t", "d"), {"a": rows}, bands, 1.0, [])
+    elements = list(ET.fromstring(svg).iter())  # noqa: S314 - our own
+    texts = [element.text or "" for element in elements if element.tag.endswith("text")]
+    assert [f"kill-{at}, {count // 3} times" for at in range(3)] == sorted(text for text in texts if "times" in text)
+    marks = [path for path in elements if path.get("d", "").count("M") == count // 3]
+    assert 3 == len(marks)
+    assert len(svg) < 120_000
+
+
+def test_a_report_of_hundreds_of_faults_says_what_it_leaves_out(made: Made, judged: Judged) -> None:
+    """The fault without proof is shown although it is the last; each table and the story give the number of all."""
+    count = 300
+    step, lines = made.timeline["steps"][1], [line for line in made.journal if line["fault"] == "kill-1"]
+    ids = [f"kill-1-{number}" for number in range(count)]
+    made.timeline["steps"] = [step | {"id": fault, "entry": "kill-1"} for fault in ids]
+    made.journal = [line | {"fault": fault} for fault in ids for line in lines]
+    window = next(phase for phase in made.phases if phase["fault"] == "kill-1")
+    made.phases = [phase for phase in made.phases if not phase["fault"]]
+    made.phases += [window | {"fault": fault, "entry": "kill-1"} for fault in ids]
+    home = judged(made, bins())
+    checks = [
+        Check(f"witness/{fault}", "witness", f"fault={fault}", Status.PASS, 1, 1, "", "exited") for fault in ids[:-1]
+    ]
+    checks.append(Check(f"witness/{ids[-1]}", "witness", f"fault={ids[-1]}", Status.FAIL, 1, 1, "", "still running"))
+    (home / "verdict.json").write_text(Verdict("run-1", "demo", 7, ("baseline",), tuple(checks)).text())
+    page = write_report(home).read_text()
+    assert f"{CHECKS_MAX} of {count} checks are shown" in page
+    assert f"{ROWS_MAX} of {count} faults are shown" in page
+    assert f"{CHAPTERS_MAX} of {count} faults are shown" in page
+    assert page.count("still running") >= 2
+    assert len(page) < WORST_BYTES_MAX
