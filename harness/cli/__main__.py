@@ -112,6 +112,9 @@ def verdict(
         bool,
         typer.Option("--trust", help="Judge evidence that was changed after the run, and mark the verdict."),
     ] = False,
+    so_far: Annotated[
+        bool, typer.Option("--so-far", help="Judge a run in progress by what it has saved; the verdict is provisional.")
+    ] = False,
     evidence: EvidenceOption = None,
     spark: SparkOption = None,
 ) -> int:
@@ -120,6 +123,8 @@ def verdict(
     from aftershock.results.judge import judge, judge_at
 
     log = Progress().log
+    if so_far and (evidence or trust):
+        raise AftershockError("--so-far judges a run on this machine; leave out --evidence and --trust")
     if evidence:
         run_id = Path(run_dir).name if run_dir else None
         judged = judge_at(evidence, run_id, out, spark, log, exhaustive=exhaustive, trust=trust)
@@ -127,6 +132,13 @@ def verdict(
     if run_dir is None:
         raise AftershockError("no run to judge: name a RUN, or --evidence URI")
     path = find_run(run_dir, out)
+    if so_far:
+        from aftershock.harness.run.so_far import judge_so_far
+        from aftershock.results.report.verdict_formats import summary
+
+        result = judge_so_far(path, spark, log, exhaustive=exhaustive)
+        print(result.text() if as_json else summary(result), end="" if as_json else "\n", flush=True)
+        return result.exit_code
     return _print_verdict(path, judge(path, spark, log, exhaustive=exhaustive, trust=trust), as_json=as_json)
 
 
@@ -155,11 +167,28 @@ def images(
 
 
 @app.command()
-def doctor() -> int:
-    """Check the prerequisites on this machine, and say how to install missing ones."""
+def doctor(
+    plan: Annotated[
+        str | None, typer.Argument(metavar="[PLAN]", help="Plan for which this machine needs space and speed.")
+    ] = None,
+    changes: SetOption = None,
+    out: OutOption = Path("runs"),
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure which rates this machine drives, and store them; about 30 s.")
+    ] = False,
+) -> int:
+    """Check the prerequisites on this machine, and those of a plan, and say how to install missing ones."""
     from aftershock.faults.kinds.registry import EXTERNAL
+    from aftershock.faults.plan.check import load_plan
+    from aftershock.faults.plans import find
+    from aftershock.faults.timeline.compile import compile_checked
     from aftershock.harness.cluster import engine
+    from aftershock.harness.run import calibration, preflight
 
+    timeline = compile_checked(load_plan(find(plan), tuple(changes or ())), 0) if plan else None
+    if calibrate:
+        calibration.store_limits(calibration.calibrate(Progress().log))
+    limits, docker_root = calibration.read_limits(), None
     findings: list[tuple[str, bool, str]] = []  # name, present, detail or advice
     try:
         client = engine.connect()
@@ -169,6 +198,7 @@ def doctor() -> int:
         local_images = ", ".join(image.name for image in engine.images_here(client))
         findings.append(("Docker engine", True, str(client.version()["Version"])))
         findings.append(("images", True, local_images or _NO_IMAGES))
+        docker_root = engine.volumes_folder(client)
 
     java_home = os.environ.get("JAVA_HOME")
     java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java")
@@ -192,6 +222,14 @@ def doctor() -> int:
     disk_ok = disk_gib >= _DISK_GIB_MIN
     advice = "" if disk_ok else f"; images and a run need {_DISK_GIB_MIN} GiB"
     findings.append(("disk", disk_ok, f"{disk_gib:.0f} GiB free in the current folder{advice}"))
+
+    rates = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in limits.items())
+    findings.append(("rates", True, rates or "not measured; measure with: aftershock doctor --calibrate"))
+    if timeline:
+        sentence, problems = preflight.space(timeline, out, docker_root)
+        problems += preflight.rate_problems(preflight.loads(timeline), limits, os.cpu_count() or 1)
+        findings.append(("plan", True, sentence))
+        findings += [("plan", False, problem) for problem in problems]
 
     findings += [("fault kind", True, f"{kind} of {package}") for kind, package in EXTERNAL.packages.items()]
     findings += [("fault kind", False, reason) for reason in EXTERNAL.refused.values()]

@@ -94,6 +94,8 @@ class Verdict:
     """Content of ``verdict.json``. A run in which no check has ``gate`` set proves nothing and is INCONCLUSIVE.
 
     ``trusted`` describes the evidence files that differ from the manifest, and were judged with ``--trust``.
+    ``provisional`` is set for a run that is not over: its ``state``, the end ``until_us`` of what was judged, and the
+    ids of checks that were ``not_judged`` yet.
     """
 
     run_id: str
@@ -102,6 +104,7 @@ class Verdict:
     arms: tuple[str, ...]
     checks: tuple[Check, ...]
     trusted: tuple[str, ...] = ()
+    provisional: Mapping[str, Any] | None = None
 
     @property
     def gating(self) -> tuple[Check, ...]:
@@ -122,6 +125,7 @@ class Verdict:
             "run_id": self.run_id,
             "status": self.status.value,
             **({"trusted": list(self.trusted)} if self.trusted else {}),
+            **({"provisional": dict(self.provisional)} if self.provisional else {}),
             "plan": self.plan,
             "seed": self.seed,
             "arms": list(self.arms),

@@ -21,6 +21,7 @@ from textwrap import fill
 
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.files import read_object, write_whole
+from aftershock.results.slo.metrics import moment
 from aftershock.results.text import details, observed, printable, problems, run_s, sentence, status, threshold, xml_text
 
 WIDTH = 80
@@ -32,6 +33,7 @@ def summary(verdict: Verdict) -> str:
     troubled = problems(verdict)
     blocks = [
         fill(sentence(verdict), WIDTH),
+        _provisional(verdict),
         *map(_trusted, verdict.trusted),
         *map(_attention, troubled[:_ATTENTION_MAX]),
     ]
@@ -59,6 +61,16 @@ def summary(verdict: Verdict) -> str:
         )
     )
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _provisional(verdict: Verdict) -> str:
+    if not verdict.provisional:
+        return ""
+    facts = verdict.provisional
+    words = f"PROVISIONAL: {facts['state']}. Records were judged up to {moment(facts['until_us'])} of the run."
+    if facts["not_judged"]:
+        words += f" Not judged yet: {', '.join(facts['not_judged'])}."
+    return fill(printable(words), WIDTH)
 
 
 def _trusted(difference: str) -> str:
