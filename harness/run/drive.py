@@ -33,6 +33,7 @@ from aftershock.harness.safety.journal import Journal
 from aftershock.harness.world.world import world_of
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.slo import Measure, parse
+from aftershock.workloads.load.events import Ticker, cpu_times
 from aftershock.workloads.load.fleet import DRAIN_LIMIT_S, Fleet
 from aftershock.workloads.load.logread import EndOffsets, ReadLimit, Topic, end_offsets, read_log
 from aftershock.workloads.load.warmup import judge_warmup
@@ -101,9 +102,11 @@ async def drive(
             await _race(_watch_processes(fleet, cluster), run.play(rehearse=rehearse))
             await run.close()
 
+    ticker = Ticker(clock.now_us, lambda event, **details: home.event(clock.now_us(), event, **details))
     try:
-        async with Sampler(home.path / "metrics", clock, run.counters) as sampler, fleet:
-            await _race(_save(home.path, spool, sampler, run.saved), load())
+        with ticker:
+            async with Sampler(home.path / "metrics", clock, run.counters) as sampler, fleet:
+                await _race(_save(home.path, spool, sampler, run.saved), load())
     finally:
         journal.close()
 
@@ -160,14 +163,6 @@ class Reading(NamedTuple):
     broker_id: int | None
     name: str
     value: float
-
-
-class CpuTimes(NamedTuple):
-    """CPU times since boot in jiffies, namely busy, stolen by the hypervisor, and total (proc(5), /proc/stat)."""
-
-    busy: int
-    steal: int
-    total: int
 
 
 async def _save(
@@ -268,16 +263,6 @@ class Sampler:
             now_us = self._clock.now_us()
             self._samples += [Sample(now_us, *reading) for reading in readings]
             await self._clock.sleep_until_us(now_us + _TICK_US * _TICKS_PER_SAMPLE)
-
-
-def cpu_times() -> CpuTimes | None:
-    """Return the CPU times of the host; None on a host without /proc/stat."""
-    try:
-        fields = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]]
-    except OSError:
-        return None
-    idle, steal, total = fields[3] + fields[4], fields[7], sum(fields)
-    return CpuTimes(total - idle - steal, steal, total)
 
 
 @dataclass

@@ -119,6 +119,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "metadata_refreshed": lambda _: "got new metadata",
     "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}: {line.get('why')}",
     "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",
+    "stalled": lambda line: f"stood still for {max(line.get('late_us', 0), line.get('suspended_us', 0)) / 1e6:.2f} s",
     "throttled": lambda line: f"was throttled by node {line.get('node_id')} for {line.get('throttle_ms')} ms",
 }
 

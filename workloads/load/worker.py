@@ -40,7 +40,7 @@ from confluent_kafka import KafkaException
 from aftershock.errors import WorkloadError
 from aftershock.redaction import redact
 from aftershock.workloads.load.assignment import Assignment, Order, Quit, parse_assignment, parse_order
-from aftershock.workloads.load.events import Clock, Events, run_clock
+from aftershock.workloads.load.events import Clock, Events, Ticker, run_clock
 from aftershock.workloads.load.schedule import US_PER_MS
 from aftershock.workloads.load.spool import full_error
 
@@ -217,7 +217,8 @@ def main() -> int:
         gc.collect()
         gc.freeze()  # objects of the set-up stay alive; a full collection would stall the schedule
         outbox.report("ready")
-        _serve(client, inbox, outbox, clock, HeartbeatFile(assignment))
+        with Ticker(clock, events.emit):
+            _serve(client, inbox, outbox, clock, HeartbeatFile(assignment))
         events.emit("counters", counters=client.counters())
         client.close()
         outbox.report("done", did="quit")

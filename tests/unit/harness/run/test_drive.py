@@ -12,7 +12,7 @@ import pytest
 from aftershock.errors import AdminError, EvidenceError, FaultError, PlanError
 from aftershock.faults.timeline.timeline import Objective
 from aftershock.harness.run import drive, saver
-from aftershock.harness.run.drive import Noise, Reading, Sampler, calibrate, cpu_times, unmeasurable_slos
+from aftershock.harness.run.drive import Noise, Reading, Sampler, calibrate, unmeasurable_slos
 from aftershock.harness.run.rundir import RunClock, RunDir
 from aftershock.harness.run.saver import Sample
 from aftershock.tests.unit.faults.fake_world import FakeWorld, JumpingClock
@@ -192,10 +192,3 @@ async def test_rows_that_cannot_be_moved_end_the_run(
     (home.path / "outcomes").rmdir()
     with pytest.raises(EvidenceError, match=r"can't be written \(.*outcomes.*: No such file.*\); free disk space"):
         await drive._save(home.path, bench.spool, Sampler(home.path / "metrics", RunClock.starting_now(), list))
-
-
-def test_cpu_times_add_up() -> None:
-    """Busy and stolen time are parts of the whole."""
-    times = cpu_times()
-    assert times is not None
-    assert 0 < times.busy + times.steal <= times.total

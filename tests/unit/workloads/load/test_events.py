@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from aftershock.workloads.load.events import WINDOW, Events, Tally
+import pytest
+
+from aftershock.workloads.load.events import WINDOW, CpuTimes, Events, Tally, Tick, Ticker, cpu_times
 from aftershock.workloads.load.spool import Status
 
 if TYPE_CHECKING:
@@ -76,3 +78,35 @@ def test_a_window_keeps_the_latest() -> None:
     for latency in range(WINDOW + 50):
         tally.ended(Status.OK, latency)
     assert tally.progress()["window"] == list(range(50, WINDOW + 50))
+
+
+def test_cpu_times_add_up() -> None:
+    """Busy and stolen time are parts of the whole."""
+    times = cpu_times()
+    assert times is not None
+    assert 0 < times.busy + times.steal <= times.total
+
+
+@pytest.mark.parametrize(
+    ("tick", "due_us", "shown"),
+    [
+        (Tick(149_999, 0, 0, None), 100_000, None),
+        (Tick(150_000, 0, 0, None), 100_000, {"late_us": 50_000}),
+        (Tick(101_000, 3_000_000, 3_000_000, None), 100_000, {"suspended_us": 3_000_000}),
+        (Tick(101_000, 0, 3_600_000_000, None), 100_000, None),  # someone set the clock
+        (Tick(900_000, 0, 700_000, None), 100_000, {"late_us": 800_000, "stepped_us": 700_000}),
+        (Tick(900_000, 0, 0, CpuTimes(5, 30, 110)), 100_000, {"late_us": 800_000, "stolen": 0.2}),
+    ],
+)
+def test_a_late_tick_and_a_jump_of_a_clock_are_stalls(tick: Tick, due_us: int, shown: dict[str, Any] | None) -> None:
+    """A tick 50 ms late is a stall, and so is a suspension, which stops MONOTONIC; a clock that is set is none."""
+    emitted: list[dict[str, Any]] = []
+    ticker = Ticker(lambda: 0, lambda event, **details: emitted.append({"event": event} | details))
+    ticker.observe(Tick(50_000, 0, 0, CpuTimes(0, 10, 10)), 50_000)
+    ticker.observe(tick, due_us)
+    if shown is None:
+        assert emitted == []
+        return
+    times = {"since_us": 50_000, "until_us": tick.now_us, "late_us": tick.now_us - due_us}
+    zero = {"suspended_us": 0, "stepped_us": 0, "stolen": 0}
+    assert emitted == [{"event": "stalled"} | times | zero | shown]
