@@ -15,8 +15,9 @@ Invalid evidence of a run raises EvidenceError, if possible before Spark starts,
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,16 +26,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from aftershock.errors import EvidenceError
-from aftershock.results.checks.check import NO_DOUBTS, CheckFamily, Doubts, Verdict
+from aftershock.results.checks.check import NO_DOUBTS, CheckFamily, Doubts, Status, Verdict
 from aftershock.results.checks.harness import harness_checks
 from aftershock.results.checks.integrity import integrity_checks
 from aftershock.results.checks.obligations.checks import obligation_checks
 from aftershock.results.checks.slo.checks import slo_checks, wanted
+from aftershock.results.checks.suspects import left_out, suspects_of
 from aftershock.results.checks.witness import fault_checks
 from aftershock.results.evidence.evidence import Evidence, Trust, read
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.stored import analysis_document
-from aftershock.results.measure.facts import Facts
+from aftershock.results.measure.facts import Facts, MeasurementRequest
 from aftershock.results.measure.layers import write_gold, write_silver
 from aftershock.results.measure.measure import measure
 from aftershock.results.report import verdict_formats
@@ -191,10 +193,11 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
     facts_by_run = measure(
         spark, runs, requests, exhaustive=exhaustive, keep=lambda run, rows: write_silver(rows, runs[run])
     )
+    again = measured_again(spark, {str(run.run["run_id"]): run for run in runs}, requests, facts_by_run)
     verdicts = []
     for evidence in runs:
         facts, home = facts_by_run[str(evidence.run["run_id"])], evidence.home
-        verdict = evaluate(evidence, facts)
+        verdict = evaluate(evidence, facts, again.get(str(evidence.run["run_id"])))
         write_whole(home / "analysis.json", json.dumps(analysis_document(facts)) + "\n")
         write_gold(home, verdict.checks)
         write_whole(home / "verdict.json", verdict.text())
@@ -203,15 +206,37 @@ def judge_in(spark: SparkSession, runs: Sequence[Evidence], *, exhaustive: bool 
     return verdicts
 
 
-def evaluate(evidence: Evidence, facts: Facts) -> Verdict:
-    """Return the verdict on the measurements of one run.
+def measured_again(
+    spark: SparkSession,
+    runs: Mapping[str, Evidence],
+    requests: Mapping[str, MeasurementRequest],
+    facts: Mapping[str, Facts],
+) -> dict[str, Facts]:
+    """Return the second measurement, without suspect times, of the runs in which a check of time or progress fails."""
+    times = {
+        name: left_out(evidence)
+        for name, evidence in runs.items()
+        if suspects_of(evidence)
+        and any(
+            check.status is Status.FAIL
+            for family in (slo_checks, obligation_checks)
+            for check in family(evidence, facts[name], NO_DOUBTS)
+        )
+    }
+    return measure(spark, [runs[name] for name in times], requests, left_out=times) if times else {}
+
+
+def evaluate(evidence: Evidence, facts: Facts, again: Facts | None = None) -> Verdict:
+    """Return the verdict on the measurements of one run, and on the second measurement without its suspect times.
 
     A fault without witness or exposure makes the SLO checks of its windows INCONCLUSIVE; a harness that can't be
     trusted makes failed checks of latency and progress INCONCLUSIVE.
     """
     faults = fault_checks(evidence, facts, NO_DOUBTS)
     harness = harness_checks(evidence, facts, NO_DOUBTS)
-    doubts = Doubts.of(faults, harness)
+    doubts = replace(Doubts.of(faults, harness), suspects=suspects_of(evidence), again=again)
+    if again is not None:
+        doubts = replace(doubts, harness_again=Doubts.of((), harness_checks(evidence, again, NO_DOUBTS)).harness)
     judged = [check for family in _DOUBTABLE for check in family(evidence, facts, doubts)]
     arms = dict.fromkeys(client.arm for client in evidence.clients)
     name = str(evidence.timeline.get("name", evidence.run.get("plan", "")))

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from aftershock.results.evidence.evidence import Client, Evidence
-from aftershock.results.measure.facts import Facts
+from aftershock.results.measure.facts import Facts, Suspect
 
 SAMPLES_MAX = 20
 
@@ -154,10 +154,17 @@ def from_json(document: dict[str, Any]) -> Verdict:
 
 @dataclass(frozen=True)
 class Doubts:
-    """Reasons to distrust a run, by fault id for unproven faults; ``harness`` is None if the harness is fast enough."""
+    """Reasons to distrust a run, by fault id for unproven faults; ``harness`` is None if the harness is fast enough.
+
+    If the run has ``suspects``, ``again`` are its measurements without their times, and ``harness_again`` the reason to
+    distrust the harness according to these (checks/suspects.py).
+    """
 
     unproven: Mapping[str, str] = field(default_factory=dict)
     harness: str | None = None
+    suspects: tuple[Suspect, ...] = ()
+    again: Facts | None = None
+    harness_again: str | None = None
 
     @classmethod
     def of(cls, faults: Sequence[Check], harness: Sequence[Check]) -> "Doubts":

@@ -29,6 +29,11 @@ def windows_of(phases: Sequence[Phase]) -> dict[str, tuple[Interval, ...]]:
     return {name: merged(spans) for name, spans in intervals.items()}
 
 
+def overlap_us(intervals: Sequence[Interval], start_us: int, end_us: int) -> int:
+    """Return how much of the time from ``start_us`` to ``end_us`` lies in the disjoint ``intervals``."""
+    return sum(max(0, min(end, end_us) - max(start, start_us)) for start, end in intervals)
+
+
 def merged(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
     """Merge overlapping intervals, and return disjoint intervals in order."""
     joined: list[Interval] = []

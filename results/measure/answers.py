@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from aftershock.results.checks.obligations.stalls import SECOND_US
-from aftershock.results.evidence.phases import RUN, Interval
+from aftershock.results.evidence.phases import RUN, Interval, overlap_us
 from aftershock.results.measure.facts import (
     MAX,
     Distribution,
@@ -109,18 +109,31 @@ def longest(
     whole window. The start and the end of a window count as successes.
     """
     due = {(f"{metric.split('.')[0]}.gap", client, window) for metric, client, window in spread}
-    silent = {key: LongestGap(0, max(end - start for start, end in scene.windows[key[2]])) for key in due}
+    omitted = {key: {*scene.segments.of(spans)} for key, spans in scene.left_out.items()}
+    silent = {}
+    for metric, client, window in due:
+        out = scene.left_out.get((metric.split(".")[0], client), ())
+        lengths = (end - start - overlap_us(out, start, end) for start, end in scene.windows[window])
+        silent[metric, client, window] = LongestGap(0, max(lengths))
     stretches_of: dict[tuple[str, str], dict[int, Any]] = defaultdict(dict)
     for row in rows:
         stretches_of[row["metric"], row["client"]][row["segment"]] = row
     observed = {}
     for (metric, client), stretches in stretches_of.items():
+        suspect = omitted.get((metric.split(".")[0], client), set())
         for window, spans in scene.windows.items():
             gaps, n = [], 0
             for start_us, end_us in spans:
                 last_us = start_us
                 for segment in scene.segments.of([(start_us, end_us)]):
-                    if row := stretches.get(segment):
+                    row = stretches.get(segment)
+                    if segment in suspect:  # its time does not count, its successes do
+                        from_us, to_us = scene.segments.spans[segment]
+                        if row:
+                            gaps.append(from_us - last_us)
+                            n += row["n"]
+                        last_us = to_us if row else last_us + to_us - from_us
+                    elif row:
                         gaps += [row["first_us"] - last_us, row["gap_us"]]
                         last_us, n = row["last_us"], n + row["n"]
                 gaps.append(end_us - last_us)
@@ -167,7 +180,9 @@ def unavailable(stalls: Sequence[Stall], scene: Scene, spread: Distributions) ->
         durations_us: dict[int | None, list[int]] = defaultdict(list)
         for stall in stalls:
             if (stall.side, stall.client) == (side, client):
-                overlaps = [min(stall.end_us, end) - max(stall.start_us, start) for start, end in scene.windows[window]]
+                out = scene.left_out.get((side, client), ())
+                spans = ((max(stall.start_us, start), min(stall.end_us, end)) for start, end in scene.windows[window])
+                overlaps = [end - start - overlap_us(out, start, end) for start, end in spans if start < end]
                 durations_us[stall.partition] += [us for us in overlaps if us > 0]
         outages[side, client, window] = tuple(
             Outage(partition, sum(durations), max(durations), len(durations))

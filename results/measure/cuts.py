@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from aftershock.results.evidence.phases import Interval, merged
+from aftershock.results.evidence.phases import Interval, merged, overlap_us
 from aftershock.results.measure.facts import MAX, Cut, Distribution, Slice
 from aftershock.results.measure.latency import excused
 from aftershock.results.measure.recovery import GAP_SLOT_US, longest
@@ -157,12 +157,16 @@ def _gaps(cut: Cut, rows: Iterable[Any], scene: Scene, parts: Sequence[Part], qs
                 by_client[owner.key].setdefault("", {})
     gaps: Distributions = {}
     for key, subjects in by_client.items():
-        gaps[key] = {}
+        gaps[key], out = {}, scene.left_out.get((cut.metric.split(".")[0], key), ())
         for subject, intervals in subjects.items():
             for number, part in enumerate(parts):
-                rows_of = [(intervals.get((number, start)), end - start) for start, end in part.spans]
-                longest_us = max(row["longest_us"] if row else length for row, length in rows_of)
-                n = sum(row["n"] for row, _ in rows_of if row)
+                rows_of = [(intervals.get((number, start)), start, end) for start, end in part.spans]
+                # the whole suspect time of an interval is subtracted, as it may lie in its longest gap
+                longest_us = max(
+                    max(0, (row["longest_us"] if row else end - start) - overlap_us(out, start, end))
+                    for row, start, end in rows_of
+                )
+                n = sum(row["n"] for row, *_ in rows_of if row)
                 at = dict.fromkeys(sorted({*qs, MAX}), longest_us)
                 gaps[key][subject, number] = Distribution(n, 0, longest_us, at)
     return gaps

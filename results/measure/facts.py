@@ -236,6 +236,22 @@ class Perf:
 
 
 @dataclass(frozen=True)
+class Suspect:
+    """Time in which a process of the load generator, or the host, stood still for ``stalled_us``; see checks/suspects.
+
+    The process ``worker`` noticed the stall, which concerns one side of one client, or (``client`` None) all clients.
+    """
+
+    cause: str
+    worker: str
+    side: str | None
+    client: str | None
+    start_us: int
+    end_us: int
+    stalled_us: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All measurements of a run.
 
@@ -254,7 +270,8 @@ class Facts:
     =============================================  ==========================================================
 
     The field ``spectra`` holds the points (quantile, latency) of latency plots. ``backwards`` counts records that ended
-    before they were sent or intended, and phases that end before they start, because the clock went backwards.
+    before they were sent or intended, and phases that end before they start, because the clock went backwards. In a
+    second measurement, ``left_out`` holds the suspect times that it leaves out, by (side, client).
     """
 
     distributions: Mapping[tuple[str, str, str], Distribution] = field(default_factory=dict)
@@ -277,6 +294,7 @@ class Facts:
     lag: Mapping[str, tuple[Lag, ...]] = field(default_factory=dict)
     perf: Mapping[str, Perf] = field(default_factory=dict)
     backwards: int = 0
+    left_out: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def distribution(self, metric: str, client: str, window: str) -> Distribution:
         return self.distributions.get((metric, client, window), Distribution())

@@ -19,7 +19,7 @@ from aftershock.results.checks.findings.records import of_blocks, of_ledger, pla
 from aftershock.results.checks.findings.sequences import PRINTS, deliveries, in_doubt, sequences
 from aftershock.results.checks.witness import crossing_of, passages
 from aftershock.results.evidence.evidence import Evidence
-from aftershock.results.evidence.phases import RUN
+from aftershock.results.evidence.phases import RUN, overlap_us
 from aftershock.results.measure import answers, cuts, latency, recovery
 from aftershock.results.measure import samples as sampled
 from aftershock.results.measure.answers import Answers, Distributions, Key, by_run, criteria_of
@@ -39,7 +39,8 @@ from aftershock.results.measure.lag import FollowUpJobs, measure_lags
 from aftershock.results.measure.latency import Histogram, bins, drawn, of_silver, silver_of
 from aftershock.results.measure.names import with_names
 from aftershock.results.measure.samples import samples as samples_of
-from aftershock.results.measure.tables import Dims, Scene, dims, parted
+from aftershock.results.measure.samples import without
+from aftershock.results.measure.tables import Dims, LeftOut, Scene, dims, parted
 from aftershock.results.spark.conf import Load, load_of
 from aftershock.results.spark.tables import Tables, tables
 
@@ -59,13 +60,15 @@ def measure(
     *,
     exhaustive: bool = False,
     keep: Keep | None = None,
+    left_out: Mapping[str, LeftOut] | None = None,
 ) -> dict[str, Facts]:
     """Return every measurement that the checks and the report need, by run id.
 
-    If ``exhaustive``, every record is examined individually.
+    If ``exhaustive``, every record is examined individually. In a second measurement, ``left_out`` holds the suspect
+    times to leave out, by run id.
     """
     in_order = [requests.get(str(run.run["run_id"]), MeasurementRequest()) for run in runs]
-    read, small = tables(spark, runs), dims(spark, runs)
+    read, small = tables(spark, runs), dims(spark, runs, left_out)
     with ThreadPoolExecutor(JOBS_AT_ONCE) as pool, ExitStack() as resources:
 
         def persist(rows: DataFrame) -> DataFrame:
@@ -86,8 +89,9 @@ def measure(
         gate = open_gate(read, small, persist, exhaustive=exhaustive)
         prints = lanes.result()
         suspects = None if prints is None else small.table(map(tuple, prints), PRINTS)
-        samples = samples_of(read, small, gate.blocks, gate.ledger)
-        facts = _Study(read, small, in_order, gate, suspects, samples, pool).facts(early, lags, keep)
+        recorded = samples_of(read, small, gate.blocks, gate.ledger)
+        samples = without(recorded, small) if left_out else recorded
+        facts = _Study(read, small, in_order, gate, suspects, recorded, samples, pool).facts(early, lags, keep)
     return {str(run.run["run_id"]): of_run for run, of_run in zip(runs, facts, strict=True)}
 
 
@@ -117,13 +121,17 @@ def findings(
 
 @dataclass(frozen=True)
 class _Study:
-    """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (or None)."""
+    """Tables of all runs and the Spark jobs on these tables; ``suspects`` are row sequences to examine (or None).
+
+    Latencies are measured from ``samples``, successes and waits from ``recorded``; they differ in a second measurement.
+    """
 
     read: Tables
     dims: Dims
     requests: Sequence[MeasurementRequest]
     gate: Gate
     suspects: DataFrame | None
+    recorded: DataFrame
     samples: DataFrame
     pool: ThreadPoolExecutor
 
@@ -163,8 +171,7 @@ class _Study:
         binned = None
         if self.many:
             binned = pool.submit(lambda: self._collected(latency.by_bin(self.samples, self.dims, widths)))
-        follow_up = FollowUpJobs(self.dims, self.samples)
-        stalled = pool.submit(follow_up.stalls_and_failures)
+        stalled = pool.submit(FollowUpJobs(self.dims, self.recorded).stalls_and_failures)
         jobs = early | {
             "findings": pool.submit(
                 _rows, lambda: findings(self.read, self.dims, gate.blocks, gate.ledger, self.suspects)
@@ -177,7 +184,7 @@ class _Study:
             {key: self._distribution(run, key, histogram) for key, histogram in of_run.items()}
             for run, of_run in enumerate(histograms)
         ]
-        recovered = pool.submit(follow_up.recoveries, self.criteria, spread)
+        recovered = pool.submit(FollowUpJobs(self.dims, self.samples).recoveries, self.criteria, spread)
         jobs["slowest"] = pool.submit(_rows, lambda: self._slowest(spread))
         # slots of a millisecond are counted only if they have more than one record on average
         load_us = sum(scene.end_us for scene in self.scenes)
@@ -186,7 +193,7 @@ class _Study:
         jobs["stretches"] = pool.submit(
             lambda: by_run(
                 self._named(
-                    recovery.success_stretches(recovery.successes(self.samples, self.dims, gap_slot_us))
+                    recovery.success_stretches(recovery.successes(self.recorded, self.dims, gap_slot_us))
                 ).to_pylist()
             )
         )
@@ -229,7 +236,15 @@ class _Study:
                     backwards=answers.backwards(histograms[run], scene),
                     bins=plots[run],
                     racks=racks[run],
-                    lag=lags.result()[run],
+                    lag={
+                        key: tuple(
+                            lag
+                            for lag in seconds
+                            if not overlap_us(scene.left_out.get(("consume", key), ()), lag.at_us, lag.at_us + 1)
+                        )
+                        for key, seconds in lags.result()[run].items()
+                    },
+                    left_out=scene.left_out,
                     calms=calms,
                     recoveries={
                         (criterion.fault, client): value
@@ -278,7 +293,7 @@ class _Study:
             return None
         of_cuts, parts = cuts.tables_of(requested, self.dims)
         if of_gaps:
-            return cuts.gaps(self.samples, of_cuts, parts)
+            return cuts.gaps(self.recorded, of_cuts, parts)
         return latency.quantiles(cuts.latencies(self.samples, of_cuts, parts, self.dims), cuts.SLICE, self.qs)
 
 

@@ -101,6 +101,44 @@ def with_segment(rows: DataFrame, time: str, dims: Dims, *, alike: bool = False)
     return rows.join(F.broadcast(slots), same_slot & within, "left").drop("slot_run", "slot", "from_us", "to_us")
 
 
+_NEVER_US = 1 << 62
+_OWNER = ("run", "op", "workload", "arm")
+
+
+def without(samples: DataFrame, dims: Dims) -> DataFrame:
+    """Return the samples of a second measurement, without the suspect times of their clients (``Scene.left_out``).
+
+    A sample of whose time, from the intended send to the end, at least half is suspect is left out. From the others the
+    suspect time is subtracted, so that a short stall in a long outage of Kafka does not hide the outage::
+
+        intended            stall                      done
+           |-----------|/////////////|------------------|
+           |-----------|------------------|                    the sample without the suspect time
+
+    Segments are also divided at the edges of suspect times, so the suspect time before any moment follows from the
+    moment's segment.
+    """
+    columns = samples.columns
+    rows = samples.withColumn("until_us", F.coalesce("done_us", F.lit(_NEVER_US)))
+    for time, name in (("intended_us", "before"), ("sent_us", "before_sent"), ("until_us", "before_end")):
+        placed = with_segment(rows, time, dims).withColumn("segment", F.coalesce("segment", F.lit(-1)))
+        joined = placed.join(F.broadcast(dims.left_out), [*_OWNER, "segment"], "left")
+        inside = F.when(F.col("inside"), F.col(time) - F.col("start_us")).otherwise(F.lit(0))
+        rows = joined.withColumn(name, F.coalesce(F.col("earlier_us") + inside, F.lit(0)))
+        rows = rows.drop("segment", "earlier_us", "inside", "start_us")
+    rows = rows.join(F.broadcast(dims.ends), "run", "left")
+    suspect_us = F.when(F.col("intended_us").isNotNull(), F.col("before_end") - F.col("before")).otherwise(F.lit(0))
+    length_us = F.coalesce("done_us", "end_us") - F.col("intended_us")
+    kept = rows.where((suspect_us == 0) | F.coalesce(2 * suspect_us < length_us, F.lit(False)))
+    shortened = kept.withColumns(
+        {
+            "sent_us": F.col("sent_us") - F.coalesce(F.col("before_sent") - F.col("before"), F.lit(0)),
+            "done_us": F.col("done_us") - suspect_us,
+        }
+    )
+    return shortened.select(*columns)
+
+
 SENT = "client.sent_bytes/"  # counted by the clients: Toxiproxy counts a connection's bytes only when it closes
 TICK_LATE_US = 50_000
 PASSAGES = "run int, fault string, proxies string, start_us bigint, end_us bigint"

@@ -20,8 +20,8 @@ of each table is ``run``, the run's number as in ``spark/tables.py``. Clients ar
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
@@ -106,11 +106,16 @@ SIDES = ("produce", "consume", "commit")
 KINDS = ("latency", "service", "lateness", "gap")
 """Kinds of measurements by number: done - intended, done - sent, sent - intended, time between two successes."""
 Row = Sequence[Any]
+LeftOut: TypeAlias = Mapping[tuple[str, str], tuple[Interval, ...]]
+"""Suspect times by side and client key."""
 
 
 @dataclass(frozen=True)
 class Scene:
+    """A run with its windows and segments; in a second measurement, ``left_out`` are suspect times."""
+
     evidence: Evidence
+    left_out: LeftOut = field(default_factory=dict)
 
     @cached_property
     def windows(self) -> Windows:
@@ -126,7 +131,8 @@ class Scene:
         """Segments between the edges of windows and of the times when clients were killed; empty without phases."""
         if not self.windows:
             return Segments(())
-        return segments_of(self.windows, [edge for spans in self.held.values() for span in spans for edge in span])
+        spans = chain.from_iterable([*self.held.values(), *self.left_out.values()])
+        return segments_of(self.windows, [edge for span in spans for edge in span])
 
     @cached_property
     def windows_by_segment(self) -> list[list[str]]:
@@ -192,6 +198,7 @@ class Dims:
     segment_windows      ``run segment window start_us end_us``, the interval of the window around the segment
     readers              ``run client workload arm topic from_us rack``, must get records intended since from_us
     producers            ``run producer_id client topic lossy``
+    left_out             ``run op workload arm segment earlier_us inside start_us``, suspect time before a segment
     excused              ``run op workload arm kind segment``, samples that do not measure the client
     ends                 ``run judged_from_us end_us``, of runs with phases
     ===================  ===================================================================================
@@ -264,6 +271,22 @@ class Dims:
         return self.table(rows, "run int, op string, workload string, arm string, kind int, segment int")
 
     @cached_property
+    def left_out(self) -> DataFrame:
+        # segment -1 stands for the time after the last segment
+        rows: list[Row] = []
+        for run, scene in self._runs():
+            clients = {client.key: (client.workload, client.arm) for client in scene.evidence.clients}
+            for (side, key), spans in scene.left_out.items():
+                earlier_us, suspect = 0, {*scene.segments.of(spans)}
+                for segment, (start, end) in enumerate(scene.segments.spans):
+                    inside = segment in suspect
+                    rows.append((run, side, *clients[key], segment, earlier_us, inside, start))
+                    earlier_us += end - start if inside else 0
+                rows.append((run, side, *clients[key], -1, earlier_us, False, 0))
+        names = "run int, op string, workload string, arm string, segment int, earlier_us bigint, inside boolean"
+        return self.table(rows, f"{names}, start_us bigint")
+
+    @cached_property
     def ends(self) -> DataFrame:
         rows = ((run, scene.judged_from_us, scene.end_us) for run, scene in self._runs() if scene.windows.get(RUN))
         return self.table(rows, "run int, judged_from_us bigint, end_us bigint")
@@ -275,6 +298,7 @@ class Dims:
         return enumerate(self.scenes)
 
 
-def dims(spark: SparkSession, runs: Sequence[Evidence]) -> Dims:
+def dims(spark: SparkSession, runs: Sequence[Evidence], left_out: Mapping[str, LeftOut] | None = None) -> Dims:
     """Return the small tables about all ``runs``, which are numbered in the given order."""
-    return Dims(spark, tuple(Scene(evidence) for evidence in runs))
+    times = left_out or {}
+    return Dims(spark, tuple(Scene(evidence, times.get(str(evidence.run["run_id"]), {})) for evidence in runs))

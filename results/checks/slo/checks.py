@@ -27,6 +27,7 @@ from aftershock.results.checks.check import SAMPLES_MAX, Check, Doubts, Status, 
 from aftershock.results.checks.integrity import results_of
 from aftershock.results.checks.slo.measured import LOOK, clients_of, measured
 from aftershock.results.checks.slo.readings import cuts
+from aftershock.results.checks.suspects import settled
 from aftershock.results.compare.blocks import block_cuts
 from aftershock.results.compare.comparison import BLOCKS_MIN, confident
 from aftershock.results.evidence.evidence import Client, Evidence, Objective
@@ -42,8 +43,19 @@ def slo_checks(evidence: Evidence, facts: Facts, doubts: Doubts) -> list[Check]:
     checks = []
     times: dict[tuple[str, str], int] = {}
     for objective in evidence.objectives:
-        for plain in _judge(evidence, facts, objective):
-            check = _doubted(plain, objective.slo, evidence, doubts)
+        for index, (plain, clients) in enumerate(_judge(evidence, facts, objective)):
+
+            def judge_again(again: Facts, objective: Objective = objective, index: int = index) -> Check:
+                return _judge(evidence, again, objective)[index][0]
+
+            check = _unproven(plain, objective.slo, evidence, doubts)
+            if not isinstance(objective.slo, Count):
+                slo, windows = objective.slo, objective.slo.windows
+                if isinstance(slo, Recovery):
+                    windows = (None,)
+                sides = [slo.of.about.side] if isinstance(slo, Measure) else [slo.side]
+                lanes = [(side, client) for side in sides for client in clients]
+                check = settled(check, judge_again, evidence, doubts, lanes, windows)
             count = times[check.id, check.subject] = times.get((check.id, check.subject), 0) + 1
             checks.append(check if count == 1 else replace(check, id=f"{check.id}-{count}"))
     return checks
@@ -73,7 +85,8 @@ def wanted(evidence: Evidence) -> MeasurementRequest:
     return MeasurementRequest(tuple(sorted(qs)), tuple(sorted(confidences)), every_cut, tuple(recoveries))
 
 
-def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check]:
+def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple[Check, tuple[Client, ...]]]:
+    """Return the checks of an SLO, each with the clients that it compares or judges, before any doubts."""
     slo = objective.slo
     empty = Check(
         id=slo.check_id(),
@@ -89,14 +102,14 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check
         gate=objective.gate,
     )
     if isinstance(slo, Count):
-        return [_counted(evidence, facts, empty, slo)]
+        return [(_counted(evidence, facts, empty, slo), ())]
     if isinstance(slo, Measure) and slo.compares_arms:
         return _compared(evidence, facts, empty, slo)
     arm = slo.of.arm if isinstance(slo, Measure) else slo.arm
     clients = clients_of(evidence, slo.side, arm)
     if not clients:
         why = f"the plan has no {f'arm {arm!r}' if arm else 'arm'} with a {slo.side} side"
-        return [replace(empty, why=why, next="name an arm of the plan in the SLO")]
+        return [(replace(empty, why=why, next="name an arm of the plan in the SLO"), ())]
     checks = []
     for client in clients:
         own = replace(empty, subject=subject_of(client, evidence.clients), arm=client.arm)
@@ -104,7 +117,7 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[Check
             check = measured(evidence, facts, own, slo, (client, client))
         else:
             check = _recovered(evidence, facts, own, slo, client)
-        checks.append(_unreached(facts, _unacknowledged(check, slo, client), slo, client))
+        checks.append((_unreached(facts, _unacknowledged(check, slo, client), slo, client), (client,)))
     return checks
 
 
@@ -134,7 +147,7 @@ def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Cl
     )
 
 
-def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[Check]:
+def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[tuple[Check, tuple[Client, ...]]]:
     """Judge an SLO that compares two arms, for each client of the first arm."""
     checks = []
     for pair in opponents(evidence, slo):
@@ -143,11 +156,11 @@ def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> l
             check = measured(evidence, facts, own, slo, pair)
         else:
             check = _in_blocks(facts, own, slo, pair)
-        checks.append(_unreached(facts, _unacknowledged(check, slo, *pair), slo, *pair))
+        checks.append((_unreached(facts, _unacknowledged(check, slo, *pair), slo, *pair), pair))
     if checks:
         return checks
     why = "each arm must name exactly one client of the plan"
-    return [replace(empty, subject=_versus(*slo.arms), why=why, next="name two arms of the plan in the SLO")]
+    return [(replace(empty, subject=_versus(*slo.arms), why=why, next="name two arms of the plan in the SLO"), ())]
 
 
 def _versus(*arms: str) -> str:
@@ -273,8 +286,8 @@ def _recovery(slo: Recovery, check: Check, fault: str, result: Recovered | None)
     return replace(check, why=f"{why}, which is less than the limit", next="lengthen timing.recovery")
 
 
-def _doubted(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Check:
-    """Make the check of an SLO INCONCLUSIVE if an unproven fault or a slow harness makes its result doubtful."""
+def _unproven(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Check:
+    """Make the check of an SLO INCONCLUSIVE if an unproven fault makes its result doubtful."""
     if isinstance(slo, Count) and check.status is Status.FAIL:
         return check
     if {None, "fault"} & set(slo.windows):
@@ -287,7 +300,4 @@ def _doubted(check: Check, slo: Slo, evidence: Evidence, doubts: Doubts) -> Chec
             why = f"fault {fault} is unproven ({reason}); measured: {check.why}"
             advice = f"fix the cause shown in check `{reason.split(': ', 1)[0]}`"
             return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
-    if doubts.harness and check.status is Status.FAIL:
-        why = f"{doubts.harness}; measured: {check.why}"
-        return replace(check, status=Status.INCONCLUSIVE, why=why, next="fix the cause shown in the harness checks")
     return check

@@ -26,13 +26,14 @@ def planted(one: Defect, home: Path) -> Path:
 def judged_together(spark: "SparkSession", homes: Sequence[Path], *, exhaustive: bool = False) -> Verdicts:
     """Return the checks of every run by run id."""
     from aftershock.results.checks.slo.checks import wanted  # noqa: PLC0415 - as above
-    from aftershock.results.judge import evaluate  # noqa: PLC0415 - tests without Spark should not load it
+    from aftershock.results.judge import evaluate, measured_again  # noqa: PLC0415 - tests without Spark should not load it
     from aftershock.results.measure.measure import measure  # noqa: PLC0415 - as above
 
     runs: dict[str, Evidence] = {str(one.run["run_id"]): one for one in (read(home, columns()) for home in homes)}
     asked = {name: wanted(one) for name, one in runs.items()}
     facts = measure(spark, [*runs.values()], asked, exhaustive=exhaustive)
-    return {name: evaluate(one, facts[name]).checks for name, one in runs.items()}
+    again = measured_again(spark, runs, asked, facts)
+    return {name: evaluate(one, facts[name], again.get(name)).checks for name, one in runs.items()}
 
 
 def judged_alone(spark: "SparkSession", home: Path) -> tuple[Check, ...]:

@@ -28,6 +28,86 @@ def stolen_host(run: Run) -> None:
     run.set("metrics", rows.index[rows["name"] == "host.steal"], value=0.2)
 
 
+def _stopped(run: Run, from_us: int, to_us: int) -> None:
+    """Stop the producer of an arm: its records are sent, acknowledged and delivered after the stop."""
+    sent = run.frames["produce"]
+    due = (sent["arm"] == "patient") & sent["intended_us"].between(from_us, to_us)
+    run.set("produce", sent.index[due], sent_us=to_us, done_us=to_us + 5_000)
+    read = run.frames["consume"]
+    ids = set(sent.loc[due, "producer_id"])
+    late = read["producer_id"].isin(ids) & read["intended_us"].between(from_us, to_us)
+    run.set("consume", read.index[late], done_us=to_us + 9_000)
+    run.read_in_order()
+    run.documents["events"].append(
+        {
+            "t_us": to_us,
+            "event": "stalled",
+            "workload": "orders",
+            "arm": "patient",
+            "op": "produce",
+            "worker": "orders-patient-produce",
+            "since_us": from_us,
+            "until_us": to_us,
+            "late_us": to_us - from_us - 50_000,
+            "suspended_us": 0,
+            "stepped_us": 0,
+            "stolen": 0.0,
+        }
+    )
+
+
+STOP_SLOS = ("produce.latency max < 500ms in recovery", "produce.gap < 500ms in recovery")
+
+
+@defect(
+    "a producer process stopped for 0.4 s of the recovery (kill -STOP), and SLOs that this breaks: not Kafka",
+    unsure=("slo/produce.latency-max-recovery", "slo/produce.gap-recovery"),
+    says="orders-patient-produce stood still for 0.35 s",
+)
+def stopped_producer(run: Run) -> None:
+    run.slos(*(text.replace("500ms", "300ms") for text in STOP_SLOS))
+    _stopped(run, 42 * S, 42 * S + 400_000)
+
+
+@defect(
+    "the same, and 2 s later acknowledgements that Kafka delayed by 0.6 s: a failure of Kafka",
+    fails=("slo/produce.latency-max-recovery", "slo/produce.gap-recovery"),
+    says="without suspect times",
+)
+def stopped_producer_and_slow_kafka(run: Run) -> None:
+    stopped_producer(run)
+    sent = run.frames["produce"]
+    slow = (sent["arm"] == "patient") & sent["intended_us"].between(44 * S, 44 * S + 600_000)
+    run.set("produce", sent.index[slow], done_us=44 * S + 620_000)
+    read = run.frames["consume"]
+    late = read["producer_id"].isin(set(sent.loc[slow, "producer_id"])) & read["intended_us"].between(
+        44 * S, 44 * S + 600_000
+    )
+    run.set("consume", read.index[late], done_us=44 * S + 630_000)
+    run.read_in_order()
+
+
+@defect(
+    "a suspended host in a tenth of the steady phase: nothing failed, but little was tested",
+    unsure=("slo/produce.latency-p95-steady", "compare/produce.latency-p95-patient-baseline-steady"),
+    says="the runner stood still for 3.00 s",
+)
+def suspended_host(run: Run) -> None:
+    run.documents["events"].append(
+        {
+            "t_us": 9 * S,
+            "event": "stalled",
+            "arm": None,
+            "since_us": 8 * S,
+            "until_us": 9 * S,
+            "late_us": 0,
+            "suspended_us": 3 * S,
+            "stepped_us": 0,
+            "stolen": 0.0,
+        }
+    )
+
+
 @defect("a warm-up that never settled", unsure=("harness/warmup",))
 def never_settled(run: Run) -> None:
     run.documents["run"]["warmup"] = {"settled": False, "after_ms": 30_000, "why": "medians still drift by 40 %"}

@@ -1,0 +1,142 @@
+"""Suspect intervals, in which the load generator or the host stood still, and the rule that protects Kafka from them.
+
+Each client process and the runner have a timer (``workloads/load/events.py``), which writes an event ``stalled`` when
+it fired 50 ms late or more. The following table lists the causes.
+
+===================  ==============================================================================  =================
+cause                evidence                                                                        concerns
+===================  ==============================================================================  =================
+host suspended       BOOTTIME gained 50 ms or more on MONOTONIC                                      all clients
+VM paused            a late tick, and REALTIME jumped by 50 ms or more, or at least 10 % of the CPU  all clients
+                     time was stolen
+generator stalled    a late tick without any of these                                                the client; its
+                                                                                                     readers; all if
+                                                                                                     it is the runner
+===================  ==============================================================================  =================
+
+A stall that a fault of the plan caused (``pause_client``) is not suspect. After a stall, a client works off what fell
+due meanwhile, so an interval is prolonged by the length of its stall, at most a minute.
+
+The rule is stated in docs/VERDICT.md. ``left_out`` gives the times that the second measurement leaves out
+(``without`` in ``results/measure/samples.py``), ``settled`` compares its check with that of the first.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from aftershock.results.checks.check import Check, Doubts, Status
+from aftershock.results.checks.permits import FROZEN, KILLED, client_outages
+from aftershock.results.evidence.evidence import Client, Evidence
+from aftershock.results.evidence.phases import RUN, Interval, merged, overlap_us, windows_of
+from aftershock.results.measure.facts import Facts, Suspect
+from aftershock.results.slo import Side
+
+EVENT = "stalled"
+STALL_US_MIN = 50_000
+STOLEN_MIN = 0.1
+AFTERMATH_US_MAX = 60_000_000
+SUSPECTS_MAX = 1_000
+"""Number of suspect intervals of a run that count, the longest; a host with more stalls fails ``harness/host``."""
+
+SHARE_PERCENT_MAX = 5.0
+Lane = tuple[Side, Client]
+
+
+def suspects_of(evidence: Evidence) -> tuple[Suspect, ...]:
+    """Return the suspect intervals of a run, in order of time; none if the run has no such events."""
+    planned = client_outages(evidence, KILLED, FROZEN)
+    found = []
+    for line in evidence.events:
+        if line.get("event") != EVENT:
+            continue
+        start_us, end_us, late_us, suspended_us = (
+            int(line[name]) for name in ("since_us", "until_us", "late_us", "suspended_us")
+        )
+        key = f"{line['workload']}/{line['arm']}" if line.get("worker") else None
+        if key and overlap_us(planned.get((line["op"], key), ()), start_us, end_us):
+            continue
+        cause, stalled_us = "the process was stopped or got no CPU", late_us
+        if suspended_us >= STALL_US_MIN:
+            cause, key, stalled_us = "the host was suspended", None, suspended_us
+        elif late_us >= STALL_US_MIN and (abs(line["stepped_us"]) >= STALL_US_MIN or line["stolen"] >= STOLEN_MIN):
+            cause, key = "the virtual machine was paused", None
+        if stalled_us >= STALL_US_MIN:
+            side = line["op"] if key else None
+            found.append(
+                Suspect(cause, str(line.get("worker") or "the runner"), side, key, start_us, end_us, stalled_us)
+            )
+    longest = sorted(found, key=lambda suspect: -suspect.stalled_us)[:SUSPECTS_MAX]
+    return tuple(sorted(longest, key=lambda suspect: suspect.start_us))
+
+
+def _concerning(evidence: Evidence, suspects: Sequence[Suspect], lanes: Iterable[Lane]) -> list[Suspect]:
+    """Return the suspects of the host, of the clients, and of the producers whose records the clients read."""
+    keys = set()
+    for side, client in lanes:
+        keys.add((side, client.key))
+        if side == "consume":
+            keys |= {("produce", other.key) for other in evidence.clients if other.produces_to == client.consumes_from}
+    return [suspect for suspect in suspects if suspect.client is None or (suspect.side, suspect.client) in keys]
+
+
+def left_out(evidence: Evidence) -> dict[tuple[str, str], tuple[Interval, ...]]:
+    """Return the suspect times, with the time to catch up, that concern each client, by side and client key."""
+    suspects = suspects_of(evidence)
+    times = {}
+    for client in evidence.clients:
+        for side in client.topics:
+            own = _concerning(evidence, suspects, [(side, client)])
+            if own:
+                ends = (suspect.end_us + min(suspect.stalled_us, AFTERMATH_US_MAX) for suspect in own)
+                times[side, client.key] = merged([(one.start_us, end) for one, end in zip(own, ends, strict=True)])
+    return times
+
+
+def settled(
+    check: Check,
+    judge_again: Callable[[Facts], Check],
+    evidence: Evidence,
+    doubts: Doubts,
+    lanes: Sequence[Lane],
+    windows: Iterable[str | None],
+) -> Check:
+    """Apply the rule for suspect intervals, and for a slow harness, to a check of latency, availability or progress."""
+    spans = merged(
+        [span for window in windows for span in windows_of(evidence.phases).get(window or RUN, ())],
+    )
+    own = _concerning(evidence, doubts.suspects, lanes)
+    within = [suspect for suspect in own if overlap_us(spans, suspect.start_us, suspect.end_us)]
+    if check.status is Status.FAIL and own:
+        again = None if doubts.again is None else judge_again(doubts.again)
+        if again is not None and again.status is Status.FAIL and doubts.harness_again is None:
+            return replace(check, why=f"{check.why}; without suspect times: {again.why}")
+        if again is None or again.status is not Status.FAIL:
+            why = f"{_sentence(within or own)}, and without such times the check does not fail; measured: {check.why}"
+            advice = "stop other work on the host, and find out what stopped the process"
+            return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    if check.status is Status.FAIL and doubts.harness:
+        why = f"{doubts.harness}; measured: {check.why}"
+        return replace(check, status=Status.INCONCLUSIVE, why=why, next="fix the cause shown in the harness checks")
+    stalls = merged([(max(one.start_us, one.end_us - one.stalled_us), one.end_us) for one in within])
+    stalled_us = sum(overlap_us(spans, *stall) for stall in stalls)
+    percent = 100 * stalled_us / max(1, sum(end - start for start, end in spans))
+    if check.status is Status.PASS and percent > SHARE_PERCENT_MAX:
+        why = (
+            f"{_sentence(within)}; {percent:.1f} % of the judged time is suspect, more than {SHARE_PERCENT_MAX:g} %; "
+            f"measured: {check.why}"
+        )
+        advice = "stop other work on the host, or lengthen the window"
+        return replace(check, status=Status.INCONCLUSIVE, why=why, next=advice)
+    return check
+
+
+def _sentence(suspects: Sequence[Suspect]) -> str:
+    longest = max(suspects, key=lambda suspect: suspect.stalled_us)
+    text = (
+        f"{longest.worker} stood still for {longest.stalled_us / 1e6:.2f} s from {longest.start_us / 1e6:.1f} s "
+        f"({longest.cause})"
+    )
+    if len(suspects) == 1:
+        return text
+    more_s = (sum(suspect.stalled_us for suspect in suspects) - longest.stalled_us) / 1e6
+    return f"{text}, with {len(suspects) - 1} more such intervals of {more_s:.2f} s in total"
