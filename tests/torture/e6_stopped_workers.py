@@ -34,6 +34,12 @@ slo:
   - "produce.gap < 500ms in steady"
   - "consume.latency p95 < 500ms in steady"
   - "consume.gap < 500ms in fault"
+  - "produce.latency max < 500ms"
+  - "produce.unavailable < 1s"
+  - "produce.success >= 99.9%"
+  - "consume.lag max < 20 records"
+  - "consume.freshness max < 500ms"
+  - "recovery < 2s after slow"
 """
 
 
