@@ -64,8 +64,10 @@ def test_a_run_in_64_mib_of_shared_memory_passes_and_is_judged_meanwhile(tmp_pat
     assert "FAIL" not in {check["status"] for check in verdict["checks"]}
     final = json.loads((home / "verdict.json").read_text())
     assert "provisional" not in final
-    # a busy host makes the run INCONCLUSIVE, by the checks of the harness only
-    assert all(check["status"] == "PASS" for check in final["checks"] if check["kind"] != "harness")
+    # a busy host makes the run INCONCLUSIVE, but no check of records or faults
+    assert all(
+        check["status"] == "PASS" for check in final["checks"] if check["kind"] in ("slo", "integrity", "witness")
+    )
     harness = {check["status"] for check in final["checks"] if check["kind"] == "harness"}
     assert (0, "PASS") == (code, final["status"]) or (code == 2 and "INCONCLUSIVE" in harness)
     assert "complete" == json.loads((home / "run.json").read_text())["status"]
