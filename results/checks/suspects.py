@@ -82,7 +82,7 @@ def _concerning(evidence: Evidence, suspects: Sequence[Suspect], lanes: Iterable
 def left_out(evidence: Evidence) -> dict[tuple[str, str], tuple[Interval, ...]]:
     """Return the suspect times, with the time to catch up, that concern each client, by side and client key."""
     suspects = suspects_of(evidence)
-    times = {}
+    times: dict[tuple[str, str], tuple[Interval, ...]] = {}
     for client in evidence.clients:
         for side in client.topics:
             own = _concerning(evidence, suspects, [(side, client)])

@@ -110,7 +110,7 @@ def _judge(evidence: Evidence, facts: Facts, objective: Objective) -> list[tuple
     if not clients:
         why = f"the plan has no {f'arm {arm!r}' if arm else 'arm'} with a {slo.side} side"
         return [(replace(empty, why=why, next="name an arm of the plan in the SLO"), ())]
-    checks = []
+    checks: list[tuple[Check, tuple[Client, ...]]] = []
     for client in clients:
         own = replace(empty, subject=subject_of(client, evidence.clients), arm=client.arm)
         if isinstance(slo, Measure):
@@ -149,7 +149,7 @@ def _unreached(facts: Facts, check: Check, slo: Measure | Recovery, *clients: Cl
 
 def _compared(evidence: Evidence, facts: Facts, empty: Check, slo: Measure) -> list[tuple[Check, tuple[Client, ...]]]:
     """Judge an SLO that compares two arms, for each client of the first arm."""
-    checks = []
+    checks: list[tuple[Check, tuple[Client, ...]]] = []
     for pair in opponents(evidence, slo):
         own = replace(empty, subject=_versus(*[client.arm for client in pair]), arm=pair[0].arm)
         if slo.confidence is None:
