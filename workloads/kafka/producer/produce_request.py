@@ -120,10 +120,11 @@ class BatchCompleter:
     def expire(self, now_ms: float) -> None:
         """Report batches whose ``delivery.timeout.ms`` has passed as failed or in doubt."""
         for batch in self._rules.accumulator.unfinished.expired(now_ms):
-            batch.in_doubt |= not self._rules.accumulator.withdraw(batch)
+            in_flight = not self._rules.accumulator.withdraw(batch)
+            batch.in_doubt |= in_flight
             if batch.numbers is not None and batch.numbered and self._rules.idempotence is not None:
                 self._rules.idempotence.expired(batch.numbers, retried=batch.attempts.attempts > 0)
-            self._end_failed(batch, ErrorCode.request_timed_out)
+            self._end_failed(batch, ErrorCode.request_timed_out, release=not in_flight)
 
     def abandon(self, error: int) -> None:
         for batch in self._rules.accumulator.unfinished.all():
@@ -134,6 +135,8 @@ class BatchCompleter:
         """Complete, split, retry or fail a batch, as in Kafka's ``Sender.completeBatch``."""
         settings, idempotence, numbers = self._settings, self._rules.idempotence, batch.numbers
         self._rules.accumulator.unmute(batch)
+        if batch.done:  # the batch had expired before the response arrived
+            self._rules.accumulator.unfinished.release(batch)
         # 1. No error, or an earlier attempt was written: the batch is delivered.
         if not error or error == ErrorCode.duplicate_sequence_number:
             if idempotence is not None and numbers is not None:
@@ -141,7 +144,7 @@ class BatchCompleter:
             if not batch.done:
                 self._end_delivered(batch, UNKNOWN if error else base_offset)
             return
-        if batch.done:  # the batch had expired before the response arrived
+        if batch.done:
             return
         # 2. A batch that is too large is split.
         if error == ErrorCode.message_too_large and batch.count > 1:
@@ -166,11 +169,11 @@ class BatchCompleter:
     def _end_delivered(self, batch: ProducerBatch, base_offset: int) -> None:
         self._end(batch, base_offset, 0, in_doubt=False)
 
-    def _end_failed(self, batch: ProducerBatch, error: int) -> None:
-        self._end(batch, UNKNOWN, int(error), in_doubt=batch.in_doubt)
+    def _end_failed(self, batch: ProducerBatch, error: int, *, release: bool = True) -> None:
+        self._end(batch, UNKNOWN, int(error), in_doubt=batch.in_doubt, release=release)
 
-    def _end(self, batch: ProducerBatch, base_offset: int, error: int, *, in_doubt: bool) -> None:
-        self._rules.accumulator.unfinished.finish(batch)
+    def _end(self, batch: ProducerBatch, base_offset: int, error: int, *, in_doubt: bool, release: bool = True) -> None:
+        self._rules.accumulator.unfinished.finish(batch, release=release)
         topic, partition = batch.tp
         node_id, epoch, attempts = batch.node_id, batch.leader_epoch, batch.sends
         self._report(Delivery(topic, partition, batch.tokens, base_offset, error, in_doubt, node_id, epoch, attempts))

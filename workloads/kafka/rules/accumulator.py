@@ -30,7 +30,8 @@ After the response.
      the batch until it expires.
 
 Memory and expiry.
-  10. A batch occupies memory from its opening until its result is known.
+  10. A batch occupies memory from its opening until its result is known, or, if the batch expires in flight, until the
+      response arrives or is lost (``Sender.failExpiredBatches``, ``maybeRemoveAndDeallocateBatchLater``).
   11. A batch expires ``delivery.timeout.ms`` after its creation, whether it is queued, backing off or in flight.
   12. The parts of a split batch have the creation time of the split batch and occupy no buffer memory.
 """
@@ -77,12 +78,18 @@ class Unfinished:
         batches = [*self._batches, *parts]
         self._batches = dict.fromkeys(sorted(batches, key=lambda batch: batch.created_ms))
 
-    def finish(self, batch: ProducerBatch) -> None:
-        """Close a batch that was delivered or failed, and return its memory to the buffer."""
+    def finish(self, batch: ProducerBatch, *, release: bool = True) -> None:
+        """Close a batch that was delivered or failed; by default, return its memory to the buffer."""
         del self._batches[batch]
-        self.free_bytes += batch.reserved
         batch.done = True
         batch.close()
+        if release:
+            self.release(batch)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """Return a batch's memory to the buffer, once."""
+        self.free_bytes += batch.reserved
+        batch.reserved = 0
 
     @property
     def oldest_ms(self) -> float:

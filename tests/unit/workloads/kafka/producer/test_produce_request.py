@@ -128,14 +128,28 @@ def test_a_batch_expires_by_its_age() -> None:
 
 
 def test_a_batch_in_flight_expires_in_doubt_and_only_once() -> None:
-    """Its late responses are not reported; its memory is released at the expiry."""
+    """Its late responses are not reported."""
     bench = Bench()
     bench.deliveries.expire(120_000)
-    free_bytes = bench.rules.accumulator.unfinished.free_bytes
     bench.deliveries.on_response(bench.batch, 0, 120_001, base_offset=3)
     bench.deliveries.on_response(bench.batch, ErrorCode.not_leader_or_follower, 120_002)
     assert [(ErrorCode.request_timed_out, True)] == bench.ends
-    assert bench.rules.accumulator.unfinished.free_bytes == free_bytes == 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_memory_of_a_batch_that_expires_in_flight_is_kept_until_the_answer(answered: bool) -> None:
+    """Also until the connection is lost; a queued batch releases its memory when it expires."""
+    bench = Bench()
+    bench.rules.accumulator.append("t", b"v", None, (), 0, 9, 0, 0)
+    unfinished, whole = bench.rules.accumulator.unfinished, 32 * 1024 * 1024
+    batch_bytes = bench.batch.reserved
+    bench.deliveries.expire(120_000)
+    assert whole - batch_bytes == unfinished.free_bytes < whole
+    if answered:
+        bench.deliveries.on_response(bench.batch, 0, 120_001, base_offset=3)
+    else:
+        bench.deliveries.on_no_response(bench.batch, ErrorCode.network_exception, 120_001, sent=True)
+    assert whole == unfinished.free_bytes
 
 
 def test_a_late_success_unblocks_the_partition() -> None:
