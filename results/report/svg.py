@@ -202,7 +202,7 @@ LEVEL_POINTS = 11
 """Height in points of one line of fault names above a chart."""
 BANDS_NAMED_MAX, BANDS_DRAWN_MAX = 12, 60
 """Number of faults with a name of their own, and with a band that is as high as the panel."""
-TICKS_MAX, SECONDS_SHOWN_MAX = 12, 600
+TICKS_MAX, SECONDS_SHOWN_MAX = 9, 600
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 14_400, 21_600, 43_200, 86_400)
 PANEL_POINTS = 100
 
