@@ -106,7 +106,11 @@ def many_not_reached(run: Run) -> None:
     _stopped(run, 40)
 
 
-@defect("a reader of a producer with acks=0 that stood still for three seconds", fails=("slo/consume.lag-max-steady",))
+@defect(
+    "a reader of a producer with acks=0 that stood still for three seconds",
+    fails=("slo/consume.lag-max-steady",),
+    unsure=("obligation/produce",),
+)
 def lag_without_acknowledgements(run: Run) -> None:
     run.slos("consume.lag max <= 20 records in steady")
     run.arms["produce"] |= {"acks": "0", "idempotence": False}
