@@ -25,9 +25,9 @@ Drain of one broker's batches into one Produce request.
 
 After the response.
   8. A batch to retry is queued in the order of sequences; without idempotence, at the front.
-  9. A batch that the broker rejects as too large is split by ``batch.size`` or half of the batch's own size, whichever
-     is less. Kafka splits by ``batch.size``, which doesn't change an uncompressed batch (KAFKA-8350), so Kafka retries
-     the batch until it expires.
+  9. A batch that the broker rejects as too large is split by ``batch.size``. A part that is rejected again is split by
+     half of its own size, but at least by the size bound of its largest record (KAFKA-8350,
+     ``RecordAccumulator.splitAndReenqueue``). The first split of an uncompressed batch only repeats the batch.
 
 Memory and expiry.
   10. A batch occupies memory from its opening until its result is known, or, if the batch expires in flight, until the
@@ -393,7 +393,11 @@ class RecordAccumulator:
 
     def split(self, batch: ProducerBatch) -> Sequence[ProducerBatch]:
         """Split a batch that the broker refused as too large, and queue and return the smaller batches."""
-        parts = batch.split(min(self._limits.batch_size, (BATCH_OVERHEAD + batch.raw) // 2))
+        limit = self._limits.batch_size
+        if batch.reserved == 0:  # a part of a split batch
+            columns = zip(batch.keys or [None] * batch.count, batch.values, batch.headers, strict=True)
+            limit = max(batch.estimate // 2, *(batch_bound(fields_size(*record)) for record in columns))
+        parts = batch.split(limit)
         if self._ratios:
             self._ratios.too_large(batch.tp.topic)
         if self._idempotence is not None and batch.numbers is not None:

@@ -173,6 +173,7 @@ def test_a_batch_too_large_is_split() -> None:
     """Its parts are retried; a single record that is too large fails with the broker's error."""
     bench = Bench(records=2)
     bench.deliveries.on_response(bench.batch, ErrorCode.message_too_large, 1)
+    bench.deliveries.on_response(bench.drain(1), ErrorCode.message_too_large, 1)
     assert [] == bench.ends
     bench.deliveries.on_response(bench.drain(1), ErrorCode.message_too_large, 2)
     bench.deliveries.on_response(bench.drain(2), 0, 3, base_offset=0)

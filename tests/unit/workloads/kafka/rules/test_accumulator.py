@@ -321,8 +321,11 @@ def test_the_parts_of_a_split_replace_the_batch() -> None:
     whole = bench.drain_one()
     bench.accumulator.unfinished.all()[-1].close()
     left = bench.accumulator.unfinished.free_bytes
-    parts = bench.accumulator.split(whole)
+    (repeated,) = bench.accumulator.split(whole)  # uncompressed, so not larger than batch.size
+    assert repeated is bench.drain_one()
+    parts = bench.accumulator.split(repeated)
     assert whole.done
+    assert repeated.done
     assert left + 1000 == bench.accumulator.unfinished.free_bytes
     sent = []
     for _ in range(len(parts) + 1):
@@ -337,11 +340,12 @@ def test_the_parts_of_a_split_replace_the_batch() -> None:
 
 
 def test_splitting_ends_at_single_records() -> None:
-    """A batch that no broker accepts is halved until its parts have one record each, however large batch.size is."""
+    """A batch that no broker accepts is split by batch.size, then halved until its parts have one record each."""
     bench = Bench(batch_size=16384)
     for _ in range(16):
         bench.append(size=500)
-    ended = []
+    ended: list[int] = []
+    assert [16] == [part.count for part in bench.accumulator.split(bench.drain_one(now_ms=5))]
     while bench.ready(5):
         batch = bench.drain_one()
         if batch.count > 1:
