@@ -39,7 +39,7 @@ slo:
   - "produce.success >= 99.9%"
   - "consume.lag max < 20 records"
   - "consume.freshness max < 500ms"
-  - "recovery < 2s after slow"
+  - "recovery < 8s after slow"
 """
 
 
