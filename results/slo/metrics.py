@@ -44,9 +44,8 @@ def time(us: int, units_us: Mapping[str, int] = UNITS_US) -> str:
 
 def moment(us: int) -> str:
     """Format a time of the run as ``17.0 s``, or from an hour on as ``2:00:16.0``, like the axes of the report."""
-    tenths = us // 100_000
-    minutes, rest = divmod(tenths, 600)
-    return f"{tenths / 10:.1f} s" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest / 10:04.1f}"  # noqa: PLR2004
+    minutes, tenths = divmod(round(us / 1e5), 600)
+    return f"{us / 1e6:.1f} s" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{tenths / 10:04.1f}"  # noqa: PLR2004
 
 
 def aggregate_name(aggregate: Aggregate) -> str:

@@ -57,6 +57,7 @@ with Judge(folder / "spark.log", None, print) as judge:
 # A figure is a number that is no part of a name: `4.2`, `250` in `250ms` and `3` in `orders/3`; not `p95` or `kill-1`.
 _FIGURE = re.compile(r"(?<![\w.])(?<!\w-)\d+(?:\.\d+)?(?=(?:us|ms|s|[kMG]?B|x)?(?!\w|-\w|\.\d))")
 _MEMBER = re.compile(r"[0-9a-f]{8}-\s?(?:[0-9a-f]{4}-\s?){3}[0-9a-f]{12}")  # a group member's id may be wrapped
+_LEFT_OUT = re.compile(r"\b\d+ (?:of \d+ [\w ]+ are shown;|more \w+ are in analysis\.json)")  # notes that 0.1.0 lacks
 _UNSEEN = re.compile(r"<(svg|style|script)\b.*?</\1>", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _SPELT = ("0", "1")  # "none of 12" and "0 of 12" are the same statement
@@ -210,8 +211,8 @@ def printed(command: list[str]) -> str:
 
 
 def page_text(page: str) -> str:
-    """The text of an HTML page, without charts; each element's text is on lines of its own."""
-    lines = html.unescape(_TAG.sub("\n", _UNSEEN.sub("", page))).splitlines()
+    """The text of an HTML page, without charts and notes on left-out rows; each element's text is on its own lines."""
+    lines = _LEFT_OUT.sub("", html.unescape(_TAG.sub("\n", _UNSEEN.sub("", page)))).splitlines()
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
