@@ -407,6 +407,7 @@ def test_many_faults_are_lines_of_marks(count: int) -> None:
 def test_a_report_of_hundreds_of_faults_says_what_it_leaves_out(made: Made, judged: Judged) -> None:
     """The fault without proof is shown although it is the last; each table and the story give the number of all."""
     count = 300
+    made = made.copy()
     step, lines = made.timeline["steps"][1], [line for line in made.journal if line["fault"] == "kill-1"]
     ids = [f"kill-1-{number}" for number in range(count)]
     made.timeline["steps"] = [step | {"id": fault, "entry": "kill-1"} for fault in ids]
