@@ -74,6 +74,22 @@ def mark_of(headers: Any) -> str | None:
     return None if mark is None else b64encode(mark).decode()
 
 
+def say_record(record: Any) -> None:
+    """Report a record of kafka-python or aiokafka."""
+    mark, size_bytes = mark_of(record.headers), len(record.value or b"")
+    say("record", partition=record.partition, offset=record.offset, mark=mark, size_bytes=size_bytes)
+
+
+def assign_positions(consumer: Any, partition_of: Callable[[str, int], Any], start: dict[str, Any]) -> None:
+    """Let a consumer of kafka-python or aiokafka without a group read each partition from its start position."""
+    starts = {partition_of(start["topic"], int(number)): offset for number, offset in start["positions"].items()}
+    consumer.assign(list(starts))
+    for partition, offset in starts.items():
+        consumer.seek(partition, offset)
+    say("assigned", partitions=[partition.partition for partition in starts])
+    say("ready")
+
+
 def name_of(error: Any) -> str:
     """Return Kafka's name of an exception of kafka-python or aiokafka, or librdkafka's name where Kafka has none."""
     kind = error if isinstance(error, type) else type(error)

@@ -10,17 +10,18 @@ from kafka.structs import OffsetAndMetadata
 
 from aftershock.tests.clients.protocol import (
     acked,
+    assign_positions,
     await_reports,
     begin,
     closing,
     commit_each,
     failed,
-    mark_of,
     name_of,
     orders,
     record_of,
     run,
     say,
+    say_record,
 )
 
 
@@ -97,18 +98,12 @@ def consume(start: dict[str, Any]) -> None:
         await_partitions(consumer.partitions_for_topic, start)  # a member that doesn't know the topic assigns nothing
         consumer.subscribe([topic], listener=Listener())
     else:
-        starts = {TopicPartition(topic, int(number)): offset for number, offset in start["positions"].items()}
-        consumer.assign(list(starts))
-        for partition, offset in starts.items():
-            consumer.seek(partition, offset)
-        say("assigned", partitions=[partition.partition for partition in starts])
-        say("ready")
+        assign_positions(consumer, TopicPartition, start)
     closed = closing()
     while not closed():
         for records in consumer.poll(100).values():
             for record in records:
-                mark, size_bytes = mark_of(record.headers), len(record.value or b"")
-                say("record", partition=record.partition, offset=record.offset, mark=mark, size_bytes=size_bytes)
+                say_record(record)
     consumer.close()
 
 
