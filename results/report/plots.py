@@ -23,7 +23,6 @@ from aftershock.results.report.svg import (
     GREY,
     LEVEL_POINTS,
     LINES,
-    PANEL_POINTS,
     Band,
     Bins,
     backdrop,
@@ -252,7 +251,7 @@ def lag(evidence: Evidence, analysis: Mapping[str, Any], labels: Mapping[str, st
         for axis in (records_axis, freshness_axis):
             backdrop(axis, drawn, ())
         freshness_axis.margins(x=0.01)
-        pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn, PANEL_POINTS)
+        pad = 4 + LEVEL_POINTS * name_bands(records_axis, drawn)
         plain(records_axis, "lag: records acknowledged and not yet delivered", pad)
         plain(freshness_axis, "freshness: age of the oldest undelivered record")
         records_axis.set_ylabel("records")

@@ -243,7 +243,7 @@ def latency_svg(
             axis.margins(x=0.01)
             plain(axis, short(label, _TITLE_CHARS_MAX))
             backdrop(axis, bands, marks_s)
-        levels = name_bands(axes[0], bands, PANEL_POINTS)
+        levels = name_bands(axes[0], bands)
         plain(axes[0], short(next(iter(panels)), _TITLE_CHARS_MAX), 4 + LEVEL_POINTS * levels)
         time_axis(axes[-1], " (intended send time)")
         legend(figure, axes[0], 4)
@@ -257,8 +257,8 @@ def backdrop(axis: Axes, bands: Sequence[Band], marks_s: Sequence[float]) -> Non
         axis.axvline(mark, color=GREY, linewidth=0.8, linestyle=":")
 
 
-def name_bands(axis: Axes, bands: Sequence[Band], height_points: float) -> int:
-    """Write fault names above a panel of the given height, and return the number of lines.
+def name_bands(axis: Axes, bands: Sequence[Band]) -> int:
+    """Write fault names above a panel, and return the number of lines.
 
     A few names stand above their bands, each on the lowest free line. Of many faults, each fault of the plan has a line
     of marks, one for each repetition, which are at least as wide as a pixel.
@@ -272,7 +272,7 @@ def name_bands(axis: Axes, bands: Sequence[Band], height_points: float) -> int:
         if len(rows) > len(PALETTE):
             rows = {"faults": [replace(band, colour=GREY) for band in bands]}
         for level, (name, repeated) in enumerate(reversed(rows.items())):
-            low, high = (1 + (3 + LEVEL_POINTS * level + offset) / height_points for offset in (0, LEVEL_POINTS - 3))
+            low, high = (1 + (3 + LEVEL_POINTS * level + offset) / PANEL_POINTS for offset in (0, LEVEL_POINTS - 3))
             corners: list[tuple[float, float]] = []
             for band in repeated:
                 end_s = max(band.end_s, band.start_s + (right_s - left_s) / 1000)
