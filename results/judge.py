@@ -214,9 +214,9 @@ def measured_again(
 ) -> dict[str, Facts]:
     """Return the second measurement, without suspect times, of the runs in which a check of time or progress fails."""
     times = {
-        name: left_out(evidence)
+        name: spans
         for name, evidence in runs.items()
-        if suspects_of(evidence)
+        if (spans := left_out(evidence))
         and any(
             check.status is Status.FAIL
             for family in (slo_checks, obligation_checks)

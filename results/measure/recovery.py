@@ -79,9 +79,8 @@ def first_calm(samples: DataFrame, looks: DataFrame, for_us: int) -> DataFrame:
 
     A calm period may start at each record intended in an interval (``look_us`` to ``until_us``) of ``looks``, a table
     with a row for each second of the interval and the ``for_us`` after it (``slot``), so that a record is compared with
-    few of hundreds of intervals. A period
-    is calm if no record in it fails, at most a share of 1 - ``num / den`` of its records is slow, and the period ends
-    before the load.
+    few of hundreds of intervals. A period is calm if no record in it fails, at most a share of 1 - ``num / den`` of its
+    records is slow, and the period ends before the load.
     """
     intended, until = F.col("intended_us"), F.col("until_us")
     rows = _paced(samples.withColumn("slot", slot_of("intended_us")), looks, "slot").where(
