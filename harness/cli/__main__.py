@@ -226,8 +226,7 @@ def doctor(
     rates = ", ".join(f"{name} {rate:,.0f}/s" for name, rate in limits.items())
     findings.append(("rates", True, rates or "not measured; measure with: aftershock doctor --calibrate"))
     if timeline:
-        sentence, problems = preflight.space(timeline, out, docker_root)
-        problems += preflight.rate_problems(preflight.loads(timeline), limits, os.cpu_count() or 1)
+        sentence, problems = preflight.compare(timeline, out, docker_root, limits)
         findings.append(("plan", True, sentence))
         findings += [("plan", False, problem) for problem in problems]
 

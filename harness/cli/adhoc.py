@@ -192,7 +192,7 @@ def conformance(
     from contextlib import nullcontext
 
     from aftershock.harness.labs.conformance import document, leased_cluster, table, text
-    from aftershock.harness.run.permissions import Permissions, normalise, permitted_addresses
+    from aftershock.harness.run.permissions import Permissions, normalise, permitted_addresses, read_project_file
     from aftershock.harness.run.progress import Progress
     from aftershock.workloads.adapters.conformance.bench import Bench, StandingCluster
     from aftershock.workloads.adapters.conformance.checks import CHECKS, examine
@@ -206,7 +206,7 @@ def conformance(
         raise AftershockError("no client program to check; write its command after --")
     if unknown := [name for name in operations if name not in CHECKS]:
         raise AftershockError(f"--op {unknown[0]} is no operation; write one of {', '.join(CHECKS)}")
-    permitted = permitted_addresses(Permissions(tuple(allow_attach or ())))
+    permitted = permitted_addresses(Permissions(tuple(allow_attach or ())), read_project_file(Path.cwd()))
     for address in (bootstrap or "").split(","):
         if address and normalise(address) not in permitted:
             option = f"--allow-attach {normalise(address)}"

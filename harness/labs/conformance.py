@@ -51,7 +51,7 @@ def leased_cluster(kafka: str | None, log: Log) -> Iterator[LaunchedCluster]:
         tempfile.TemporaryDirectory(prefix="aftershock-conformance-", ignore_cleanup_errors=True) as folder,
         host_lease("integrity", holder, log),
     ):
-        pool = Pool(Path(folder), owner(), 1, keep_dirty=True)  # nobody leases the cluster again
+        pool = Pool(Path(folder), owner(), 1, keep_dirty=True)  # the cluster is leased only once
         try:
             with pool.lease(spec, holder, log) as leased:
                 yield LaunchedCluster(leased.cluster)
@@ -78,9 +78,10 @@ def text(result: Result) -> str:
 def table(results: Sequence[Result]) -> str:
     """Return the number of checks with each outcome, and the result, of each operation."""
     lines = [f"{'operation':12}{'passed':>8}{'failed':>8}{'skipped':>8}  result"]
-    for operation, outcomes in _by_operation(results).items():
+    for operation, of_operation in _by_operation(results).items():
+        outcomes = [result.outcome for result in of_operation]
         counts = "".join(f"{outcomes.count(outcome):8}" for outcome in ("passed", "failed", "skipped"))
-        lines.append(f"{operation:12}{counts}  {_conclusion(outcomes)}")
+        lines.append(f"{operation:12}{counts}  {_conclusion(of_operation)}")
     return "\n".join(lines)
 
 
@@ -88,24 +89,22 @@ def document(results: Sequence[Result], command: Sequence[str], bootstrap: str) 
     """Return the JSON document that ``aftershock conformance --json`` prints."""
     operations = {
         operation: {
-            "result": _conclusion(outcomes),
+            "result": _conclusion(of_operation),
             "checks": [
-                {key: value for key, value in asdict(result).items() if key != "operation"}
-                for result in results
-                if result.operation == operation
+                {key: value for key, value in asdict(result).items() if key != "operation"} for result in of_operation
             ],
         }
-        for operation, outcomes in _by_operation(results).items()
+        for operation, of_operation in _by_operation(results).items()
     }
     return {"command": [*command], "bootstrap": bootstrap, "operations": operations}
 
 
-def _by_operation(results: Sequence[Result]) -> dict[str, list[str]]:
-    outcomes: dict[str, list[str]] = {}
+def _by_operation(results: Sequence[Result]) -> dict[str, list[Result]]:
+    by_operation: dict[str, list[Result]] = {}
     for result in results:
-        outcomes.setdefault(result.operation, []).append(result.outcome)
-    return outcomes
+        by_operation.setdefault(result.operation, []).append(result)
+    return by_operation
 
 
-def _conclusion(outcomes: Sequence[str]) -> str:
-    return "fails" if "failed" in outcomes else "passes"
+def _conclusion(results: Sequence[Result]) -> str:
+    return "fails" if any(result.outcome == "failed" for result in results) else "passes"

@@ -102,7 +102,7 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
     those of the project file are added.
     """
     project = read_project_file(Path.cwd())
-    addresses = permitted_addresses(given)
+    addresses = permitted_addresses(given, project)
     names = {*given.secrets, *project.permissions.secrets}
     problems = []
     for key in ("bootstrap", "admin", "toxiproxy"):
@@ -122,9 +122,8 @@ def refuse_attachment(attach: Attach, position: Callable[[Location], str], given
         raise PlanError([*problems, f"{also} (docs/SECURITY.md)"])
 
 
-def permitted_addresses(given: Permissions) -> set[str]:
+def permitted_addresses(given: Permissions, project: ProjectFile) -> set[str]:
     """Return the normalised addresses that the command line and the project file permit."""
-    project = read_project_file(Path.cwd())
     return {normalise(address) for address in (*given.addresses, *project.permissions.addresses)}
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from aftershock.errors import Log, PlanError
 from aftershock.faults.timeline.timeline import Timeline
 from aftershock.harness.run.drive import SAVE_PERIOD_S, SEGMENTS_A_MOVE
+from aftershock.harness.run.runs import size
 from aftershock.workloads.load.spool import CONSUME_ROW, OVERDUE_US, PRODUCE_ROW, ROWS, TMPFS
 
 RATE_BOUND = 200_000.0
@@ -159,20 +160,20 @@ def space(timeline: Timeline, out: Path, docker_root: Path | None, memory: Path 
     shared = memory.is_dir() and os.access(memory, os.W_OK)
     if shared:
         free = shutil.disk_usage(memory).free
-        parts.append(f"at most {_size(need.memory_bytes)} in {memory} ({_size(free)} free)")
+        parts.append(f"at most {size(need.memory_bytes)} in {memory} ({size(free)} free)")
         if need.memory_bytes > free:
             problems.append(
-                f"the rows of the clients need up to {_size(need.memory_bytes)} in {memory}, which has {_size(free)} "
+                f"the rows of the clients need up to {size(need.memory_bytes)} in {memory}, which has {size(free)} "
                 "free; enlarge it (in a container: docker run --shm-size=1g), delete files in it, or lower the rates"
             )
     else:
         disk += need.memory_bytes
     free = shutil.disk_usage(folder).free
-    parts.insert(0, f"about {_size(disk)} in {out} ({_size(free)} free)")
+    parts.insert(0, f"about {size(disk)} in {out} ({size(free)} free)")
     brokers = need.broker_bytes if docker_root and docker_root.is_dir() else 0
     if brokers and docker_root:
         free_brokers = shutil.disk_usage(docker_root).free
-        parts.append(f"about {_size(brokers)} of the brokers in {docker_root} ({_size(free_brokers)} free)")
+        parts.append(f"about {size(brokers)} of the brokers in {docker_root} ({size(free_brokers)} free)")
         same = folder.stat().st_dev == docker_root.stat().st_dev
         disk += brokers if same else 0
         if brokers > free_brokers and not same:
@@ -188,22 +189,22 @@ def space(timeline: Timeline, out: Path, docker_root: Path | None, memory: Path 
 
 def _full(what: str, needed: int, where: Path | str, free: int) -> str:
     return (
-        f"{what} need about {_size(needed)} in {where}, which has {_size(free)} free; free disk space, "
+        f"{what} need about {size(needed)} in {where}, which has {size(free)} free; free disk space, "
         "choose another --out, lower the rates, or shorten the plan"
     )
 
 
-def _size(size_bytes: int) -> str:
-    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.1f} {unit}"
-    return f"{size_bytes / 1000:.0f} kB"
+def compare(
+    timeline: Timeline, out: Path, docker_root: Path | None, limits: Mapping[str, float]
+) -> tuple[str, list[str]]:
+    """Return a sentence about the space that a run needs and finds, and the problems of space and rates."""
+    sentence, problems = space(timeline, out, docker_root)
+    return sentence, problems + rate_problems(loads(timeline), limits, os.cpu_count() or 1)
 
 
 def preflight(timeline: Timeline, out: Path, docker_root: Path | None, limits: Mapping[str, float], log: Log) -> None:
     """Log the space that the run needs; raise PlanError if the host lacks the space, or can't drive the rates."""
-    sentence, problems = space(timeline, out, docker_root)
+    sentence, problems = compare(timeline, out, docker_root, limits)
     log(sentence)
-    problems += rate_problems(loads(timeline), limits, os.cpu_count() or 1)
     if problems:
         raise PlanError([f"{timeline.plan_source}: {problem}" for problem in problems])

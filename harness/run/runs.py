@@ -136,5 +136,7 @@ def parse_age(text: str) -> timedelta:
 
 
 def size(size_bytes: int) -> str:
-    mega = 1_000_000
-    return f"{size_bytes / mega:.1f} MB" if size_bytes >= mega else f"{size_bytes / 1000:.0f} kB"
+    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.1f} {unit}"
+    return f"{size_bytes / 1000:.0f} kB"

@@ -137,7 +137,7 @@ def test_an_invalid_age_is_an_error_with_an_example(text: str) -> None:
 
 def test_sizes() -> None:
     """kB below a megabyte, MB from there."""
-    assert ["0 kB", "5 kB", "1.5 MB"] == [size(0), size(5_000), size(1_500_000)]
+    assert ["0 kB", "5 kB", "1.5 MB", "2.5 GB"] == [size(0), size(5_000), size(1_500_000), size(2_500_000_000)]
 
 
 def test_find_run(out: Path) -> None:
