@@ -304,14 +304,13 @@ class _LiveRun:
             phase = f"{phase}, {min(self.reading[0].records, self.reading[1]):,} of {self.reading[1]:,} records"
         if self.steady_start_us is not None and (minute := self.fleet.worst_minute(self.steady_start_us)):
             worst = (minute[0] - self.load_start_us) / 1e6, minute[1] / 1000
-        injected = len({line["fault"] for line in self.journal.lines if line["state"] == "injected"})
         return Status(
             phase,
             max(0, now_us - self.load_start_us) / 1e6,
             self.journal.open_faults(),
             arms,
             left_s,
-            (injected, len(self.timeline.steps)),
+            (len(self.journal.injected), len(self.timeline.steps)),
             worst,
             self.rows,
         )

@@ -40,13 +40,23 @@ _LOCK_ATTEMPTS = 100  # in one second; another writer holds the lock for one wri
 
 
 class Journal:
-    """Journal of a run's faults (``journal.jsonl``); ``lines`` holds the lines that this process has written."""
+    """Journal of a run's faults (``journal.jsonl``); ``injected`` has the ids of the faults injected through it.
+
+    Lines are not kept in memory, which a long run would fill.
+    """
 
     def __init__(self, path: Path, clock: RunClock) -> None:
+        self._path = path
         self._clock = clock
         self._owner = owner()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self.lines: list[dict[str, Any]] = []
+        self._open: dict[str, None] = {}
+        self.injected: set[str] = set()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the lines that this process has written, from the file. Raises EvidenceError as `read_journal`."""
+        return [line for line in read_journal(self._path) if line["owner"] == self._owner]
 
     def record(self, entry: Entry) -> None:
         self.append(entry.as_json())
@@ -72,11 +82,16 @@ class Journal:
                 if alone:
                     os.ftruncate(self._file, size)
                 raise
-        self.lines.append(line)
+        if line["state"] == "injected":
+            self.injected.add(line["fault"])
+        if line["state"] == "intended":
+            self._open[line["fault"]] = None
+        elif line["state"] == "healed":
+            self._open.pop(line["fault"], None)
 
     def open_faults(self) -> list[str]:
         """Return the ids of faults that this process injected and has not healed, in the order of injection."""
-        return [line["fault"] for line in open_faults(self.lines)]
+        return [*self._open]
 
     def close(self) -> None:
         os.close(self._file)
