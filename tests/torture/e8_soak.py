@@ -37,7 +37,7 @@ faults:
     fault:
       choose:
         - {{fault: {{for: 5s, kind: latency, link: "client(a) -> broker", delay: 30ms}}}}
-        - {{fault: {{for: 5s, kind: kill, broker: any broker except leader of orders/0}}}}
+        - {{fault: {{for: 5s, kind: kill, broker: leader of orders/1}}}}
         - {{fault: {{for: 3s, kind: pause, broker: leader of orders/0}}}}
 slo: ["lost == 0"]
 """
