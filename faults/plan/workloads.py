@@ -160,8 +160,8 @@ class Arm(Part):
     """One variant of a client in a workload, which reports the rack ``client_rack`` to Kafka (KIP-392), or none.
 
     The names in ``settings`` are librdkafka's for the client ``confluent``, Kafka's for ``reference`` and ``java``, and
-    those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica`` and
-    ``partitioner`` turn rules of the ``reference`` client on or off.
+    those of the user's program for ``exec``. ``leader_discovery``, ``fetch_session``, ``read_replica``,
+    ``partitioner`` and ``switch`` (of the partitioner) turn rules of the ``reference`` client on or off.
     """
 
     client: Literal["confluent", "reference", "java", "exec"] = "confluent"
@@ -174,6 +174,7 @@ class Arm(Part):
     fetch_session: StrictBool | None = None
     read_replica: StrictBool | None = None
     partitioner: Literal["sticky", "uniform", "adaptive", "availability"] | None = None
+    switch: Literal["delayed", "sharp"] | None = None
 
     @field_validator("client_rack", mode="before")
     @classmethod
@@ -186,6 +187,8 @@ class Arm(Part):
             switch = next(iter(self.switches))
             sentence = f"`{switch}` only applies to `client: reference`, and the arm's client is {self.client}"
             raise ValueError(f"{sentence}: remove it")
+        if self.switch and self.partitioner == "sticky":
+            raise ValueError("`partitioner: sticky` has no `switch`, which is a rule of KIP-794: remove `switch`")
         if bool(self.command) != (self.client == "exec"):
             raise ValueError("`command` and `client: exec` need each other: write `command: [python3, my_client.py]`")
         return self
@@ -193,7 +196,7 @@ class Arm(Part):
     @property
     def switches(self) -> dict[str, Any]:
         """Keys of the arm, such as ``fetch_session``, that turn rules of the reference client on or off."""
-        names = ("leader_discovery", "fetch_session", "read_replica", "partitioner")
+        names = ("leader_discovery", "fetch_session", "read_replica", "partitioner", "switch")
         values = {name: value for name in names if (value := getattr(self, name)) is not None}
         return {name: value.model_dump() if isinstance(value, BaseModel) else value for name, value in values.items()}
 

@@ -162,7 +162,8 @@ class ReferenceProducer(EventLoopClient, SendingClient):
             )
 
     def progress(self) -> dict[str, Any]:
-        return self._sending.tally.progress() | {"traffic": self._producer.brokers.traffic}
+        draws = {name: count for name, count in self._producer.counts.items() if name.startswith("partition_draws")}
+        return self._sending.tally.progress() | {"traffic": self._producer.brokers.traffic, "counts": draws}
 
     def counters(self) -> dict[str, int]:
         return super().counters() | dict(self._producer.counts)

@@ -11,7 +11,7 @@ from aftershock.workloads.kafka.committer.attempts import CommitterSettings
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 
 HAVE = {field.name for cls in (ProducerSettings, ConsumerSettings, CommitterSettings) for field in fields(cls)}
-SWITCHES = {"leader_discovery", "fetch_session", "read_replica", "partitioner"}
+SWITCHES = {"leader_discovery", "fetch_session", "read_replica", "partitioner", "switch"}
 HARNESS = {"bootstrap_servers", "client_id", "enable_auto_commit", "security"}
 """Whether a consumer commits follows from whether it has a group; how to connect is said of the cluster, once."""
 

@@ -142,7 +142,8 @@ class ProducerSettings(ClientSettings):
     """Settings of a reference producer.
 
     ``partitioner`` is ``adaptive`` (KIP-794, Kafka's default), ``uniform`` (KIP-794 without adaptive weights),
-    ``availability`` (KIP-794 with the availability timeout) or ``sticky`` (KIP-480).
+    ``availability`` (KIP-794 with the availability timeout) or ``sticky`` (KIP-480). ``switch`` is when the partition
+    changes: ``delayed`` (as Kafka ships it, KAFKA-14156) or ``sharp`` (as in KIP-794's text).
     """
 
     acks: int = choice(-1, {"all": -1, "-1": -1, "1": 1, "0": 0})
@@ -159,6 +160,7 @@ class ProducerSettings(ClientSettings):
     partitioner: Literal["sticky", "uniform", "adaptive", "availability"] = choice(
         "adaptive", {name: name for name in ("sticky", "uniform", "adaptive", "availability")}
     )
+    switch: Literal["delayed", "sharp"] = choice("delayed", {name: name for name in ("delayed", "sharp")})
     partitioner_availability_timeout_ms: int = number(0)
     partitioner_ignore_keys: bool = flag(default=False)
     partitioner_rack_aware: bool = flag(default=False)

@@ -49,6 +49,7 @@ class ProducerRules(NamedTuple):
             ignore_keys=settings.partitioner_ignore_keys,
             rack_aware=settings.partitioner_rack_aware,
             availability_timeout_ms=settings.partitioner_availability_timeout_ms,
+            switch=settings.switch,
         )
         idempotence = Idempotence() if settings.enable_idempotence else None
         limits = Limits(**{name: getattr(settings, name) for name in Limits._fields})

@@ -9,7 +9,8 @@ adaptive      plus draws weighted by load (``load_table``)    the default
 availability  plus late brokers excluded (``NodeLatency``)    partitioner.availability.timeout.ms=5
 ============  ==============================================  ===============================================
 
-Counters: ``partition_draws`` (draws of a sticky partition); ``partition_draws_weighted`` (draws weighted by load);
+Counters: ``partition_draws`` (draws of a sticky partition); ``partition_draws_0`` and so on (draws of partition 0, in
+all topics, up to ``DRAWS_COUNTED`` partitions); ``partition_draws_weighted`` (draws weighted by load);
 ``partitions_left_out`` (partitions that weighted draws excluded, because their leaders accept data late);
 ``partition_draws_in_rack`` (draws limited to leaders in the client's rack).
 
@@ -35,8 +36,9 @@ Rules of the KIP-794 partitioner (``BuiltInPartitioner``, ``RecordAccumulator.ap
 6. A rack-aware partitioner (KIP-1123, Kafka 4.4) draws only partitions whose leader is in the client's rack, if there
    are any.
 
-In KIP-794 the sticky partition switches after exactly ``batch.size`` bytes. Kafka waits for a full batch (KAFKA-14156),
-so a partition with a backlog gets two batches between switches if records don't fill a batch to the byte.
+In KIP-794's text the sticky partition switches at the first append that reaches ``batch.size`` bytes (mode ``sharp`` of
+the switch). Kafka 3.3.0 and later wait for a full batch (mode ``delayed``, rules 2 and 3; KAFKA-14156, commit
+2b2039f0), so a partition with a backlog gets two batches between switches if records don't fill a batch to the byte.
 """
 
 from abc import ABC, abstractmethod
@@ -164,6 +166,9 @@ def load_table(
     return LoadTable(tuple(near or partitions), tuple(weights), left_out, in_rack=bool(near))
 
 
+DRAWS_COUNTED = 12  # a counter for each partition of a large topic would crowd the samples
+
+
 class StickyPartition(ABC):
     """Sticky partition of one topic; subclasses decide when another partition becomes sticky.
 
@@ -210,6 +215,8 @@ class StickyPartition(ABC):
     def _switch(self) -> None:
         self._partition = self._draw()
         self._counts["partition_draws"] += 1
+        if self._partition < DRAWS_COUNTED:
+            self._counts[f"partition_draws_{self._partition}"] += 1
 
     def _draw_uniform(self, partitions: Sequence[int]) -> int:
         return partitions[self._random_number() % len(partitions)]
@@ -247,9 +254,11 @@ class UniformSticky(StickyPartition):
         batch_size: int,
         late: Callable[[], Collection[int]] | None,
         rack_aware: bool,
+        sharp: bool = False,
     ) -> None:
         super().__init__(random, counts, ignore_keys=ignore_keys)
         self._switch_bytes = max(1, batch_size)
+        self._sharp = sharp
         self._produced_bytes = 0
         self._late = late
         self._rack_aware = rack_aware
@@ -264,7 +273,8 @@ class UniformSticky(StickyPartition):
 
     def appended(self, grown_bytes: int, *, enable_switch: bool) -> None:
         produced = self._produced_bytes = self._produced_bytes + grown_bytes
-        if produced >= self._switch_bytes and (enable_switch or produced >= 2 * self._switch_bytes):
+        due = self._sharp or enable_switch or produced >= 2 * self._switch_bytes
+        if produced >= self._switch_bytes and due:
             self._switch()
 
     def load(self, queued: Mapping[int, int]) -> None:
@@ -295,6 +305,7 @@ class UniformSticky(StickyPartition):
 
 
 MODES = ("sticky", "uniform", "adaptive", "availability")
+SWITCHES = ("delayed", "sharp")
 AVAILABILITY_TIMEOUT_MS = 5
 """Timeout in mode ``availability`` that KIP-794's authors used in their measurements."""
 
@@ -303,7 +314,7 @@ class Partitioner:
     """Partitioner of one producer, with the sticky partitions of all topics and the delays of brokers.
 
     ``availability_timeout_ms`` is off by default, except in mode ``availability``; as in Kafka, partitioners that
-    aren't adaptive ignore the timeout. The KIP-480 partitioner (mode ``sticky``) ignores ``rack_aware``.
+    aren't adaptive ignore the timeout. The KIP-480 partitioner (mode ``sticky``) ignores ``rack_aware`` and ``switch``.
     """
 
     def __init__(
@@ -315,9 +326,11 @@ class Partitioner:
         ignore_keys: bool = False,
         rack_aware: bool = False,
         availability_timeout_ms: float = 0,
+        switch: str = "delayed",
     ) -> None:
-        if mode not in MODES:
-            raise SettingError(f"the setting partitioner has no mode {mode!r}; use one of {', '.join(MODES)}")
+        for setting, value, values in (("partitioner", mode, MODES), ("switch", switch, SWITCHES)):
+            if value not in values:
+                raise SettingError(f"the setting {setting} has no mode {value!r}; use one of {', '.join(values)}")
         self.counts: Counter[str] = Counter()
         self._timeout_ms = availability_timeout_ms or (AVAILABILITY_TIMEOUT_MS if mode == "availability" else 0)
         self._latency = NodeLatency()
@@ -330,6 +343,7 @@ class Partitioner:
             batch_size=batch_size,
             late=None if mode == "uniform" else lambda: self._latency.later_than(self._timeout_ms),
             rack_aware=rack_aware,
+            sharp=switch == "sharp",
         )
         if mode == "sticky":
             self._new_topic = partial(RunawaySticky, random, self.counts, ignore_keys=ignore_keys)

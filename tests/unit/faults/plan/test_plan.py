@@ -175,6 +175,9 @@ def test_a_setting_that_a_plan_file_could_not_hold_is_refused() -> None:
         ({"client": "exec"}, "`command` and `client: exec` need each other"),
         ({"client": "reference", "command": ["./mine"]}, "`command` and `client: exec` need each other"),
         ({"client": "reference", "partitioner": "round"}, "'sticky', 'uniform', 'adaptive' or 'availability'"),
+        ({"client": "reference", "switch": "sharply"}, "'delayed' or 'sharp'"),
+        ({"client": "java", "switch": "sharp"}, "`switch` only applies to `client: reference`"),
+        ({"client": "reference", "partitioner": "sticky", "switch": "sharp"}, "remove `switch`"),
         ({"client": "reference", "leader_discovery": "metdata"}, "write response, metadata"),
     ],
 )

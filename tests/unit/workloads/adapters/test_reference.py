@@ -213,6 +213,15 @@ def test_producer_and_consumer_take_their_own_settings(here: Bench) -> None:
     consuming(here, **both).close()
 
 
+def test_draws_are_part_of_the_progress(here: Bench) -> None:
+    """Each partition's, so that they can be counted within a fault."""
+    producer = producing(here, linger_ms=0, settings={"batch.size": 100}, switches={"switch": "sharp"})
+    sends(here, producer)
+    counts = producer.progress()["counts"]
+    producer.close()
+    assert counts["partition_draws"] == sum(counts.get(f"partition_draws_{number}", 0) for number in range(4)) > 1
+
+
 def test_fetch_counters_are_part_of_the_progress(here: Bench) -> None:
     """So that they can be compared by block; no other counter is."""
     consumer = consuming(here)

@@ -99,6 +99,7 @@ def test_text_is_parsed_by_the_settings_type(name: str, given: object, read: obj
         ("bootstrap.servers", "", "host:port"),
         ("bootstrap.servers", 9092, "host:port"),
         ("partitioner", "random", "sticky, uniform, adaptive, availability"),
+        ("switch", "late", "delayed, sharp"),
         ("leader.discovery", "sometimes", "response, metadata"),
     ],
 )

@@ -34,6 +34,7 @@ def make(
     ignore_keys: bool = False,
     timeout_ms: float = 0,
     batch_size: int = BATCH_SIZE,
+    switch: str = "delayed",
 ) -> Partitioner:
     return Partitioner(
         mode,
@@ -42,6 +43,7 @@ def make(
         ignore_keys=ignore_keys,
         rack_aware=rack_aware,
         availability_timeout_ms=timeout_ms,
+        switch=switch,
     )
 
 
@@ -57,12 +59,18 @@ def draws_while_broker_3_is_late(partitioner: Partitioner, late_ms: float = 6) -
         if sticky.before_new_batch(sticky.choose(None), drawn=True):
             sticky.choose(None)
         sticky.appended(BATCH_SIZE, enable_switch=True)
+    assert 101 == sum(partitioner.counts.pop(f"partition_draws_{number}", 0) for number in range(3))
     return +partitioner.counts
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingError, match=r"roundrobin.*sticky, uniform, adaptive, availability"):
         make("roundrobin")
+
+
+def test_an_unknown_switch_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(SettingError, match=r"the setting switch.*blunt.*delayed, sharp"):
+        make("uniform", switch="blunt")
 
 
 def test_every_mode_draws_and_only_its_own_counters_move() -> None:
@@ -152,9 +160,9 @@ class SlowBroker:
     Every tick adds two records without a key.
     """
 
-    def __init__(self, mode: str, slow: int, batch_size: int = BATCH_SIZE) -> None:
+    def __init__(self, mode: str, slow: int, batch_size: int = BATCH_SIZE, switch: str = "delayed") -> None:
         self.batch_size = batch_size
-        self.partitioner = make(mode, batch_size=batch_size)
+        self.partitioner = make(mode, batch_size=batch_size, switch=switch)
         self.sticky: StickyPartition = self.partitioner.topic("orders")
         self.sticky.set_view(VIEW)
         self.waiting: dict[int, deque[int]] = {number: deque() for number in range(3)}
@@ -214,6 +222,12 @@ def test_uniform_is_fair_if_records_fill_batches_exactly() -> None:
 def test_uniform_as_shipped_gives_a_backlog_twice_its_turn_otherwise() -> None:
     """A last batch that isn't full to the byte delays the switch (KAFKA-14156): two batches a turn, so 2:1:1."""
     assert SlowBroker("uniform", 40, BRIMFUL - 1).share_of_the_slow_broker() == pytest.approx(1 / 2, abs=0.03)
+
+
+def test_uniform_by_the_text_of_the_kip_gives_a_backlog_its_third() -> None:
+    """A sharp switch waits for no full batch, so batches that records don't fill to the byte make no difference."""
+    slow_broker = SlowBroker("uniform", 40, BRIMFUL - 1, switch="sharp")
+    assert slow_broker.share_of_the_slow_broker() == pytest.approx(1 / 3, abs=0.03)
 
 
 def test_the_slower_the_broker_the_smaller_its_adaptive_share() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aftershock.workloads.kafka.rules.partitioner import TopicView, UniformSticky
+from aftershock.workloads.kafka.rules.partitioner import DRAWS_COUNTED, TopicView, UniformSticky
 
 LEADERS = {0: 1, 1: 2, 2: 3}
 CHI_SQUARE_999 = {2: 13.8, 5: 20.5}
@@ -24,6 +24,7 @@ def make(
         batch_size=batch_size,
         late=(lambda: late) if adaptive else None,
         rack_aware=switches.get("rack_aware", False),
+        sharp=switches.get("sharp", False),
     )
     sticky.set_view(TopicView(3, LEADERS))
     sticky.choose(None)
@@ -63,6 +64,29 @@ def test_a_switch_waits_for_the_batch_to_be_full_and_no_longer_than_two() -> Non
     assert 1 == draws_of(sticky)
     sticky.appended(1, enable_switch=False)
     assert 2 == draws_of(sticky)
+
+
+def test_a_sharp_switch_waits_for_no_full_batch() -> None:
+    """KIP-794's text, and Kafka before KAFKA-14156: ``producedBytes >= stickyBatchSize`` is enough."""
+    sticky = make(sharp=True)
+    sticky.appended(999, enable_switch=True)
+    assert 1 == draws_of(sticky)
+    sticky.appended(1, enable_switch=False)
+    assert 2 == draws_of(sticky)
+    assert not sticky.before_new_batch(sticky.choose(None), drawn=True)
+    sticky.appended(999, enable_switch=False)
+    assert 2 == draws_of(sticky)
+
+
+def test_draws_are_counted_by_partition() -> None:
+    """The first draw too, and no counters of partitions beyond the limit."""
+    sticky = make()
+    drawn = Counter([sticky.choose(None)]) + draw_many(sticky, 300)
+    assert drawn == {number: sticky._counts[f"partition_draws_{number}"] for number in LEADERS}
+    sticky.set_view(TopicView(100, {DRAWS_COUNTED: 1}))
+    draw_many(sticky, 5)
+    assert drawn.total() + 5 == draws_of(sticky)
+    assert f"partition_draws_{DRAWS_COUNTED}" not in sticky._counts
 
 
 def test_a_delayed_switch_happens_before_a_new_batch() -> None:
