@@ -13,6 +13,9 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
 4. A connection that is unused for ``connections.max.idle.ms`` is closed; a bootstrap connection is closed as soon as
    another node can serve Metadata requests.
 5. A broker with incompatible API versions receives no Metadata requests while other brokers answer.
+6. No Produce or Fetch request is sent while a Metadata request is due and not yet sent (``NetworkClient.isReady``).
+   Kafka holds back all requests; here requests to coordinators and for offsets, which have other connections or are
+   rare, don't wait.
 """
 
 import asyncio
@@ -145,7 +148,8 @@ _IDLE_CHECK_MS = 1_000
 class NetworkClient:
     """Connections and metadata refresh of one client, on one asyncio event loop.
 
-    ``on_change`` is called when a connection is made, refused or lost, and when a metadata refresh ends.
+    ``on_change`` is called when a connection is made, refused or lost, when a Metadata request is sent, and when a
+    metadata refresh ends.
     ``unsupported`` is the error of the latest metadata refresh if only incompatible brokers answered, otherwise None.
     """
 
@@ -182,9 +186,13 @@ class NetworkClient:
         self._idle_check_ms = clock_ms() + _IDLE_CHECK_MS
         self._closed = False
 
-    def ready(self, node_id: int, purpose: Purpose = "data") -> Channel | None:
-        """Return the open connection to a node; without a connection, return None and connect in the background."""
-        return None if self._closed else self._link(node_id, purpose).ready()
+    def ready(self, node_id: int, *, before_metadata: bool = False) -> Channel | None:
+        """Return the open connection to a node; without a connection, return None and connect in the background.
+
+        Returns None as well while a Metadata request is due, which is sent first, unless ``before_metadata``.
+        """
+        channel = None if self._closed else self._link(node_id, "data").ready()
+        return channel if before_metadata or self.metadata.wait_ms(self.clock_ms()) > 0 else None
 
     def wait_ms(self, node_id: int, purpose: Purpose = "data") -> float:
         """Return the milliseconds until ``ready`` can connect to a node; infinite while connecting or connected."""
@@ -322,6 +330,7 @@ class NetworkClient:
             request = metadata_request(METADATA.messages(channel.versions), self.metadata.wanted)
             reply = channel.request(request, timeout_ms=self.settings.request_timeout_ms)
             critical = self.metadata.request_sent()
+            self._on_change()  # Produce and Fetch requests have waited for the Metadata request
             response = metadata_response((await reply).response)
             if not response.nodes:
                 raise ConnectionError(f"the broker at {channel.address} returned metadata without any broker")  # noqa: TRY301  # handled like a refusal

@@ -360,7 +360,7 @@ class Fetcher:
     async def end_sessions(self) -> None:
         futures = []
         for node_id, session in self._sessions.items():
-            plan, channel = session.close(), self._shared.brokers.ready(node_id)
+            plan, channel = session.close(), self._shared.brokers.ready(node_id, before_metadata=True)
             if plan is not None and channel is not None:
                 futures.append(self._send(channel, plan))
         await asyncio.gather(*futures, return_exceptions=True)

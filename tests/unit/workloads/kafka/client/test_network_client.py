@@ -210,8 +210,26 @@ async def test_a_refused_connection_backs_off() -> None:
             own.up(1)
             assert await bench.brokers.channel(1)
             own.close_connections(1)
-            await until(lambda: bench.brokers.ready(1) is None, lambda: "not lost")
+            await until(lambda: bench.brokers.ready(1, before_metadata=True) is None, lambda: "not lost")
             assert 24 >= bench.brokers.wait_ms(1)
+
+
+async def test_no_connection_is_ready_while_a_metadata_request_is_due(cluster: ScriptedBroker) -> None:
+    """``NetworkClient.isReady``: until the Metadata request is sent; its response isn't awaited."""
+    async with Bench(cluster.bootstrap) as bench:
+        await bench.brokers.refresh()
+        channel = await bench.brokers.channel(1)
+        assert channel is bench.brokers.ready(1)
+        later_ms = bench.now_ms() + 1_000
+        bench.now_ms = lambda: later_ms
+        bench.metadata.request_update()
+        assert bench.brokers.ready(1) is None
+        assert channel is bench.brokers.ready(1, before_metadata=True)
+        cluster.script("Metadata", answer="none")
+        changes = bench.changes
+        bench.brokers.refresh_if_due()
+        await until(lambda: bench.changes > changes, lambda: "no Metadata request was sent")
+        assert channel is bench.brokers.ready(1)
 
 
 async def test_a_lost_connection_requests_metadata(cluster: ScriptedBroker) -> None:
@@ -368,7 +386,7 @@ async def test_bytes_are_counted_by_node(cluster: ScriptedBroker) -> None:
         assert {1, 2} == set(before)
         assert all(sent > 0 and received > 0 for sent, received in before.values())
         cluster.close_connections(2)
-        await until(lambda: bench.brokers.ready(2) is None, lambda: "not lost")
+        await until(lambda: bench.brokers.ready(2, before_metadata=True) is None, lambda: "not lost")
         assert before[2] == bench.brokers.traffic[2]
 
 

@@ -140,6 +140,20 @@ async def test_a_hint_sends_a_batch_to_the_new_leader_at_once(cluster: ScriptedB
         assert [True] == [each["immediate"] for each in writer.events("batch_retried")]
 
 
+async def test_metadata_goes_out_before_the_retry(cluster: ScriptedBroker) -> None:
+    """``NetworkClient.isReady``: after a refusal a Metadata request is due, and even an immediate retry follows it.
+
+    Node 1 names itself as the new leader, so all requests share one connection, which keeps their order.
+    """
+    async with writing(cluster, leaders=[1], retry_backoff_ms=1, retry_backoff_max_ms=1) as writer:
+        await writer.send()
+        cluster.script("Produce", error=6, hint=(1, 1))
+        await writer.send()
+        assert [True] == [each["immediate"] for each in writer.events("batch_retried")]
+        apis = [seen.api for seen in cluster.journal() if seen.client_id == writer.topic]
+        assert ["Produce", "Produce", "Metadata", "Produce"] == apis[apis.index("Produce") :]
+
+
 async def test_a_second_failure_on_an_epoch_backs_off(cluster: ScriptedBroker) -> None:
     """One immediate retry for each newer epoch: the new leader refuses as well, with a hint of the same epoch."""
     async with writing(cluster, retry_backoff_ms=50, leaders=[1]) as writer:
