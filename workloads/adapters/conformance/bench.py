@@ -97,6 +97,7 @@ class StandingCluster:
 
 QUIET_S = 1.0
 
+GROUPS = 8
 DEADLINE_MS = 15_000
 R = TypeVar("R", bound=Report)
 
@@ -228,7 +229,8 @@ class Bench:
         return ConsumeAssignment.model_validate(self._plain(topic) | changes)
 
     def committing(self, topic: str, **changes: Any) -> CommitAssignment:
-        plain = {"producer_id": 0, "rate_per_s": 1, "groups": 1, "deadline_ms": DEADLINE_MS}
+        """Return an assignment with consumer groups of its own, which no other check has used."""
+        plain = {"workload": topic, "producer_id": 0, "rate_per_s": 1, "groups": GROUPS, "deadline_ms": DEADLINE_MS}
         return CommitAssignment.model_validate(self._plain(topic) | plain | changes)
 
     def _plain(self, topic: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from aftershock.workloads.adapters.conformance.bench import (
     GRACE_S,
+    GROUPS,
     PARTITIONS,
     Bench,
     ClientSession,
@@ -12,8 +13,8 @@ from aftershock.workloads.adapters.conformance.bench import (
     require_none_acked,
 )
 from aftershock.workloads.adapters.exec_protocol import Rule, commit_order
+from aftershock.workloads.load.assignment import CommitAssignment
 
-_GROUPS = 8
 _ROUNDS = 25
 _FEW = 8
 _SOON_MS = 2_000
@@ -24,14 +25,13 @@ IN_ORDER = Rule("commit", "They must reach Kafka in the order of `seq`")
 def acks_and_keeps_commits(bench: Bench) -> None:
     """The client acks each commit once, and the cluster stores the last commit of each consumer group."""
     topic = bench.topic()
-    with bench.session(bench.committing(topic)) as session:
-        _commit(session, topic, _GROUPS * _ROUNDS)
-        require_all_acked(
-            await_reports(session, range(_GROUPS * _ROUNDS), f"report all of {_GROUPS * _ROUNDS} commits")
-        )
+    assignment = bench.committing(topic)
+    with bench.session(assignment) as session:
+        _commit(session, assignment, GROUPS * _ROUNDS)
+        require_all_acked(await_reports(session, range(GROUPS * _ROUNDS), f"report all of {GROUPS * _ROUNDS} commits"))
         session.close()
-    for number in range(_GROUPS):
-        committed, last = bench.committed(_group(topic, number), topic), {number % PARTITIONS: _ROUNDS - 1}
+    for number in range(GROUPS):
+        committed, last = bench.committed(assignment.group_of(number), topic), {number % PARTITIONS: _ROUNDS - 1}
         if committed != last:
             raise Violation(
                 f"the cluster has the offsets {committed} (by partition) as the last commit of group "
@@ -42,10 +42,10 @@ def acks_and_keeps_commits(bench: Bench) -> None:
 
 def acks_nothing_during_an_outage(bench: Bench) -> None:
     """The client acks no commit while every broker is down, and reports every commit when the brokers are back."""
-    topic = bench.topic()
-    with bench.session(bench.committing(topic)) as session:
+    assignment = bench.committing(bench.topic())
+    with bench.session(assignment) as session:
         with bench.outage():
-            _commit(session, topic, _FEW)
+            _commit(session, assignment, _FEW)
             session.quiet()
             require_none_acked(session)
         await_reports(session, range(_FEW), "report all commits once Kafka is back")
@@ -53,9 +53,9 @@ def acks_nothing_during_an_outage(bench: Bench) -> None:
 
 def keeps_deadlines(bench: Bench) -> None:
     """If Kafka is down for longer than the deadline of commits, the client reports every commit as failed in time."""
-    topic = bench.topic()
-    with bench.session(bench.committing(topic, deadline_ms=_SOON_MS)) as session, bench.outage():
-        _commit(session, topic, _FEW)
+    assignment = bench.committing(bench.topic(), deadline_ms=_SOON_MS)
+    with bench.session(assignment) as session, bench.outage():
+        _commit(session, assignment, _FEW)
         await_reports(
             session, range(_FEW), f"fail all commits that have a deadline of {_SOON_MS} ms", _SOON_MS / 1000 + GRACE_S
         )
@@ -71,11 +71,7 @@ def exits_with_the_worker(bench: Bench) -> None:
 CHECKS = (acks_and_keeps_commits, acks_nothing_during_an_outage, keeps_deadlines, exits_with_the_worker)
 
 
-def _group(topic: str, number: int) -> str:
-    return f"{topic}-{number}"
-
-
-def _commit(session: ClientSession, topic: str, count: int) -> None:
+def _commit(session: ClientSession, assignment: CommitAssignment, count: int) -> None:
     for seq in range(count):
-        number = seq % _GROUPS
-        session.order(commit_order(seq, _group(topic, number), number % PARTITIONS, seq // _GROUPS))
+        order = commit_order(seq, assignment.group_of(seq), assignment.partition_of(seq), assignment.offset_of(seq))
+        session.order(order)

@@ -88,6 +88,7 @@ class Program:
                 if self.defect != "no-bye":
                     self.status = 4 if self.defect == "status" else 0
             case _:
+                assert order["do"] != "commit" or order["group"] in self.told["groups"]  # as docs/EXEC.md promises
                 if self.defect == "eager":
                     self.say("acked", seq=order["seq"])
                 late_s = 60.0 if self.defect == "late" else 0.0
