@@ -75,7 +75,10 @@ def watchdogs(run_id: str) -> list[int]:
 
 
 def journal_states(run_dir: Path) -> dict[str, str]:
-    """Return the last state of each fault, read without the product; a torn line is left out."""
+    """Return the last state of each fault, read without the product; a torn line is left out.
+
+    A fault that failed before it was intended, because it had no target, is left out too.
+    """
     states = {}
     path = run_dir / "journal.jsonl"
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
@@ -83,5 +86,6 @@ def journal_states(run_dir: Path) -> dict[str, str]:
             row = json.loads(line)
         except ValueError:
             continue
-        states[row["fault"]] = row["state"]
+        if row["state"] != "failed" or row["fault"] in states:
+            states[row["fault"]] = row["state"]
     return states
