@@ -16,6 +16,8 @@ from aftershock.harness.cluster.launch import provenance
 from aftershock.harness.cluster.ownership import owner
 from aftershock.harness.cluster.pool import Pool
 from aftershock.harness.pytest.session import Suite
+from aftershock.harness.run.calibration import read_limits
+from aftershock.harness.run.preflight import preflight
 from aftershock.harness.run.progress import Progress
 from aftershock.harness.run.run import Job, drive_on, record_outcome
 from aftershock.harness.run.rundir import RunDir
@@ -40,11 +42,12 @@ def drive(
     """Run a compiled plan on a cluster of ``pool``, by default the pool of ``suite``; return the run directory.
 
     ``begin`` creates the run directory after host and cluster are leased. Other processes see ``test`` as the holder of
-    the leases. Raises the errors of ``aftershock.harness.run.run.perform`` except PlanError.
+    the leases. Raises the errors of ``aftershock.harness.run.run.perform``.
     """
-    progress = Progress(console)
+    progress, client = Progress(console), engine.connect()
     if not (suite.folder / "pool").exists():
-        sweep(engine.connect(), progress.log)
+        sweep(client, progress.log)
+    preflight(job.timeline, suite.folder, engine.volumes_folder(client), read_limits(), progress.log)
     with ExitStack() as quiet_host:
         quiet_host.enter_context(host_lease(kind, test, progress.log))
         with (pool or pool_of(suite)).lease(job.spec, test, progress.log) as leased:
@@ -56,5 +59,5 @@ def drive(
                     drive_on(job, leased.cluster, home, provenance(home, leased.cluster, leased.images), progress)
                 finally:
                     quiet_host.close()
-                    collect_logs(engine.connect(), leased.cluster.run_id, home.path / "logs", leased.since)
+                    collect_logs(client, leased.cluster.run_id, home.path / "logs", leased.since)
     return home

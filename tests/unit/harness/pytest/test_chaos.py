@@ -14,7 +14,7 @@ from aftershock.faults.plan.model import Plan
 from aftershock.harness.pytest import leased_run
 from aftershock.harness.pytest.chaos import Chaos, Origin
 from aftershock.harness.pytest.session import Entry, Suite
-from aftershock.harness.run.run import Job
+from aftershock.harness.run.run import Job, prepare
 from aftershock.harness.run.rundir import RunDir
 
 PLAN = """
@@ -69,6 +69,17 @@ class Asking:
 @pytest.fixture
 def asking(tmp_path: Path, errands: list[Errand]) -> Asking:  # noqa: ARG001 - nothing here may be driven
     return Asking(tmp_path)
+
+
+def test_a_rate_that_the_host_cannot_drive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by `aftershock run`: before a cluster is leased, and without a run directory."""
+    job = prepare(PLAN.replace("60/s", "900000/s"), (), 1, print)
+    for name, value in {"connect": lambda: None, "volumes_folder": lambda _: None}.items():
+        monkeypatch.setattr(leased_run.engine, name, value)
+    monkeypatch.setattr(leased_run, "sweep", lambda *_: None)
+    suite = Suite.new(tmp_path, keep_failed=False)
+    with pytest.raises(PlanError, match="900,000/s"):
+        leased_run.drive(job, "latency", suite, "test_a", lambda: pytest.fail("it has begun"), Console())
 
 
 def test_a_plan_is_found_beside_the_test_first(asking: Asking, errands: list[Errand]) -> None:
