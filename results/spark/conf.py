@@ -3,9 +3,9 @@
 Spark settings that change a result (time zone, ANSI mode) are the same everywhere; all others only save time or memory.
 
 Judging the run of a test takes the start of a JVM (half as long with C1 and SerialGC), query planning, and Spark tasks
-of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes time (119 s of
-CPU with C1 for 2.5 million rows, 147 s with C2), and so do adaptive plans (33 s with them for 1.4 million rows, 28 s
-without).
+of tens of milliseconds each. A long judgement is mostly computation, but compiling code with C2 takes 35 s of CPU and
+saves a seventh of the rest (a soak of two hours, with 8.6 million rows: 85 s of CPU with C1, 113 s with C2). Adaptive
+plans take time too (33 s with them for 1.4 million rows, 28 s without).
 
 With Spark's default of 200 partitions per shuffle, sorting 10 million records takes 33 s instead of 9 s. The counts of
 a task should fit into a processor's cache, because the histogram of 40 million records takes 8 s of CPU in tasks of 6
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 ROWS_MAX, BYTES_MAX = 500_000, 100_000_000  # above either, a judgement is large
 BRIEF_ROWS_MAX = 100_000
 LONG_ROWS = 4_000_000
+C2_ROWS = 30_000_000
 ONE_TASK, LONG_TASK = "1", "6m"
 
 
@@ -44,7 +45,7 @@ class Load:
 
     @property
     def long(self) -> bool:
-        """True if the evidence is so large that Java's C2 compiler and Spark's adaptive plans save time."""
+        """True if the evidence is so large that Spark's adaptive plans save time."""
         return self.rows > LONG_ROWS
 
     @property
@@ -109,7 +110,7 @@ def of_session(load: Load) -> dict[str, str]:
 def of_jvm(master: str, load: Load, scratch: Path, options: Iterable[str]) -> Mapping[str, str]:
     """Return the settings of a new JVM; ``options`` are further Java options, ``scratch`` is a folder for spills."""
     collector = "-XX:+UseParallelGC" if load.large else "-XX:+UseSerialGC"
-    tuned = (*_ANY_JVM, collector, *(_LONG_JVM if load.long else _SHORT_JVM))
+    tuned = (*_ANY_JVM, collector, *(_LONG_JVM if load.rows > C2_ROWS else _SHORT_JVM))
     settings = of_session(load) | _JVM_SETTINGS
     settings |= {
         "spark.master": master,
