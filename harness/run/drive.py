@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -104,10 +105,15 @@ async def drive(
 
     ticker = Ticker(clock.now_us, lambda event, **details: home.event(clock.now_us(), event, **details))
     try:
+        # Python collects cycles when a quarter of all objects is new, so without the objects of the imports soon enough
+        gc.collect()
+        gc.freeze()
+        gc.collect()
         with ticker:
             async with Sampler(home.path / "metrics", clock, run.counters) as sampler, fleet:
                 await _race(_save(home.path, spool, sampler, run.saved), load())
     finally:
+        gc.unfreeze()
         journal.close()
 
 
