@@ -305,7 +305,13 @@ class Fetcher:
         if not errors:
             return
         routed = {tp: pending.partitions[tp].leader_epoch for tp in errors}
-        for tp, refusal in self._shared.discovery.apply_hints(errors, endpoints(response), routed).items():
+
+        def is_ignored(tp: TopicPartition) -> bool:
+            self._routes.follow_metadata()
+            return self._shared.positions.valid_position(tp) is None
+
+        verdicts = self._shared.discovery.apply_hints(errors, endpoints(response), routed, is_ignored=is_ignored)
+        for tp, refusal in verdicts.items():
             hint = errors[tp][1]
             details = {"topic": tp.topic, "partition": tp.partition, **hint._asdict()}
             if refusal is None:
@@ -313,10 +319,11 @@ class Fetcher:
             elif self._refused_hints.get(tp) != hint:
                 self._refused_hints[tp] = hint
                 self._shared.on_event("hint_refused", reason=refusal.name.lower(), **details)
-        self._routes.follow_metadata()
 
     def _take(self, pending: PendingFetch, tp: TopicPartition, data: Any) -> None:
         if self._shared.positions.valid_position(tp) is None:  # for example after a leader hint in the response
+            if data.error_code:
+                self._shared.positions.move_to_end(tp)
             return
         offset = pending.partitions[tp].fetch_offset
         if data.error_code:

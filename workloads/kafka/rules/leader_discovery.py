@@ -9,7 +9,8 @@ Rules for the acceptance of a leader hint by producers and consumers:
 3. If at least one leader hint is accepted, *all* NodeEndpoints of the response overwrite the cached broker addresses;
    if no hint is accepted, no address is changed.
 4. A leader hint does not replace a refresh, because every invalid-metadata error requests a metadata refresh, even with
-   a hint.
+   a hint. A consumer ignores the error, and requests no refresh, if its position isn't valid by then, for example
+   because it awaits validation by the new leader (``FetchCollector.initialize``).
 
 Rules for the retry of a record batch by a producer:
 
@@ -44,7 +45,7 @@ Effect of a switch in ``LeaderDiscoverySwitches`` that is off:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from enum import StrEnum
@@ -137,13 +138,16 @@ class LeaderDiscovery:
         errors: Mapping[TopicPartition, tuple[int, Leader]],
         endpoints: Iterable[Node],
         routed: Mapping[TopicPartition, int] | None = None,
+        *,
+        is_ignored: Callable[[TopicPartition], bool] = lambda _: False,
     ) -> Mapping[TopicPartition, Refusal | None]:
         """Accept or refuse a response's leader hints; request a metadata refresh if the response's errors require one.
 
         ``errors`` holds the error code and CurrentLeader (``Leader()`` if absent) of each partition that failed in a
         response; after a disconnect every partition has error 13. ``endpoints`` are the NodeEndpoints of the response,
         ``routed`` the leader epochs known when the request was sent, by default the current epochs. No work waits for
-        the metadata refresh after an error for an older leader epoch, so that refresh isn't critical.
+        the metadata refresh after an error for an older leader epoch, so that refresh isn't critical. The error of a
+        partition for which ``is_ignored`` returns True after the hints were applied requires no refresh.
         """
         hints = {tp: hint for tp, (error, hint) in errors.items() if error in HINTED and UNKNOWN not in hint}
         epochs = {tp: self._metadata.leader(tp).epoch for tp, (error, _) in errors.items() if error in INVALID_METADATA}
@@ -156,6 +160,7 @@ class LeaderDiscovery:
             self.counts["endpoints_merged"] += len(usable)
         self.counts["hints_offered"] += len(hints)
         self.counts.update(verdict.value if verdict else "hints_accepted" for verdict in verdicts.values())
+        epochs = {tp: epoch for tp, epoch in epochs.items() if not is_ignored(tp)}
         if epochs:
             epochs |= {tp: epoch for tp, epoch in (routed or {}).items() if tp in epochs}
             held_up = [tp for tp, epoch in epochs.items() if self._metadata.leader(tp).epoch <= epoch]

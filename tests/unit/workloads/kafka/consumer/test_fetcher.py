@@ -204,6 +204,34 @@ async def test_an_accepted_hint_is_validated_then_fetched_at_the_new_leader(clus
     assert validations[0].number < asked(cluster, topic, node=2)[0].number
 
 
+async def test_an_error_is_ignored_while_the_position_awaits_validation(cluster: ScriptedBroker) -> None:
+    """``FetchCollector.initialize``: after an accepted hint the error requests no Metadata, and moves its partition."""
+    topic = fresh_topic(cluster, 2, leaders=[1, 1])
+    append(cluster, topic, 0)
+    async with reading(cluster, topic, {0: 0, 1: 0}) as reader:
+        await reader.take(1)
+        reader.consumer._shared.positions.assign([TopicPartition(topic, 0), TopicPartition(topic, 1)])
+        requests = reader.consumer.counts["metadata_requests"]
+        cluster.script("OffsetForLeaderEpoch", delay_ms=30)
+        cluster.move_leader(topic, 0, to=2)
+        await reader.until(lambda: bool(reader.events("hint_accepted")), "no hint was accepted")
+        assert [TopicPartition(topic, 1), TopicPartition(topic, 0)] == list(reader.consumer._shared.positions)
+        append(cluster, topic, 0)
+        await reader.take(1)
+        assert 1 == reader.consumer.counts["position_validations"]
+        assert requests == reader.consumer.counts["metadata_requests"]
+
+
+async def test_an_error_at_a_valid_position_requests_metadata(cluster: ScriptedBroker) -> None:
+    """Without an epoch to validate, the position stays valid after an accepted hint."""
+    topic = fresh_topic(cluster, leaders=[1])
+    async with reading(cluster, topic, {0: 0}) as reader:
+        requests = reader.consumer.counts["metadata_requests"]
+        cluster.move_leader(topic, 0, to=2)
+        await reader.until(lambda: bool(reader.events("hint_accepted")), "no hint was accepted")
+        await reader.until(lambda: reader.consumer.counts["metadata_requests"] > requests, "no Metadata request")
+
+
 async def test_a_position_without_an_epoch_is_fetched_at_once(cluster: ScriptedBroker) -> None:
     """No record was read yet, so there is no epoch to validate."""
     topic = fresh_topic(cluster, leaders=[1])
