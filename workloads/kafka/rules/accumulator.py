@@ -6,6 +6,10 @@ Append.
   1. A record joins the last batch of its partition if there is room; otherwise that batch is closed and a new batch
      opened, which takes ``batch.size`` (or the record's size bound, if larger) from ``buffer.memory``.
   2. A record is rejected if buffer memory is short, or if the record exceeds ``max.request.size`` or the whole buffer.
+     If the last batch was already full, the sticky partition (KIP-794) is switched before the check for memory, so that
+     the record may still join a batch of another partition; if the record closed the batch, the check comes first
+     (``RecordAccumulator.append``, ``partitionChanged``). Kafka waits for memory in between; here a rejected record
+     that is appended again finds the last batch full.
 
 Ready.
   3. A partition's first batch is ready if the batch is full, a second batch is queued, ``linger.ms`` has passed, a
@@ -54,7 +58,7 @@ from aftershock.workloads.kafka.rules.batch import (
 from aftershock.workloads.kafka.rules.idempotence import Idempotence, Numbers, precedes
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
-from aftershock.workloads.kafka.rules.partitioner import Partitioner, StickyPartition, TopicView
+from aftershock.workloads.kafka.rules.partitioner import Partitioner, StickyPartition, TopicView, UniformSticky
 from aftershock.workloads.kafka.rules.values import UNKNOWN, TopicPartition
 
 
@@ -122,14 +126,12 @@ class Queue:
     muted: bool = False
 
     def open_for(self, fields: int) -> ProducerBatch | None:
-        """Return the last batch if a record of ``fields`` bytes fits; otherwise close the batch and return None."""
-        if not self.batches:
-            return None
-        last = self.batches[-1]
-        if fields <= last.room:
-            return last
-        last.close()
-        return None
+        """Return the last batch if a record of ``fields`` bytes fits."""
+        return self.batches[-1] if self.batches and fields <= self.batches[-1].room else None
+
+    def close_last(self) -> None:
+        if self.batches:
+            self.batches[-1].close()
 
 
 _EMPTY_VIEW = TopicView(0, {})
@@ -270,13 +272,18 @@ class RecordAccumulator:
     ) -> ProducerBatch | None:
         """Return a new batch, or the open batch of a new sticky partition; None if buffer memory is short."""
         size = max(self._limits.batch_size, batch_bound(fields))
-        if size > self.unfinished.free_bytes:
+        switch_first = isinstance(queues.sticky, UniformSticky) and (not queue.batches or queue.batches[-1].full)
+        queue.close_last()
+        if not switch_first and size > self.unfinished.free_bytes:
             return None
         drawn = partition is None and queues.sticky.draws(key)
         if queues.sticky.before_new_batch(queue.tp.partition, drawn=drawn):
             queue = queues.queue_for(key, partition)
             if opened := queue.open_for(fields):
                 return opened
+            queue.close_last()
+        if size > self.unfinished.free_bytes:
+            return None
         ratio = self._ratios.of(queues.name) if self._ratios else None
         batch = ProducerBatch(queue.tp, now_ms, limit=size, reserved=size, ratio=ratio)
         self.unfinished.add(batch)

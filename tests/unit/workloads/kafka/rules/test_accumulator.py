@@ -55,6 +55,22 @@ def test_a_full_buffer_refuses_records() -> None:
     assert AppendResult.READY is bench.append()
 
 
+@pytest.mark.parametrize("full", [True, False], ids=["the last batch was full", "the record fills the last batch"])
+def test_a_full_batch_switches_the_partition_before_memory_is_checked(*, full: bool) -> None:
+    """``RecordAccumulator.append``: the buffer is full, but the next sticky partition has a batch with room."""
+    bench = Bench(buffer_memory=4000)
+    for _ in range(2):
+        bench.append(None, size=600)
+    last = bench.accumulator.unfinished.all()[-1]
+    for tp in {T0, T1, T2} - {last.tp}:
+        bench.append(tp)
+    assert (0, 1) == (bench.accumulator.unfinished.free_bytes, bench.partitioner.counts["partition_draws"])
+    if full:
+        last.close()
+    assert (AppendResult.JOINED if full else AppendResult.NO_MEMORY) is bench.append(None, size=600)
+    assert (2 if full else 1) == bench.partitioner.counts["partition_draws"]
+
+
 def test_a_refusal_for_want_of_memory_draws_no_partition() -> None:
     """Repeated appends to a full buffer don't move the sticky partition."""
     bench = Bench(buffer_memory=1500, mode="sticky")
