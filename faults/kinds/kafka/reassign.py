@@ -6,6 +6,8 @@
 * ``replace`` moves all replicas of one broker, of one topic or of all topics, to another broker.
 * ``replication`` changes the number of replicas of each partition, spread over the racks.
 
+``partition`` limits the reassignment to one partition of ``topic``.
+
 Without ``for`` the moved replicas stay; with ``for`` the heal restores the earlier assignment of replicas and leaders.
 The undo of a reassignment in progress cancels the reassignment and restores the earlier assignment.
 
@@ -288,6 +290,9 @@ class Reassign(Fault):
     topic: str | None = Field(
         default=None, description="the topic to reassign; only `replace` may omit it, and then moves all topics"
     )
+    partition: Annotated[StrictInt, Field(ge=0)] | None = Field(
+        default=None, description="partition of `topic`: only this partition is reassigned"
+    )
     rotate: Annotated[StrictInt, Field(ge=1, le=8)] | None = None
     swap: Move | None = None
     move: Move | None = None
@@ -308,6 +313,8 @@ class Reassign(Fault):
             raise ValueError(f"a reassign fault needs exactly one of {examples}")
         if self.topic is None and self.replace is None:
             raise ValueError(f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it")
+        if self.partition is not None and self.topic is None:
+            raise ValueError("`partition` needs a `topic`: add the topic")
         if self.rotate is not None and self.throttle is not None:
             raise ValueError("a rotation moves no data, so there is nothing to throttle: remove `throttle`")
         if self.cancel_after is not None and self.throttle is None:
@@ -333,7 +340,11 @@ class Reassign(Fault):
     def problems(self, plan: PlanContext) -> Iterator[Problem]:
         if self._between and self._between[1].from_ == self._between[1].to and "any" not in self._between[1].to:
             yield Problem((self._between[0],), "`from` and `to` are equal, so no replica would move: name two brokers")
-        replication = {topic.name: topic.replication for topic in plan.topics.values()}.get(self.topic or "")
+        topic = next((topic for topic in plan.topics.values() if topic.name == self.topic), None)
+        if topic and self.partition is not None and self.partition >= topic.partitions:
+            message = f"the topic {self.topic} has no partition {self.partition}: use 0 to {topic.partitions - 1}"
+            yield Problem(("partition",), message)
+        replication = topic and topic.replication
         if self.rotate and replication and self.rotate % replication == 0:
             message = f"{self.rotate} rotations of {replication} replicas restore their order: use another number"
             yield Problem(("rotate",), message)
@@ -345,6 +356,10 @@ class Reassign(Fault):
         states = tuple(await context.world.partitions(None if self.topic is None else [self.topic]))
         if not states:
             raise FaultError(f"the cluster has no topic {self.topic}; correct the fault's `topic`")
+        if self.partition is not None:
+            states = tuple(state for state in states if state.partition == self.partition)
+            if not states:
+                raise FaultError(f"the topic {self.topic} has no partition {self.partition}; correct `partition`")
         assignment: Assignment
         roles: dict[str, Any]
         ends: tuple[BrokerId, ...] = ()
@@ -362,8 +377,9 @@ class Reassign(Fault):
             assignment, roles, ends = change(states, source, target), {"from": source, "to": target}, (source, target)
         before = [state for state in states if assignment.get(partition_of(state), state.replicas) != state.replicas]
         if not before:
-            topic = self.topic or "every topic"
-            raise FaultError(f"every partition of {topic} has the requested replicas already; request other replicas")
+            scope = f"partition {self.topic}/{self.partition}" if self.partition is not None else None
+            scope = scope or f"every partition of {self.topic or 'every topic'}"
+            raise FaultError(f"{scope} has the requested replicas already; request other replicas")
         topics = tuple(sorted({state.topic for state in before}))
         targets = Targets(brokers=ends, topics=topics, roles=roles)
         changed = {partition_of(state): assignment[partition_of(state)] for state in before}

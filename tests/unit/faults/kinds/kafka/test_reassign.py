@@ -23,6 +23,30 @@ async def test_rotation_moves_every_leader(stage: Stage) -> None:
     assert (witness.asked, witness.observed, witness.ok) == (6, 6, True)
 
 
+async def test_rotation_of_one_partition(stage: Stage) -> None:
+    """Only the named partition moves, is witnessed, and is restored; leaders of the others keep their epochs."""
+    before, states = stage.world.replicas(), dict(stage.world._partitions)
+    seen: list[list[tuple[int, ...]]] = []
+    one = ROTATE_BACK.replace("rotate: 1", "partition: 2, rotate: 1")
+    await stage.play_with(3_000, lambda: seen.append(list(stage.world.replicas())), one)
+    rotated = before[2][1:] + before[2][:1]
+    assert seen == [[*before[:2], rotated, *before[3:]]]
+    assert stage.world.replicas() == before
+    moved = {
+        where for where, state in stage.world._partitions.items() if state.leader_epoch != states[where].leader_epoch
+    }
+    assert moved == {("orders", 2)}
+    assert [(witness.asked, witness.ok) for witness in stage.journal.witnesses("turn")] == [(1, True), (1, True)]
+
+
+async def test_partition_that_vanished(stage: Stage) -> None:
+    """The message names the partition, not the topic."""
+    for where in [where for where in stage.world._partitions if where[1] == 2]:
+        del stage.world._partitions[where]
+    await stage.play(ROTATE.replace("rotate: 1", "partition: 2, rotate: 1"))
+    assert "the topic orders has no partition 2" in str(stage.line("turn", "failed").why)
+
+
 async def test_restored_after_for(stage: Stage) -> None:
     """With `for` both the assignment and the leaders are as before."""
     replicas, leaders = stage.world.replicas(), stage.world.leaders()

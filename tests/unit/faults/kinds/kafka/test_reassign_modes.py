@@ -161,6 +161,8 @@ def test_more_replicas_than_brokers() -> None:
         ("topic: orders, rotate: 1, throttle: 1MB/s", "nothing to throttle"),
         ("topic: orders, replication: 2, cancel_after: 1s", "without a throttle"),
         ("topic: orders, for: 3s, replication: 2, throttle: 1MB/s, cancel_after: 1s", "exclude each other"),
+        ("partition: 0, replace: {from: 1, to: 2}", "`partition` needs a `topic`"),
+        ("topic: orders, partition: 6, rotate: 1", "the topic orders has no partition 6: use 0 to 5"),
         ("topic: orders, replication: 4", "exceeds the cluster's 3 brokers"),
         ("topic: orders, swap: {from: 1, to: 1}", "name two brokers"),
     ],
