@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.static.protocol import RequestPayload
 
@@ -55,13 +56,15 @@ def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str
 METADATA = ApiVersionRange(Api.METADATA, 10, 12)
 """Version 10 of the Metadata API adds topic ids; version 13 adds no field that the reference clients use."""
 
-PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 12)
-"""Version 3 of the Produce API adds record batches of format v2; version 13 identifies topics by id only."""
+PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 13)
+"""Version 3 of the Produce API adds record batches of format v2; version 13 identifies topics by id only (KIP-516)."""
 
 INIT_PRODUCER_ID = ApiVersionRange(Api.INIT_PRODUCER_ID, 0, 5)
 """Version 6 of the InitProducerId API is not stable in Kafka 4.3."""
 
 _COMPACT_SINCE = 9  # the first version of Produce with compact lengths and tagged fields
+TOPIC_IDS_SINCE = 13
+_NO_TOPIC_ID = bytes(16)
 _SHORT, _INT = struct.Struct(">h").pack, struct.Struct(">i").pack
 _ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
 
@@ -85,16 +88,21 @@ class ProduceWriter:
         compact = kind.__version__ >= _COMPACT_SINCE
         self._length = _compact_length if compact else _INT
         self._name_length = _compact_length if compact else _SHORT
+        self._by_id = kind.__version__ >= TOPIC_IDS_SINCE
         self._tags = bytes(compact)
         no_transaction = _compact_length(-1) if compact else _SHORT(-1)
         self._head = no_transaction + _ACKS_AND_TIMEOUT(acks, timeout_ms)
 
-    def body(self, topics: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[bytes]:
-        """Return the parts of a Produce request; ``topics`` maps topic names to pairs (partition, record batch)."""
+    def body(self, topics: Mapping[tuple[str, UUID | None], Sequence[tuple[int, bytes]]]) -> list[bytes]:
+        """Return the parts of a Produce request; ``topics`` maps a topic's name and id to (partition, record batch)."""
         parts = [self._head, self._length(len(topics))]
-        for name, batches in topics.items():
-            text = name.encode()
-            parts += (self._name_length(len(text)), text, self._length(len(batches)))
+        for (name, topic_id), batches in topics.items():
+            if self._by_id:
+                parts.append(topic_id.bytes if topic_id else _NO_TOPIC_ID)
+            else:
+                text = name.encode()
+                parts += (self._name_length(len(text)), text)
+            parts.append(self._length(len(batches)))
             for index, records in batches:
                 parts += (_INT(index), self._length(len(records)), records, self._tags)
             parts.append(self._tags)

@@ -4,11 +4,18 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import UnsupportedError
-from aftershock.workloads.kafka.client.requests import PRODUCE, ProduceWriter, endpoints, leader_hint
+from aftershock.workloads.kafka.client.requests import (
+    PRODUCE,
+    TOPIC_IDS_SINCE,
+    ProduceWriter,
+    endpoints,
+    leader_hint,
+)
 from aftershock.workloads.kafka.client.settings import ProducerSettings
 from aftershock.workloads.kafka.client.tasks import EventListener
 from aftershock.workloads.kafka.rules.accumulator import Limits, RecordAccumulator
@@ -210,7 +217,7 @@ class ProduceRequester:
                 self._writers[node_id] = (offered, writer)
             else:
                 writer = cached[1]
-            topics: dict[str, list[tuple[int, bytes]]] = {}
+            topics: dict[tuple[str, UUID | None], list[tuple[int, bytes]]] = {}
             for (topic, partition), batch in batches.items():
                 if batch.attempts.attempts:
                     # The parts of a split batch differ by their first token and their record count.
@@ -226,7 +233,8 @@ class ProduceRequester:
                         token=batch.tokens[0],
                         records=batch.count,
                     )
-                topics.setdefault(topic, []).append((partition, self._build(batch)))
+                batch.topic_id = self._rules.metadata.topic_id(topic)
+                topics.setdefault((topic, batch.topic_id), []).append((partition, self._build(batch)))
             body = writer.body(topics)
             if self._settings.acks:
                 channel.ask(
@@ -272,10 +280,15 @@ class ProduceRequester:
             error = ErrorCode.request_timed_out if timed_out else ErrorCode.network_exception
             self._fail(batches, error, now_ms, sent=True)
             return 0
-        parts: dict[tuple[str, int], Any] = {
-            (topic.name, part.index): part for topic in response.responses for part in topic.partition_responses
+        by_id = response.__version__ >= TOPIC_IDS_SINCE
+        answers: dict[tuple[str | UUID | None, int], Any] = {
+            (topic.topic_id if by_id else topic.name, part.index): part
+            for topic in response.responses
+            for part in topic.partition_responses
         }
-        failed = {tp: part for tp in batches if (part := parts.get(tp)) is not None and part.error_code}
+        # By the topic ids of the request, because the metadata may have changed (``Sender.sendProduceRequest``).
+        parts = {tp: answers.get((b.topic_id if by_id else tp.topic, tp.partition)) for tp, b in batches.items()}
+        failed = {tp: part for tp, part in parts.items() if part is not None and part.error_code}
         if failed:
             hints = {tp: leader_hint(part) for tp, part in failed.items()}
             errors = {tp: (int(part.error_code), hints[tp]) for tp, part in failed.items()}
@@ -287,7 +300,7 @@ class ProduceRequester:
                 else:
                     self._on_event("hint_refused", reason=refusal.name.lower(), **details)
         for tp, batch in batches.items():
-            if (part := parts.get(tp)) is None:
+            if (part := parts[tp]) is None:
                 self._deliveries.on_no_response(batch, ErrorCode.network_exception, now_ms, sent=True)
             else:
                 error, log_start = part.error_code, part.log_start_offset

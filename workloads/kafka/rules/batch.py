@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import lru_cache
 from math import inf
+from uuid import UUID
 
 from aftershock.workloads.kafka.rules.idempotence import Numbers
 from aftershock.workloads.kafka.rules.leader_discovery import Attempts
@@ -96,7 +97,7 @@ class ProducerBatch:
     batch, and ``room`` the largest size of the key, value and headers of a further record.
 
     ``sends`` is the number of attempts to send the batch, including the current attempt. ``node_id``, ``leader_epoch``,
-    ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to send the batch.
+    ``topic_id``, ``error`` and ``immediate`` (a retry without back-off) describe the latest attempt to send the batch.
     ``cleared_ms`` is the latest time at which the batch did not wait for a retry back-off.
     """
 
@@ -126,6 +127,7 @@ class ProducerBatch:
     numbers: Numbers | None = field(default=None, init=False)
     node_id: int = field(default=UNKNOWN, init=False)
     leader_epoch: int = field(default=UNKNOWN, init=False)
+    topic_id: UUID | None = field(default=None, init=False)
 
     def __post_init__(self, ratio: float | None) -> None:
         self.scale = 1.0 if ratio is None else ratio * SAFETY

@@ -55,6 +55,7 @@ NOT_APPENDED = frozenset(
     {
         ErrorCode.corrupt_message,
         ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
         ErrorCode.not_leader_or_follower,
         ErrorCode.message_too_large,
         ErrorCode.invalid_topic_exception,

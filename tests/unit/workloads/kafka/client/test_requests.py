@@ -22,6 +22,7 @@ from kio.schema.produce.v12.response import LeaderIdAndEpoch, NodeEndpoint, Part
 from aftershock.errors import ProtocolError, UnsupportedError
 from aftershock.workloads.kafka.client.requests import (
     PRODUCE,
+    TOPIC_IDS_SINCE,
     ApiVersionRange,
     ProduceWriter,
     endpoints,
@@ -110,14 +111,20 @@ def test_an_invalid_endpoint_is_left_out(host: str, port: int) -> None:
 
 VERSIONS = range(PRODUCE.least, PRODUCE.most + 1)
 BATCHES = st.tuples(st.integers(0, 2**31 - 1), st.binary(max_size=300))
-TOPICS = st.dictionaries(st.text(max_size=140), st.lists(BATCHES, max_size=3), max_size=3)
+TOPIC_IDS = st.one_of(st.none(), st.uuids(allow_nil=False))
+TOPICS = st.dictionaries(st.tuples(st.text(max_size=140), TOPIC_IDS), st.lists(BATCHES, max_size=3), max_size=3)
+Topics = dict[tuple[str, UUID | None], list[tuple[int, bytes]]]
 
 
-def encoded_by_class(messages: Any, acks: int, timeout_ms: int, topics: dict[str, list[tuple[int, bytes]]]) -> bytes:
+def encoded_by_class(messages: Any, acks: int, timeout_ms: int, topics: Topics) -> bytes:
     partition, topic = messages.PartitionProduceData, messages.TopicProduceData
+    by_id = messages.ProduceRequest.__version__ >= TOPIC_IDS_SINCE
     data = tuple(
-        topic(name=name, partition_data=tuple(partition(index=index, records=records) for index, records in batches))
-        for name, batches in topics.items()
+        topic(
+            **({"topic_id": topic_id} if by_id else {"name": name}),
+            partition_data=tuple(partition(index=index, records=records) for index, records in batches),
+        )
+        for (name, topic_id), batches in topics.items()
     )
     timeout = timedelta(milliseconds=timeout_ms)
     return encode(messages.ProduceRequest(acks=acks, timeout=timeout, topic_data=data))
@@ -126,9 +133,7 @@ def encoded_by_class(messages: Any, acks: int, timeout_ms: int, topics: dict[str
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=30, deadline=None)
 @given(acks=st.sampled_from((-1, 0, 1)), timeout_ms=st.integers(0, 2**31 - 1), topics=TOPICS)
-def test_a_produce_request_equals_the_encoded_class(
-    version: int, acks: int, timeout_ms: int, topics: dict[str, list[tuple[int, bytes]]]
-) -> None:
+def test_a_produce_request_equals_the_encoded_class(version: int, acks: int, timeout_ms: int, topics: Topics) -> None:
     """In every version, for any number of topics and partitions, with lengths of one byte and of two."""
     messages = PRODUCE.messages(Versions({PRODUCE.api: (0, version)}))
     writer = ProduceWriter(messages.ProduceRequest, acks, timeout_ms)

@@ -96,6 +96,15 @@ def test_a_base_offset_beside_an_error_is_doubt() -> None:
     assert [(ErrorCode.not_leader_or_follower, True)] == bench.ends
 
 
+@pytest.mark.parametrize("error", [ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id])
+def test_an_unknown_topic_is_no_doubt(error: ErrorCode) -> None:
+    """By its name, or in Produce 13 by its id: brokers check both before they append."""
+    bench = Bench(retries=1)
+    bench.deliveries.on_response(bench.batch, error, 1)
+    bench.deliveries.on_response(bench.drain(1000), error, 1001)
+    assert [(error, False)] == bench.ends
+
+
 def test_success_ends_all_doubt() -> None:
     """An unanswered attempt, then an acknowledged one: the record was written, once."""
     bench = Bench()

@@ -149,7 +149,7 @@ async def test_starting_fails_without_the_right_to_produce_idempotently(cluster:
     await writer.producer.close(1000)
 
 
-@pytest.mark.parametrize(("switches", "version"), [("response", 12), ("metadata", 9)])
+@pytest.mark.parametrize(("switches", "version"), [("response", 13), ("metadata", 9)])
 async def test_starting_compiles_the_codec(
     cluster: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, switches: str, version: int
 ) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -174,10 +175,10 @@ async def test_a_second_failure_on_an_epoch_backs_off(cluster: ScriptedBroker) -
 @pytest.mark.parametrize(
     ("switches", "accepted", "immediate", "version"),
     [
-        pytest.param("response", 1, 1, 12, id="all on"),
-        pytest.param({"hints": False}, 0, 1, 12, id="hints"),
-        pytest.param({"immediate_retry": False}, 1, 0, 12, id="immediate retry"),
-        pytest.param({"endpoint_merge": False}, 1, 1, 12, id="endpoint merge"),
+        pytest.param("response", 1, 1, 13, id="all on"),
+        pytest.param({"hints": False}, 0, 1, 13, id="hints"),
+        pytest.param({"immediate_retry": False}, 1, 0, 13, id="immediate retry"),
+        pytest.param({"endpoint_merge": False}, 1, 1, 13, id="endpoint merge"),
         pytest.param({"highest_version": False}, 0, 1, 9, id="highest version"),
         pytest.param("metadata", 0, 0, 9, id="all off"),
     ],
@@ -447,3 +448,32 @@ async def test_a_recreated_topic_is_followed(cluster: ScriptedBroker) -> None:
     await writer.send()
     await writer.producer.close(1000)
     assert (0, 2) == (writer.outcomes[1].error, writer.outcomes[1].broker_id)
+
+
+async def test_produce_names_a_topic_by_its_id(cluster: ScriptedBroker) -> None:
+    """KIP-516: a topic with the same name, leader and epoch, but another id, refuses the old id; the retry has the new.
+
+    In Produce 12, which has the name, nothing would be refused.
+    """
+    async with writing(cluster, leaders=[1]) as writer:
+        await writer.send()
+        cluster.delete(writer.topic)
+        cluster.create(writer.topic, 1, leaders=[1])
+        await writer.send()
+        assert [OK, OK] == ends(writer)
+        assert {"UNKNOWN_TOPIC_ID"} == {each["reason"] for each in writer.events("batch_retried")}
+        assert [1] == written(cluster, writer.topic)
+        assert {13} == {seen.version for seen in produced(cluster, writer.topic)}
+
+
+async def test_a_response_is_matched_by_the_id_in_the_request(cluster: ScriptedBroker) -> None:
+    """Although the topic's id changed in the metadata while the request was in flight."""
+    async with writing(cluster, leaders=[1]) as writer:
+        cluster.script("Produce", delay_ms=100)
+        writer.offer()
+        await cluster.until("Produce", topic=writer.topic)
+        topics = writer.producer._rules.metadata._topics
+        topics[writer.topic] = topics[writer.topic]._replace(topic_id=UUID(int=7))
+        await writer.flush()
+        assert [OK] == ends(writer)
+        assert 1 == writer.outcomes[0].attempts
