@@ -116,6 +116,7 @@ _CLAUSES: dict[str, Callable[[Event], str]] = {
     "hint_accepted": lambda line: f"accepted {_hint(line)}",
     "hint_refused": lambda line: f"refused {_hint(line)}: {line.get('reason')}",
     "metadata_failed": lambda line: f"could not get metadata: {line.get('why')}",
+    "rebootstrapped": lambda line: f"forgot all brokers and connects to its bootstrap addresses: {line.get('reason')}",
     "metadata_refreshed": lambda _: "got new metadata",
     "node_disconnected": lambda line: f"lost its connection to node {line.get('node_id')}: {line.get('why')}",
     "position_reset": lambda line: f"had its position reset to offset {line.get('offset')} of {place(line)}",

@@ -8,8 +8,11 @@ Kafka: ``NetworkClient``, ``ClusterConnectionStates``.
    metadata is requested, because the broker may be gone.
 3. The client sends one Metadata request at a time, to the connected node with the fewest requests in flight, or,
    without a connected node, to any reachable node. Metadata requests go to the bootstrap addresses while no node is
-   known, and again when no node can be reached (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). As in Kafka,
-   Metadata requests share the connection of Produce or Fetch requests, unless ``metadata.own.connection`` is set.
+   known, and again when no node can be reached (Kafka 4's ``metadata.recovery.strategy=rebootstrap``). If a Metadata
+   response has the error REBOOTSTRAP_REQUIRED, or no Metadata request succeeds for
+   ``metadata.recovery.rebootstrap.trigger.ms``, the client closes the connections to all known nodes, and forgets the
+   metadata (KIP-1102). As in Kafka, Metadata requests share the connection of Produce or Fetch requests, unless
+   ``metadata.own.connection`` is set.
 4. A connection that is unused for ``connections.max.idle.ms`` is closed; a bootstrap connection is closed as soon as
    another node can serve Metadata requests.
 5. A broker with incompatible API versions receives no Metadata requests while other brokers answer.
@@ -25,6 +28,8 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Literal
+
+from kio.schema.errors import ErrorCode
 
 from aftershock.errors import ClientError, ProtocolError, UnsupportedError
 from aftershock.workloads.kafka.client.requests import METADATA, metadata_request, metadata_response
@@ -182,6 +187,7 @@ class NetworkClient:
         self._links: dict[tuple[int, Purpose], NodeConnection] = {}
         self._coordinator_addresses: dict[int, Address] = {}
         self._refreshing: asyncio.Task[bool] | None = None
+        self._refresh_since_ms: float | None = None  # when the first of several failed refreshes was due
         self._closing: set[asyncio.Task[None]] = set()
         self._idle_check_ms = clock_ms() + _IDLE_CHECK_MS
         self._closed = False
@@ -302,16 +308,32 @@ class NetworkClient:
             for (_, purpose), link in self._links.items():
                 idle_ms_max = 0 if connected and purpose == "bootstrap" else self.settings.connections_max_idle_ms
                 if link.open and not link.open.in_flight and now_ms - link.used_ms > idle_ms_max:
-                    task = asyncio.get_running_loop().create_task(link.close())
-                    self._closing.add(task)
-                    task.add_done_callback(self._closing.discard)
+                    self._close(link)
         if self._refreshing is not None or self._closed:
             return inf
         wait_ms = self.metadata.wait_ms(now_ms)
         if wait_ms > 0:
             return wait_ms
+        if self._refresh_since_ms is None:
+            self._refresh_since_ms = now_ms
+        elif now_ms - self._refresh_since_ms > self.settings.metadata_recovery_rebootstrap_trigger_ms:
+            self._rebootstrap("no Metadata request succeeded within metadata.recovery.rebootstrap.trigger.ms")
+            self._refresh_since_ms = now_ms
         self._start_refresh()
         return inf
+
+    def _close(self, link: NodeConnection) -> None:
+        task = asyncio.get_running_loop().create_task(link.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _rebootstrap(self, reason: str) -> None:
+        """Close the connections to all known nodes, and forget the metadata (``NetworkClient.handleRebootstrap``)."""
+        for (node_id, purpose), link in self._links.items():
+            if purpose in ("data", "metadata") and node_id in self.metadata.nodes:
+                self._close(link)
+        self.metadata.rebootstrap()
+        self._on_event("rebootstrapped", reason=reason)
 
     def _start_refresh(self) -> asyncio.Task[bool]:
         task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
@@ -331,7 +353,11 @@ class NetworkClient:
             reply = channel.request(request, timeout_ms=self.settings.request_timeout_ms)
             critical = self.metadata.request_sent()
             self._on_change()  # Produce and Fetch requests have waited for the Metadata request
-            response = metadata_response((await reply).response)
+            answer = (await reply).response
+            if getattr(answer, "error_code", 0) == ErrorCode.rebootstrap_required:
+                self._rebootstrap(f"the broker at {channel.address} answered REBOOTSTRAP_REQUIRED")
+                return False
+            response = metadata_response(answer)
             if not response.nodes:
                 raise ConnectionError(f"the broker at {channel.address} returned metadata without any broker")  # noqa: TRY301  # handled like a refusal
             self.metadata.update(response, self.clock_ms())
@@ -341,7 +367,7 @@ class NetworkClient:
             if isinstance(error, OSError | ProtocolError):
                 return False
             raise
-        self.unsupported = None
+        self.unsupported = self._refresh_since_ms = None
         self._on_event("metadata_refreshed", critical=critical)
         return True
 

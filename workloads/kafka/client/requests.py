@@ -53,8 +53,8 @@ def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str
     return groupby(sorted(partitions), key=lambda tp: tp.topic)
 
 
-METADATA = ApiVersionRange(Api.METADATA, 10, 12)
-"""Version 10 of the Metadata API adds topic ids; version 13 adds no field that the reference clients use."""
+METADATA = ApiVersionRange(Api.METADATA, 10, 13)
+"""Version 10 of the Metadata API adds topic ids; version 13 an error of the whole response (KIP-1102)."""
 
 PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 13)
 """Version 3 of the Produce API adds record batches of format v2; version 13 identifies topics by id only (KIP-516)."""

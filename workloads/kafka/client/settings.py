@@ -126,6 +126,7 @@ class ClientSettings:
     socket_connection_setup_timeout_ms: int = number(10_000, 1)
     connections_max_idle_ms: int = number(540_000, 1)
     metadata_max_age_ms: int = number(300_000, 1)
+    metadata_recovery_rebootstrap_trigger_ms: int = number(300_000)
     metadata_own_connection: bool = flag(default=False)
     leader_discovery: LeaderDiscoverySwitches = dataclasses.field(
         default=LeaderDiscoverySwitches(), metadata={"read": LeaderDiscoverySwitches.of}

@@ -28,6 +28,8 @@ Refresh rules (``Refresh``):
 4. The metadata of a new topic is requested at once, without back-off.
 5. A Metadata response also satisfies updates that were requested while its Metadata request was in flight, except
    updates for topics that the request didn't name.
+6. After a rebootstrap (KIP-1102) the client knows no broker, topic or partition, only the last seen leader epochs, and
+   requests metadata without a further back-off (``Metadata.rebootstrap``).
 
 Modelled on ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
 ``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Unlike this module, Kafka
@@ -91,6 +93,9 @@ class Refresh:
     def request_sent(self) -> None:
         self._in_flight = True
 
+    def on_rebootstrap(self) -> None:
+        self._in_flight, self._requested = False, True
+
     def on_response(self, now_ms: float, *, complete: bool) -> None:
         """Record a Metadata response; ``complete`` is True if its request named all topics that the client wants."""
         self._in_flight = False
@@ -111,7 +116,7 @@ class Metadata:
 
     Counters of the metadata cache: ``metadata_requests``, ``metadata_requests_critical``, ``metadata_failed``,
     ``metadata_equivalent`` (responses without a new leader epoch), ``metadata_stale_refused`` (partitions with an older
-    leader epoch), ``metadata_topic_id_changes`` (partitions of topics with a new id).
+    leader epoch), ``metadata_topic_id_changes`` (partitions of topics with a new id), ``metadata_rebootstraps``.
     """
 
     def __init__(self, *, max_age_ms: float = 300_000, backoff: Backoff) -> None:
@@ -185,6 +190,13 @@ class Metadata:
         """Record the failure of a Metadata request by a disconnect, a timeout, or a top-level error in the response."""
         self._refresh.on_failure(now_ms)
         self.counts["metadata_failed"] += 1
+
+    def rebootstrap(self) -> None:
+        """Forget all brokers, topics and partitions, and request metadata from the bootstrap addresses."""
+        self.version += 1
+        self.nodes, self._topics, self._partitions = {}, {}, {}
+        self._refresh.on_rebootstrap()
+        self.counts["metadata_rebootstraps"] += 1
 
     def update(self, response: MetadataResponse, now_ms: float) -> None:
         """Update the cache from a Metadata response; leader epochs from versions before 9 must be UNKNOWN."""

@@ -78,7 +78,7 @@ async def test_a_refresh_feeds_the_metadata(cluster: ScriptedBroker) -> None:
         assert found
         assert (2, {1, 2, 3}) == (len(found.partitions), set(bench.metadata.nodes))
         request = cluster.journal("Metadata", topic=topic)[-1]
-        assert (False, 12) == (request.fields["allow_auto_topic_creation"], request.version)
+        assert (False, 13) == (request.fields["allow_auto_topic_creation"], request.version)
 
 
 async def test_concurrent_refreshes_share_one_request(cluster: ScriptedBroker) -> None:
@@ -126,6 +126,43 @@ async def test_rebootstrap_when_all_known_nodes_are_gone(cluster: ScriptedBroker
             bench.brokers._bootstrap = [*cluster.addresses.values()]
             await until(lambda: bench.brokers.refresh_if_due() and 3 in bench.metadata.nodes, lambda: str(bench.told))
             assert {1, 2, 3} == set(bench.metadata.nodes)
+
+
+async def test_a_broker_can_require_a_rebootstrap(cluster: ScriptedBroker) -> None:
+    """KIP-1102: connections to known nodes are closed, metadata is forgotten and requested from a bootstrap address."""
+    topic = fresh_topic(cluster)
+    async with Bench(str(cluster.addresses[3])) as bench:
+        bench.metadata.want([topic])
+        await bench.brokers.refresh()
+        channel = await bench.brokers.channel(1)
+        version = bench.metadata.version
+        cluster.script("Metadata", node=1, top_error=ErrorCode.rebootstrap_required)
+        assert not await bench.brokers.refresh()
+        assert ({}, None) == (bench.metadata.nodes, bench.metadata.topic(topic))
+        assert bench.metadata.version > version
+        await until(lambda: channel.closed, lambda: "not closed")
+        await until(lambda: bench.brokers.refresh_if_due() and bench.metadata.nodes, lambda: str(bench.told))
+        assert [3, 1, 3] == [seen.node for seen in cluster.journal("Metadata", topic=topic)]
+        assert bench.metadata.topic(topic)
+        assert 1 == bench.metadata.counts["metadata_rebootstraps"]
+        assert 0 == bench.metadata.counts["metadata_failed"]
+
+
+async def test_failures_for_long_enough_cause_a_rebootstrap(cluster: ScriptedBroker) -> None:
+    """After metadata.recovery.rebootstrap.trigger.ms without a success, counted from the first request that was due."""
+    async with Bench(cluster.bootstrap, metadata_recovery_rebootstrap_trigger_ms=60_000) as bench:
+        await bench.brokers.refresh()
+        cluster.script("Metadata", answer="refuse", times=1000)
+        for later_ms, rebootstraps in ((0, 0), (59_000, 0), (2_000, 1), (59_000, 1), (2_000, 2)):
+            now_ms = bench.now_ms() + later_ms + 100
+            bench.now_ms = lambda now_ms=now_ms: now_ms  # type: ignore[misc]
+            bench.metadata.request_update()
+            assert float("inf") == bench.brokers.refresh_if_due()
+            await until(lambda: bench.brokers._refreshing is None, lambda: "no end of the refresh")
+            assert rebootstraps == bench.metadata.counts["metadata_rebootstraps"]
+        cluster.clear()
+        assert await bench.brokers.refresh()
+        assert {1, 2, 3} == set(bench.metadata.nodes)
 
 
 async def test_a_silent_bootstrap_broker_is_not_asked_again(cluster: ScriptedBroker) -> None:
