@@ -265,6 +265,9 @@ class AttachedCluster:
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
         return {}  # the cluster's machines are not accessible
 
+    def request_cpu_us(self) -> Mapping[BrokerId, int]:
+        return {}
+
     def provide(self, topics: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Topic], EndOffsets]:
         """Create the topics under ``attach.create``, compare other topics with the plan, and wait for full ISRs."""
         existing, names = set(self.admin.topics()), [planned["name"] for planned in topics]

@@ -95,6 +95,10 @@ class Cluster:
         readings = {BrokerId(node.node.id): node.usage() for node in self.nodes.values() if node.node.broker}
         return {broker: usage for broker, usage in readings.items() if usage is not None}
 
+    def request_cpu_us(self) -> Mapping[BrokerId, int]:
+        readings = {BrokerId(node.node.id): node.request_cpu_us() for node in self.nodes.values() if node.node.broker}
+        return {broker: used_us for broker, used_us in readings.items() if used_us is not None}
+
     def link_address(self, rack: str, inside_port: int) -> Address:
         return Address(self._proxy_layer.address_in[rack], inside_port)
 

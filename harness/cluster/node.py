@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from docker.errors import APIError, NotFound
@@ -23,6 +24,7 @@ from aftershock.harness.cluster.topology import Node
 SHUT_DOWN_S = 30
 _VERSION = re.compile(r":(\d+\.\d+\.\d+)")
 WAS = "-was-"  # <name>-was-<n>: a container that was replaced
+_REQUEST_THREADS = "data-plane-kafk"  # the kernel's 15 characters of the names of network and request handler threads
 _KILLED = 128 + 9  # the exit code that SIGKILL leaves
 
 
@@ -66,6 +68,19 @@ class KafkaNode:
         used_ns = stats.get("cpu_stats", {}).get("cpu_usage", {}).get("total_usage")
         sent_bytes = sum(interface["tx_bytes"] for interface in stats.get("networks", {}).values())
         return ContainerUsage(used_ns // 1000, sent_bytes) if used_ns else None
+
+    def request_cpu_us(self) -> int | None:
+        """Return the CPU time of the threads that read, handle and answer requests; None if not measurable here.
+
+        The kernel counts it (``schedstat``). The process must run on this host, as with a local Docker engine.
+        """
+        used_ns = 0
+        with suppress(OSError):  # the process ends
+            for task in Path(f"/proc/{self.container.attrs['State']['Pid']}/task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):  # the thread ends
+                    if (task / "comm").read_text().startswith(_REQUEST_THREADS):
+                        used_ns += int((task / "schedstat").read_text().split()[0])
+        return used_ns // 1000 or None
 
     def kill(self) -> None:
         """Kill the node with SIGKILL; unflushed writes are not lost, because the host's page cache survives."""

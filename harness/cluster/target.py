@@ -45,5 +45,8 @@ class Target(Protocol):
     def usage(self) -> Mapping[BrokerId, ContainerUsage]:
         """Return each broker's CPU time and sent bytes so far; empty for an attached cluster."""
 
+    def request_cpu_us(self) -> Mapping[BrokerId, int]:
+        """Return the CPU time so far of each broker's threads that handle requests; empty if not measurable."""
+
     def describe(self) -> dict[str, Any]:
         """Return the cluster's addresses and the states of its nodes, to be stored in ``run.json``."""

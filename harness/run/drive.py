@@ -322,12 +322,14 @@ class _LiveRun:
         )
 
     def counters(self) -> list[Reading]:
-        """Return the numbers of bytes on each link, and the counters that the clients report."""
+        """Return the bytes on each link, the CPU time of brokers' requests, and the counters that clients report."""
         # the clients also count bytes, because Toxiproxy counts those of a connection only after the connection closes
         readings = [
             Reading(node, f"toxiproxy.received_bytes/{proxy}/{stream}", count)
             for (proxy, node, stream), count in self.cluster.proxy_bytes().items()
         ]
+        used = self.cluster.request_cpu_us().items()
+        readings += [Reading(broker, "broker.request_cpu_us", used_us) for broker, used_us in used]
         for worker, progress in self.fleet.progress().items():
             for broker, (sent, received) in progress.traffic.items():
                 link = f"client_{progress.rack}-k{broker}/{worker}"

@@ -1,5 +1,10 @@
 """State of a node's container: memory in use, and which container stands for the node."""
 
+import ctypes
+import os
+import threading
+import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -38,6 +43,33 @@ class Container:
 def test_cpu_time_and_network_bytes(told: dict[str, Any] | APIError, used: ContainerUsage | None) -> None:
     """The engine counts nanoseconds; for a stopped container it returns zeros or nothing, which means unknown."""
     assert used == KafkaNode(cast("Any", None), cast("Any", Container(told))).usage()
+
+
+def test_cpu_time_of_the_threads_that_handle_requests() -> None:
+    """Of a real process, this one: only a thread with the broker's name counts, and with all that it has used."""
+    used, done, go = [0], threading.Event(), threading.Event()
+
+    def work() -> None:
+        ctypes.CDLL(None).prctl(15, b"data-plane-kafka-request-handler-0")  # PR_SET_NAME
+        while used[0] < 20_000_000:
+            used[0] = time.thread_time_ns()
+        done.set()
+        go.wait()
+
+    container: Any = SimpleNamespace(name="k1", attrs={"State": {"Pid": os.getpid()}})
+    node = KafkaNode(cast("Any", None), container)
+    assert node.request_cpu_us() is None
+    thread = threading.Thread(target=work)
+    thread.start()
+    done.wait()
+    counted_us = node.request_cpu_us()
+    go.set()
+    thread.join()
+    assert counted_us is not None
+    # the kernel adds the time of a running thread with the next tick
+    assert used[0] // 2000 <= counted_us <= time.process_time_ns() // 1000
+    container.attrs["State"]["Pid"] = 0
+    assert node.request_cpu_us() is None
 
 
 @pytest.mark.parametrize(
