@@ -30,6 +30,7 @@ class Coordinator:
 
     def __init__(self, key: str, brokers: NetworkClient, backoff: Backoff, key_type: int = GROUP_KEY) -> None:
         self.lookups = 0
+        self.metadata = brokers.metadata
         self._key, self._brokers, self._backoff, self._key_type = key, brokers, backoff, key_type
         self._node_id: int | None = None
         self._turn, self._not_before_ms = 0, 0.0

@@ -59,6 +59,23 @@ METADATA = ApiVersionRange(Api.METADATA, 10, 13)
 PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 13)
 """Version 3 of the Produce API adds record batches of format v2; version 13 identifies topics by id only (KIP-516)."""
 
+OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 8, 10)
+"""Version 9 of the OffsetCommit API has the member epoch (KIP-848); version 10 identifies topics by id only."""
+
+
+def offset_commit_versions(topic_ids: Iterable[UUID | None]) -> ApiVersionRange:
+    """Return the versions of a commit for these topics, without version 10 if the id of a topic is unknown.
+
+    Kafka: ``CommitRequestManager.OffsetCommitRequestState.toUnsentRequest``.
+    """
+    return OFFSET_COMMIT if all(topic_ids) else OFFSET_COMMIT._replace(most=9)
+
+
+def topic_reference(kind: Any, name: str, topic_id: UUID | None) -> dict[str, Any]:
+    """Return the field by which kio's class ``kind`` identifies a topic."""
+    return {"topic_id": topic_id} if "topic_id" in kind.__dataclass_fields__ else {"name": name}
+
+
 INIT_PRODUCER_ID = ApiVersionRange(Api.INIT_PRODUCER_ID, 0, 5)
 """Version 6 of the InitProducerId API is not stable in Kafka 4.3."""
 

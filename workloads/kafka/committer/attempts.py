@@ -6,13 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
 from aftershock.errors import BrokerError, ProtocolError, SettingError, UnsupportedError
 from aftershock.workloads.kafka.client.coordinator import TRANSACTION_KEY, Coordinator
 from aftershock.workloads.kafka.client.network_client import NetworkClient
-from aftershock.workloads.kafka.client.requests import ApiVersionRange
+from aftershock.workloads.kafka.client.requests import (
+    OFFSET_COMMIT,
+    ApiVersionRange,
+    offset_commit_versions,
+    topic_reference,
+)
 from aftershock.workloads.kafka.client.settings import ClientSettings, flag, number
 from aftershock.workloads.kafka.rules.commits import COMMIT_MOVED, Target
 from aftershock.workloads.kafka.rules.idempotence import ProducerId
@@ -43,9 +49,6 @@ class CommitterSettings(ClientSettings):
             )
 
 
-OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 8, 9)
-"""Version 10 of the OffsetCommit API identifies topics by id only."""
-
 TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 4)
 ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
 END_TXN = ApiVersionRange(Api.END_TXN, 3, 4)
@@ -54,14 +57,16 @@ END_TXN = ApiVersionRange(Api.END_TXN, 3, 4)
 INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
 
 
-def _topics(topic_kind: Any, partition_kind: Any, target: Target, offset: int, metadata: str = "") -> Any:
+def _topics(
+    topic_kind: Any, partition_kind: Any, target: Target, offset: int, metadata: str = "", topic_id: UUID | None = None
+) -> Any:
     partition = partition_kind(
         partition_index=target.partition,
         committed_offset=offset,
         committed_leader_epoch=UNKNOWN,
         committed_metadata=metadata,
     )
-    return (topic_kind(name=target.topic, partitions=(partition,)),)
+    return (topic_kind(**topic_reference(topic_kind, target.topic, topic_id), partitions=(partition,)),)
 
 
 def _commit_error(response: Any) -> int:
@@ -99,6 +104,7 @@ class PlainAttempts:
         """Commit an offset and return Kafka's error code; raise OSError or ProtocolError if there is no response."""
         try:
             node_id = await self._coordinator.find()
+            topic_id = self._coordinator.metadata.topic_id(self._target.topic)
 
             def request(messages: Any) -> Any:
                 self._sent(node_id)
@@ -108,10 +114,10 @@ class PlainAttempts:
                     group_id=self._target.group,
                     generation_id_or_member_epoch=UNKNOWN,
                     member_id="",
-                    topics=_topics(*kinds, self._target, offset, metadata),
+                    topics=_topics(*kinds, self._target, offset, metadata, topic_id),
                 )
 
-            error = _commit_error(await self._coordinator.ask(OFFSET_COMMIT, request))
+            error = _commit_error(await self._coordinator.ask(offset_commit_versions((topic_id,)), request))
         except BrokerError as refused:
             return refused.code
         except UnsupportedError:

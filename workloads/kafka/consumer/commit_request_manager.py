@@ -10,7 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from aftershock.errors import BrokerError, ClientError
 from aftershock.workloads.kafka.client.coordinator import Coordinator
-from aftershock.workloads.kafka.client.requests import ApiVersionRange, group_by_topic
+from aftershock.workloads.kafka.client.requests import (
+    ApiVersionRange,
+    group_by_topic,
+    offset_commit_versions,
+    topic_reference,
+)
 from aftershock.workloads.kafka.client.tasks import EventListener, retry_until_answered
 from aftershock.workloads.kafka.consumer.shared import ConsumerSettings
 from aftershock.workloads.kafka.rules.subscription_state import SubscriptionState
@@ -18,12 +23,12 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, TopicParti
 from aftershock.workloads.kafka.wire import codes
 from aftershock.workloads.kafka.wire.codec import Api
 
-OFFSET_COMMIT = ApiVersionRange(Api.OFFSET_COMMIT, 9, 9)
 OFFSET_FETCH = ApiVersionRange(Api.OFFSET_FETCH, 9, 9)
-"""Version 9 of OffsetCommit and OffsetFetch has the member epoch (KIP-848) and identifies topics by name."""
-RETRIED_CODES = frozenset({3, 7, 14, 88, 113}) | codes.COORDINATOR_MOVED
+"""Version 9 of OffsetFetch has the member epoch (KIP-848) and identifies topics by name."""
+RETRIED_CODES = frozenset({3, 7, 14, 88, 100, 113}) | codes.COORDINATOR_MOVED
 """Error codes of commits that are retried: UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT,
-COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT, STALE_MEMBER_EPOCH, and those of a coordinator that moved."""
+COORDINATOR_LOAD_IN_PROGRESS, UNSTABLE_OFFSET_COMMIT, UNKNOWN_TOPIC_ID, STALE_MEMBER_EPOCH, and those of a coordinator
+that moved."""
 A = TypeVar("A")
 
 
@@ -95,11 +100,14 @@ class CommittedOffsets:
             return await retry_until_answered(attempt, self._backoff)
 
     async def _commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        topic_ids = {tp.topic: self._coordinator.metadata.topic_id(tp.topic) for tp in offsets}
+
         def request(messages: Any) -> Any:
             member = self._membership()
+            kind = messages.OffsetCommitRequestTopic
             topics = tuple(
-                messages.OffsetCommitRequestTopic(
-                    name=name,
+                kind(
+                    **topic_reference(kind, name, topic_ids[name]),
                     partitions=tuple(
                         messages.OffsetCommitRequestPartition(
                             partition_index=tp.partition,
@@ -119,7 +127,8 @@ class CommittedOffsets:
                 topics=topics,
             )
 
-        response = await self._coordinator.ask(OFFSET_COMMIT, request)
+        versions = offset_commit_versions(topic_ids.values())._replace(least=9)
+        response = await self._coordinator.ask(versions, request)
         self._check([part.error_code for topic in response.topics for part in topic.partitions])
 
     def _check(self, errors: Iterable[int]) -> None:

@@ -40,12 +40,14 @@ COMMIT_MOVED: frozenset[int] = COORDINATOR_MOVED | {ErrorCode.request_timed_out}
 COMMIT_RETRIABLE: frozenset[int] = COMMIT_MOVED | {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.unknown_topic_or_partition,
+    ErrorCode.unknown_topic_id,
 }
 """Errors of a commit after which the client sends the same commit again."""
 
 NOT_WRITTEN: frozenset[int] = frozenset(
     {
         ErrorCode.unknown_topic_or_partition,
+        ErrorCode.unknown_topic_id,
         ErrorCode.offset_metadata_too_large,
         ErrorCode.coordinator_load_in_progress,
         ErrorCode.illegal_generation,

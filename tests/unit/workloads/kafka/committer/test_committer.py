@@ -59,12 +59,13 @@ async def test_every_commit_is_acknowledged_and_the_last_is_stored(cluster: Scri
 
 
 async def test_commits_are_of_groups_without_members(cluster: ScriptedBroker) -> None:
-    """Generation -1 and no member id, in the highest version that names topics."""
+    """Generation -1 and no member id, in the version that names topics by id."""
     async with committing(cluster) as keeper:
         keeper.offer()
         await keeper.settle()
         (seen,) = keeper.asked("OffsetCommit")
-        assert (9, -1, "") == (seen.version, seen.fields["generation_id_or_member_epoch"], seen.fields["member_id"])
+        assert (10, -1, "") == (seen.version, seen.fields["generation_id_or_member_epoch"], seen.fields["member_id"])
+        assert ((keeper.topic, 0),) == seen.partitions
 
 
 async def test_commits_carry_metadata_of_the_set_size(cluster: ScriptedBroker) -> None:
@@ -124,7 +125,10 @@ async def test_a_coordinator_unknown_to_metadata_is_reached(cluster: ScriptedBro
     await keeper.committer.close(1_000)
 
 
-@pytest.mark.parametrize("error", [ErrorCode.coordinator_load_in_progress, ErrorCode.unknown_topic_or_partition])
+@pytest.mark.parametrize(
+    "error",
+    [ErrorCode.coordinator_load_in_progress, ErrorCode.unknown_topic_or_partition, ErrorCode.unknown_topic_id],
+)
 async def test_a_coordinator_that_is_not_ready_is_asked_again(cluster: ScriptedBroker, error: ErrorCode) -> None:
     """The same coordinator, without a look-up."""
     async with committing(cluster) as keeper:

@@ -302,7 +302,23 @@ async def test_auto_commit_can_be_switched_off(cluster: ScriptedBroker) -> None:
     assert {} == committed(cluster, topic)
 
 
-@pytest.mark.parametrize("error", [7, 14, 15, 16, 113])
+async def test_a_commit_names_its_topics_by_id(cluster: ScriptedBroker) -> None:
+    """OffsetCommit 10 (KIP-848), but version 9 with names if the id of one topic is unknown."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    async with member(cluster, topic, enable_auto_commit=False) as alone:
+        await alone.reader.take(1)
+        await alone.reader.consumer.commit({TopicPartition(topic, 0): 4})
+        offsets = {TopicPartition(topic, 0): 5, TopicPartition("without id", 0): 6}
+        await alone.reader.consumer.commit(offsets)
+    sent = cluster.journal("OffsetCommit", topic=topic)
+    assert [(10, {(topic, 0)}), (9, {(tp.topic, 0) for tp in offsets})] == [
+        (seen.version, set(seen.partitions)) for seen in sent
+    ]
+    assert 5 == cluster.committed(topic)[topic, 0]
+
+
+@pytest.mark.parametrize("error", [7, 14, 15, 16, 100, 113])
 async def test_a_retriable_commit_error_is_retried(cluster: ScriptedBroker, error: int) -> None:
     """Timeouts, a coordinator that loads or moves, an epoch that rose: the second request succeeds."""
     topic = fresh_topic(cluster)
