@@ -131,6 +131,10 @@ class ScriptedBroker:
         """
         return UUID(self._ask("create", topic=topic, partitions=partitions, leaders=leaders, replicas=replicas))
 
+    def set_transaction_version(self, level: int) -> None:
+        """Finalize a level of the feature ``transaction.version``, which is 1 at first and never lowered."""
+        self._ask("set_transaction_version", level=level)
+
     def delete(self, topic: str) -> None:
         """Delete a topic with its logs; a topic created again has another id."""
         self._ask("delete", topic=topic)

@@ -62,6 +62,7 @@ class Cluster:
     racks: dict[int, str | None]
     hints: bool
     auto_create: int
+    transaction_version: int = 1
     topics: dict[str, Topic] = field(default_factory=dict)
     producer_ids: int = 1000
     coordinators: dict[str, int] = field(default_factory=dict)

@@ -35,8 +35,8 @@ SERVED = {
     22: ("InitProducerId", 0, 5),
     23: ("OffsetForLeaderEpoch", 2, 4),
     25: ("AddOffsetsToTxn", 0, 4),
-    26: ("EndTxn", 0, 4),
-    28: ("TxnOffsetCommit", 0, 4),
+    26: ("EndTxn", 0, 5),
+    28: ("TxnOffsetCommit", 0, 5),
     68: ("ConsumerGroupHeartbeat", 0, 1),
 }
 KEYS = {name: key for key, (name, _, _) in SERVED.items()}

@@ -10,7 +10,9 @@ CLUSTER_ID = "scripted"
 
 
 async def api_versions(call: Call) -> Answer:
-    return offered(call.node.versions)
+    level = call.cluster.transaction_version
+    feature = {"name": "transaction.version", "max_version_level": level, "min_version_level": level}
+    return offered(call.node.versions) | {"finalized_features_epoch": level, "finalized_features": [feature]}
 
 
 def offered(versions: dict[int, tuple[int, int]]) -> Answer:

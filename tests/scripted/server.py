@@ -49,6 +49,9 @@ class Server:
     async def create(self, topic: str, partitions: int, leaders: Any, replicas: Any) -> str:
         return str(self._cluster.create(topic, partitions, leaders, replicas))
 
+    async def set_transaction_version(self, level: int) -> None:
+        self._cluster.transaction_version = level
+
     async def delete(self, topic: str) -> None:
         del self._cluster.topics[topic]
 
@@ -111,6 +114,7 @@ class Server:
             await self.up(node)
         for listener in self._listeners.values():
             listener.close_connections()
+        self._cluster.transaction_version = 1
         advertised = self._cluster.advertised
         for known in (
             self._cluster.topics,

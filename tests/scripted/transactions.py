@@ -11,6 +11,7 @@ NOT_COORDINATOR = 16
 INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 INVALID_PRODUCER_ID_MAPPING = 49
+TRANSACTION_VERSION_2_SINCE = 5
 
 
 @dataclass
@@ -68,6 +69,8 @@ async def txn_offset_commit(call: Call) -> Answer:
     transaction, error = _known(call)
     if call.cluster.coordinator(call.body.group_id) != call.node.node_id:
         transaction, error = None, NOT_COORDINATOR
+    elif transaction and call.request.version >= TRANSACTION_VERSION_2_SINCE:
+        transaction.groups.add(call.body.group_id)
     elif transaction and call.body.group_id not in transaction.groups:
         transaction, error = None, INVALID_TXN_STATE
     return {
@@ -88,9 +91,18 @@ def _hold(call: Call, transaction: Transaction | None, refused: int, topic: Any,
 
 
 async def end_txn(call: Call) -> Answer:
+    """With version 2 of the transactions the end raises the epoch, and a repeated end is known by the epoch before."""
     transaction, error = _at_coordinator(call)
+    if call.request.version >= TRANSACTION_VERSION_2_SINCE:
+        if error == INVALID_PRODUCER_EPOCH:
+            known = call.cluster.transactions[call.body.transactional_id]
+            if known.epoch == call.body.producer_epoch + 1 and not known.groups:
+                return {"producer_id": known.producer_id, "producer_epoch": known.epoch}
+        if transaction:
+            transaction.epoch += 1
     if transaction:
         for (group, topic, number), offset in transaction.offsets.items() if call.body.committed else ():
             call.groups.setdefault(group, Group()).committed[topic, number] = (offset, -1, "")
         transaction.clear()
-    return {"error_code": error}
+        return {"producer_id": transaction.producer_id, "producer_epoch": transaction.epoch}
+    return {"error_code": error, "producer_id": -1, "producer_epoch": -1}

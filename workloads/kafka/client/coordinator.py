@@ -17,7 +17,7 @@ from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.requests import ApiVersionRange, to_node
 from aftershock.workloads.kafka.rules.values import Backoff
 from aftershock.workloads.kafka.wire import codes
-from aftershock.workloads.kafka.wire.codec import Api
+from aftershock.workloads.kafka.wire.codec import Api, Versions
 
 FIND_COORDINATOR = ApiVersionRange(Api.FIND_COORDINATOR, 4, 6)
 GROUP_KEY, TRANSACTION_KEY = 0, 1
@@ -31,6 +31,7 @@ class Coordinator:
     def __init__(self, key: str, brokers: NetworkClient, backoff: Backoff, key_type: int = GROUP_KEY) -> None:
         self.lookups = 0
         self.metadata = brokers.metadata
+        self.versions: Versions | None = None  # of the broker that received the latest request
         self._key, self._brokers, self._backoff, self._key_type = key, brokers, backoff, key_type
         self._node_id: int | None = None
         self._turn, self._not_before_ms = 0, 0.0
@@ -84,5 +85,6 @@ class Coordinator:
 
     async def _ask(self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
         channel = await self._brokers.channel(node_id, "coordinator")
+        self.versions = channel.versions
         request = make(api.messages(channel.versions))
         return (await channel.request(request, timeout_ms=self._brokers.settings.request_timeout_ms)).response

@@ -49,10 +49,11 @@ class CommitterSettings(ClientSettings):
             )
 
 
-TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 4)
+TXN_OFFSET_COMMIT = ApiVersionRange(Api.TXN_OFFSET_COMMIT, 3, 5)
 ADD_OFFSETS_TO_TXN = ApiVersionRange(Api.ADD_OFFSETS_TO_TXN, 3, 4)
-END_TXN = ApiVersionRange(Api.END_TXN, 3, 4)
-"""Version 5 of the APIs TxnOffsetCommit and EndTxn belongs to KIP-890's second part, a different protocol."""
+END_TXN = ApiVersionRange(Api.END_TXN, 3, 5)
+VERSION_1_MOST = 4
+"""Version 5 of the APIs TxnOffsetCommit and EndTxn belongs to version 2 of the transactions (KIP-890)."""
 
 INIT_TRANSACTIONS = ApiVersionRange(Api.INIT_PRODUCER_ID, 3, 5)
 
@@ -145,6 +146,7 @@ class TransactionalAttempts:
         self._target, self._lane, self._sent, self._is_wanted = target, lane, sent, is_wanted
         self._id = f"{lane.settings.client_id}-{target.group}-{target.partition}"
         self._transaction = Transaction(lane.backoff, counts)
+        self._features_epoch, self._level = UNKNOWN, 0
         self._group_coordinator = Coordinator(target.group, lane.brokers, lane.backoff)
         self._transaction_coordinator = Coordinator(self._id, lane.brokers, lane.backoff, TRANSACTION_KEY)
 
@@ -157,6 +159,22 @@ class TransactionalAttempts:
         for coordinator, api in final_requests.items():
             channel = await self._lane.brokers.channel(await coordinator.find(), "coordinator")
             api.messages(channel.versions)
+            coordinator.versions = channel.versions
+        self._update_version()
+
+    def _update_version(self) -> None:
+        """Set the version of the next transaction by the latest features of the brokers.
+
+        A broker may offer less than the features imply, for example behind a proxy that caps an API.
+        """
+        known = [each.versions for each in (self._group_coordinator, self._transaction_coordinator) if each.versions]
+        for versions in known:
+            if versions.features_epoch > self._features_epoch:
+                self._features_epoch = versions.features_epoch
+                self._level = versions.features.get("transaction.version", 0)
+        required = (END_TXN.api, TXN_OFFSET_COMMIT.api)
+        capable = all(versions.offered.get(api, (0, 0))[1] > VERSION_1_MOST for versions in known for api in required)
+        self._transaction.set_version_2(enabled=capable and self._level > 1)
 
     async def make(self, offset: int) -> int:
         transaction = self._transaction
@@ -178,7 +196,11 @@ class TransactionalAttempts:
                 committing = transaction.stage is Stage.COMMITTING
                 (self._group_coordinator if committing else self._transaction_coordinator).forget()
             transaction.on_response(error)
+        self._update_version()
         return transaction.error
+
+    def _range(self, api: ApiVersionRange) -> ApiVersionRange:
+        return api if self._transaction.version_2 else api._replace(most=VERSION_1_MOST)
 
     async def _send(self, offset: int) -> int:
         transaction, coordinator, group = self._transaction, self._transaction_coordinator, self._target.group
@@ -204,13 +226,15 @@ class TransactionalAttempts:
                     **sender, group_id=group, generation_id=UNKNOWN, member_id="", topics=topics
                 )
 
-            return _commit_error(await self._group_coordinator.ask(TXN_OFFSET_COMMIT, request))
+            return _commit_error(await self._group_coordinator.ask(self._range(TXN_OFFSET_COMMIT), request))
         else:
             commit = stage is Stage.ENDING
             node_id = await coordinator.find()
             if commit:
                 self._sent(node_id)
             response = await coordinator.ask(
-                END_TXN, lambda messages: messages.EndTxnRequest(**sender, committed=commit)
+                self._range(END_TXN), lambda messages: messages.EndTxnRequest(**sender, committed=commit)
             )
+            if not response.error_code and getattr(response, "producer_id", UNKNOWN) != UNKNOWN:
+                transaction.identity = ProducerId(response.producer_id, response.producer_epoch)
         return int(response.error_code)

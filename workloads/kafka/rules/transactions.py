@@ -1,8 +1,7 @@
 """Transaction that consists of a single offset commit.
 
-Modelled on the part of Kafka's ``TransactionManager`` for offsets. The transaction protocol is the version before
-KIP-890's second part (API versions up to 4; InitProducerId up to 5), which old and new brokers support. These
-transactions are the control arm of KIP-1224, because the coordinator's batches never linger for transactional commits.
+Modelled on the part of Kafka's ``TransactionManager`` for offsets. These transactions are the control arm of KIP-1224,
+because the coordinator's batches never linger for transactional commits.
 
 ::
 
@@ -11,8 +10,14 @@ transactions are the control arm of KIP-1224, because the coordinator's batches 
                                             ▲      begin         │ an error that requires an abort
                                             └──────────── READY ◀┴─────▶ ABORTING   EndTxn(abort)
 
+Version 2 of the transactions (KIP-890's second part) leaves out ADDING, because TxnOffsetCommit 5 adds the offsets, and
+EndTxn 5 returns the producer id and epoch of the next transaction. A client uses version 2 if the brokers' finalized
+feature ``transaction.version`` is at least 2, else TxnOffsetCommit and EndTxn up to version 4. The version changes only
+between transactions (``maybeUpdateTransactionV2Enabled``); after a change to version 2 the next transaction begins with
+InitProducerId (``clientSideEpochBumpRequired``).
+
 1. Errors retried after a back-off are COORDINATOR_LOAD_IN_PROGRESS and CONCURRENT_TRANSACTIONS (the previous
-   transaction is still completing); for TxnOffsetCommit COORDINATOR_LOAD_IN_PROGRESS and UNKNOWN_TOPIC_OR_PARTITION. A
+   transaction is still completing); for TxnOffsetCommit UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID as well. A
    request without a response is retried as well, because every request of a transaction may be sent twice.
 2. Errors retried after the coordinator is found again are NOT_COORDINATOR and COORDINATOR_NOT_AVAILABLE; for
    TxnOffsetCommit also REQUEST_TIMED_OUT.
@@ -50,6 +55,7 @@ STEP_RETRIABLE: frozenset[int] = COORDINATOR_MOVED | {
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.concurrent_transactions,
 }
+TXN_COMMIT_RETRIABLE: frozenset[int] = COMMIT_RETRIABLE | {ErrorCode.concurrent_transactions}
 ABORTABLE: frozenset[int] = frozenset(
     {
         ErrorCode.group_authorization_failed,
@@ -60,7 +66,6 @@ ABORTABLE: frozenset[int] = frozenset(
     }
 )
 _NEXT = {
-    Stage.IDENTIFYING: Stage.ADDING,
     Stage.ADDING: Stage.COMMITTING,
     Stage.COMMITTING: Stage.ENDING,
     Stage.ENDING: Stage.READY,
@@ -81,6 +86,7 @@ class Transaction:
         self.identity = ProducerId()
         self.error = 0
         self.wait_ms = 0.0
+        self.version_2 = False
         self._backoff, self._counts = backoff, counts
         self._failures = 0
 
@@ -92,14 +98,24 @@ class Transaction:
     def begin(self) -> None:
         """Start the next transaction, after the end of the previous transaction."""
         self.error = 0
-        self.stage = Stage.IDENTIFYING if self.stage is Stage.NO_ID else Stage.ADDING
+        self.stage = Stage.IDENTIFYING if self.stage is Stage.NO_ID else self._first_with_id
+
+    @property
+    def _first_with_id(self) -> Stage:
+        return Stage.COMMITTING if self.version_2 else Stage.ADDING
+
+    def set_version_2(self, *, enabled: bool) -> None:
+        """Set the version of the next transaction; called before the first transaction and after the end of each."""
+        if enabled and not self.version_2:
+            self.stage = Stage.NO_ID
+        self.version_2 = enabled
 
     def coordinator_lost(self, error: int) -> bool:
         """Return True if the coordinator must be found again after an error of a transaction's request."""
         return error in (COMMIT_MOVED if self.stage is Stage.COMMITTING else COORDINATOR_MOVED)
 
     def on_response(self, error: int) -> None:
-        if error in (COMMIT_RETRIABLE if self.stage is Stage.COMMITTING else STEP_RETRIABLE):
+        if error in (TXN_COMMIT_RETRIABLE if self.stage is Stage.COMMITTING else STEP_RETRIABLE):
             self.on_no_response()
         elif error in ABORTABLE and self.stage not in (Stage.IDENTIFYING, Stage.ABORTING):
             self._abort(error)
@@ -112,7 +128,7 @@ class Transaction:
                 self._counts["transactions_aborted"] += 1
             elif self.stage is Stage.ENDING:
                 self._counts["transactions_committed"] += 1
-            self._enter(_NEXT[self.stage])
+            self._enter(self._first_with_id if self.stage is Stage.IDENTIFYING else _NEXT[self.stage])
 
     def on_no_response(self) -> None:
         """Retry a transaction's request after a back-off, because there was no coordinator, connection or response."""

@@ -253,7 +253,11 @@ async def _negotiate(channel: Channel, security: Security, timeout_ms: float) ->
             software = _SOFTWARE if version >= _SOFTWARE_SINCE else {}
             request = request_type(Api.API_VERSIONS, version)(**software)
             response = (await channel.request(request, timeout_ms=timeout_ms)).response
-            offered = Versions({entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys})
+            offered = Versions(
+                {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},
+                {feature.name: feature.max_version_level for feature in getattr(response, "finalized_features", ())},
+                getattr(response, "finalized_features_epoch", -1),
+            )
             if response.error_code != ErrorCode.unsupported_version or version == 0:
                 break
             # The response has the supported versions of ApiVersions, unless the broker is older than Kafka 2.4.

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cache
+from types import MappingProxyType
 from typing import TypeVar, cast
 
 from kio.index import load_request_schema, load_response_from_request, load_response_schema
@@ -100,10 +101,19 @@ def request_type(api: Api, version: int) -> type[RequestPayload]:
 
 
 class Versions:
-    """API versions that one broker offers, as API key -> (lowest version, highest version)."""
+    """API versions that one broker offers, as API key -> (lowest version, highest version).
 
-    def __init__(self, offered: Mapping[int, tuple[int, int]]) -> None:
+    ``features`` are the levels of the cluster's finalized features (KIP-584) by name, as of ``features_epoch``.
+    """
+
+    def __init__(
+        self,
+        offered: Mapping[int, tuple[int, int]],
+        features: Mapping[str, int] = MappingProxyType({}),
+        features_epoch: int = -1,
+    ) -> None:
         self.offered = dict(offered)
+        self.features, self.features_epoch = features, features_epoch
 
     def pick(self, api: Api, cap: int | None = None) -> int:
         """Return an API's highest common version of broker and client, up to ``cap``; else raise UnsupportedError."""

@@ -41,12 +41,76 @@ async def test_a_commit_is_one_transaction(cluster: ScriptedBroker) -> None:
         assert 6 == keeper.committer.counts["transactions_committed"]
 
 
-async def test_the_protocol_predates_kip_890s_second_part(cluster: ScriptedBroker) -> None:
-    """From the next versions on, a client must not add offsets itself, and gets a new epoch with every end."""
+async def test_version_1_is_used_without_the_feature(cluster: ScriptedBroker) -> None:
+    """In the next versions, which the broker offers, a client doesn't add offsets itself."""
     async with committing(cluster, transactional=True) as keeper:
         keeper.offer()
         await keeper.settle()
         assert [5, 4, 4, 4] == [keeper.asked(step)[0].version for step in STEPS]
+
+
+@pytest.fixture
+def version_2() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker(nodes=1) as cluster:
+        cluster.set_transaction_version(2)
+        yield cluster
+
+
+async def test_version_2_needs_two_requests_and_raises_the_epoch(version_2: ScriptedBroker) -> None:
+    """KIP-890: TxnOffsetCommit adds the offsets, and the answer to EndTxn has the epoch of the next transaction."""
+    async with committing(version_2, transactional=True) as keeper:
+        keeper.offer(count=1)
+        await keeper.settle()
+        version_2.script("EndTxn", answer="close")
+        version_2.script("TxnOffsetCommit", partition=(keeper.topic, 0), error=ErrorCode.concurrent_transactions)
+        keeper.offer(count=1)
+        outcomes = await keeper.settle()
+        assert [0, 0] == [outcome.error for outcome in outcomes]
+        assert [1, 0, 3, 3] == [len(keeper.asked(step)) for step in STEPS]
+        for step, epochs in (("TxnOffsetCommit", [0, 1, 1]), ("EndTxn", [0, 1, 1])):
+            assert [(5, epoch) for epoch in epochs] == [
+                (seen.version, seen.fields["producer_epoch"]) for seen in keeper.asked(step)
+            ]
+        assert 1 == keeper.committed()
+
+
+async def test_an_abort_raises_the_epoch_too(version_2: ScriptedBroker) -> None:
+    async with committing(version_2, transactional=True) as keeper:
+        version_2.script("TxnOffsetCommit", partition=(keeper.topic, 0), error=ErrorCode.unknown_member_id)
+        keeper.offer()
+        await keeper.settle()
+        keeper.offer()
+        assert 0 == (await keeper.settle())[1].error
+        ends = [(seen.fields["committed"], seen.fields["producer_epoch"]) for seen in keeper.asked("EndTxn")]
+        assert [(False, 0), (True, 1)] == ends
+
+
+async def test_a_new_version_begins_after_a_transaction() -> None:
+    """With another InitProducerId (``clientSideEpochBumpRequired``); new features are seen by new connections."""
+    with ScriptedBroker(nodes=1) as own:
+        async with committing(own, transactional=True) as keeper:
+            keeper.offer()
+            await keeper.settle()
+            own.set_transaction_version(2)
+            own.close_connections(1)
+            for _ in range(2):
+                keeper.offer()
+                await keeper.settle()
+            assert [4, 4, 5] == [seen.version for seen in keeper.asked("EndTxn")]
+            assert [2, 2] == [len(keeper.asked(step)) for step in ("InitProducerId", "AddOffsetsToTxn")]
+            assert 2 == keeper.committed()
+
+
+@pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit"])
+async def test_a_capped_api_keeps_version_1(api: str) -> None:
+    """Although the feature has level 2."""
+    with ScriptedBroker(nodes=1, versions={api: (0, 4)}) as capped:
+        capped.set_transaction_version(2)
+        async with committing(capped, transactional=True) as keeper:
+            keeper.offer()
+            await keeper.settle()
+            assert [5, 4, 4, 4] == [keeper.asked(step)[0].version for step in STEPS]
+            assert 0 == keeper.committed()
 
 
 @pytest.mark.parametrize("moves", ["group", "id"])

@@ -48,7 +48,7 @@ AGAIN, LOOK, ABORT, FATAL = "again", "look for the coordinator", "abort", "fatal
 TABLE = [
     # error                                 identifying  adding  committing  ending
     (ErrorCode.coordinator_load_in_progress, AGAIN, AGAIN, AGAIN, AGAIN),
-    (ErrorCode.concurrent_transactions, AGAIN, AGAIN, FATAL, AGAIN),
+    (ErrorCode.concurrent_transactions, AGAIN, AGAIN, AGAIN, AGAIN),
     (ErrorCode.not_coordinator, LOOK, LOOK, LOOK, LOOK),
     (ErrorCode.coordinator_not_available, LOOK, LOOK, LOOK, LOOK),
     (ErrorCode.request_timed_out, FATAL, FATAL, LOOK, FATAL),
