@@ -2,8 +2,8 @@
 
 The exit code of ``explore`` is 0 if no run failed, 1 if a run failed, and 2 if no run passed or failed. The exit code
 of ``minimise`` is 0 if a smaller failing plan was written, and 2 if the failure is intermittent, or the time budget
-ended first. The exit code of ``kip`` is 0 if all claims are confirmed, 1 if a claim is contradicted, and 2 if a claimed
-effect was not seen, or inconclusive. Exit code 3 of ``explore``, ``minimise`` and ``kip`` means an error.
+ended first. The exit code of ``kip`` is 0 if all claims are confirmed, 1 if a claim is contradicted, and 2 if a claim
+is undecided. Exit code 3 of ``explore``, ``minimise`` and ``kip`` means an error.
 """
 
 import json
@@ -132,37 +132,67 @@ def kip(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Time budget, for example 30m; less time gives wider confidence intervals. Default for `all`: 60m.",
+            help="Time budget, for example 30m; it selects claims, never fewer units. Default for `all`: 60m.",
         ),
     ] = None,
     seed: Annotated[
         int, typer.Option(metavar="N", help="Seed of the runs; runs with another seed are not reused.")
     ] = 1,
     out: OutOption = Path("runs"),
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Judge the stored evidence of one KIP in DIR; run nothing."),
+    ] = None,
+    sabotage: Annotated[
+        bool,
+        typer.Option(
+            "--sabotage",
+            help="Run with the KIP switched off where it should be on: exit code 0 if no claim is confirmed, else 1.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> int:
     """Test the claims of a KIP by performing the missing runs and judging each claim from the evidence."""
     from aftershock.harness.labs.kip import output, runner
     from aftershock.harness.labs.kip.trials import select_trials
+    from aftershock.results.trials.claim import exit_code, tally
+
+    trials = [trial.sabotage() if sabotage else trial for trial in select_trials(selection)]
+    if source is not None:
+        if len(trials) > 1 or budget is not None:
+            raise AftershockError("--from judges the evidence of one KIP, without a budget: name the KIP")
+        if not (source / runner.NAME).is_file():
+            raise AftershockError(f"--from {source}: the folder has no {runner.NAME}; name the folder of a KIP's trial")
+        results = [output.read_result(trials[0], source)]
+        print(json.dumps(output.document(results), indent=1) if as_json else output.text(results[0]))
+        return exit_code([results[0].verdict.word])
+
     from aftershock.harness.run.progress import Progress
     from aftershock.harness.run.run import Request, perform
-    from aftershock.results.trials.claim import exit_code
 
     progress = Progress()
 
     def run_plan(request: Request) -> Path:
         return perform(request, progress)[0]
 
-    trials = select_trials(selection)
     limit = budget or ("60m" if len(trials) > 1 else None)
-    allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit))
-    minutes = f"{allotment.takes_s / 60:.0f} min"
-    progress.log(f"the trials take about {minutes}, less the time of the runs that exist already")
+    homes = {trial: runner.home_of(trial, out) for trial in trials}
+    stored = [part for trial, home in homes.items() for part in runner.read(home, trial, seed).stored(trial, home)]
+    allotment = runner.plan_within_budget(trials, None if limit is None else budget_s(limit), stored)
+    if not allotment.decides:
+        progress.log(f"--budget {limit} decides no claim, so nothing is run")
+    for line in allotment.forecast():
+        progress.log(line)
+    if not allotment.decides:
+        return 2
+    progress.log(f"the missing runs take about {allotment.takes_s / 60:.0f} min")
     results = []
     for trial in trials:
-        home = runner.home_of(trial, out)
+        home = homes[trial]
         runner.run_missing(trial, allotment, out, seed, run_plan, progress.log)
         results.append(output.read_result(trial, home))
         progress.log(f"report: {output.write(trial, results[-1], home)}")
     print(json.dumps(output.document(results), indent=1) if as_json else "\n\n".join(map(output.text, results)))
+    if sabotage:
+        return int(any(tally(result.statements).confirmed for result in results))
     return exit_code([result.verdict.word for result in results])

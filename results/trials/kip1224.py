@@ -18,32 +18,27 @@ commits that its successor knows. In claims on kills, n is the number of kills t
 """
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.trials import kip1224_commits
-from aftershock.results.trials.claim import Parts, claim, control, described, on_part, on_parts, report_only
+from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, NONE, bouts
 from aftershock.results.trials.part import Floats, Part, mean, quantile, ratio, steady_slices
-from aftershock.results.trials.statement import Estimate, Judged, Plot, above, below, fact, report, within
+from aftershock.results.trials.statement import Estimate, Measured, Plot
 
 IDLE, SHARE = ("idle-1", "idle-2", "idle-3"), ("share-1", "share-2", "share-3")
 BUSY, OPEN = ("busy-1", "busy-2", "busy-3"), "open"
 USER, OLD, FULL, FAILOVER = "user", "old", "full", "failover"
 FAULT = "coordinator"
 PLAIN, TRANSACTIONAL, ACKNOWLEDGING = "commits/plain", "transactions/transactional", "shares/acknowledging"
-SAVED_MS, SAME_MS = 4.0, 1.0
-NO_LINGER_MS = 2.0
-"""Margin for equal latencies of transactional commits, wide because a transaction takes several requests."""
-WORSE, TAIL_WORSE = 1.1, 1.25
 LATE_MS = 2_500
 _ONE_RUN = "measured in one run, so the figure includes differences between brokers"
 
 
-def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.9) -> Estimate:
+def by_fixed(runs: Sequence[Part], figure: str, setting: str = ADAPTIVE, confidence: float = 0.95) -> Estimate:
     """Return a figure of commits at linger ``setting`` relative to the fixed linger, as the mean over rounds."""
     ours, theirs = (_of_rounds(runs, figure, name) for name in (setting, FIXED))
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
@@ -57,41 +52,43 @@ def _of_rounds(runs: Sequence[Part], figure: str, setting: str) -> Floats:
     return np.array([math.exp(math.fsum(map(math.log, values)) / len(runs)) for values in zip(*of_runs, strict=False)])
 
 
-def busy(runs: Sequence[Part], figure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge a figure of commits under load (adaptive / fixed linger); inconclusive if coordinators batch no commits."""
-    judged = judge(by_fixed(runs, figure))
+def busy(runs: Sequence[Part], figure: str) -> Measured:
+    """Measure a figure of commits under load (adaptive / fixed linger), in doubt if coordinators batch no commits."""
     sizes = map(kip1224_commits.commits_per_flush, runs)
     fewest = min(per_flush.get(setting, 0.0) for per_flush in sizes for setting in (ADAPTIVE, FIXED))
-    if fewest > 2:  # noqa: PLR2004 - up to two commits per flush nothing counts as batched
-        return judged
     why = f"the coordinators batched no commits: {fewest:.2f} commits per flush, and more than 2 are needed"
-    return Judged(judged.ours, "inconclusive", why)
+    # Up to two commits per flush nothing counts as batched.
+    return Measured(by_fixed(runs, figure), doubt="" if fewest > 2 else why)  # noqa: PLR2004
 
 
-def without_linger(runs: Sequence[Part]) -> Judged:
-    """Report the commits per second without linger, relative to those with the fixed linger."""
-    return report(by_fixed(runs, "per_s", NONE), "commits/s without linger relative to the fixed linger, at equal load")
+def without_linger(runs: Sequence[Part]) -> Measured:
+    """Measure the commits per second without linger, relative to those with the fixed linger."""
+    return Measured(
+        by_fixed(runs, "per_s", NONE), "commits/s without linger relative to the fixed linger, at equal load"
+    )
 
 
-def capacity(runs: Sequence[Part]) -> Judged:
+def capacity(runs: Sequence[Part]) -> Measured:
     figure = mean(list(_of_rounds(runs, "per_s", ADAPTIVE)), "commits/s")
-    return report(figure, "clients, proxies and three brokers share the cores of one host, which limits the throughput")
+    return Measured(
+        figure, "clients, proxies and three brokers share the cores of one host, which limits the throughput"
+    )
 
 
-def below_capacity(runs: Sequence[Part], figure: str) -> Judged:
+def below_capacity(runs: Sequence[Part], figure: str) -> Measured:
     """Report a commit latency in the open-loop run (the last of ``runs``), adaptive relative to fixed linger."""
     *closed_loop, open_loop = runs
     estimate = by_fixed([open_loop], figure)
     rounds = [_of_rounds(group, "per_s", FIXED) for group in ([open_loop], closed_loop)]
     if not all(map(len, rounds)):
-        return report(estimate, "the throughput of the closed loop, to which the open loop relates, is unknown")
+        return Measured(estimate, "the throughput of the closed loop, to which the open loop relates, is unknown")
     rate, capacity = (float(np.mean(values)) for values in rounds)
     share = f"{rate / capacity:.0%} of the closed loop's throughput at the fixed linger"
-    return report(estimate, f"the open loop completed {rate:.0f} commits/s, {share}; {_ONE_RUN}")
+    return Measured(estimate, f"the open loop completed {rate:.0f} commits/s, {share}; {_ONE_RUN}")
 
 
-def flushed(part: Part) -> Judged:
-    """Judge that each commit was answered before the coordinator's timeout while batches were full."""
+def flushed(part: Part) -> Measured:
+    """Count the slices of time with a commit not answered before the coordinator's timeout, while batches were full."""
     (arm,) = part.run.timeline["workloads"][0]["arms"].values()
     batch_bytes = int(part.run.timeline["cluster"]["config"]["message.max.bytes"])
     commits_max = batch_bytes // int(arm["settings"]["commit.metadata.bytes"])
@@ -100,18 +97,21 @@ def flushed(part: Part) -> Judged:
         counted = table.group_by(["partition", "batch"]).aggregate([("offset", "count")])
         sizes = counted["offset_count"].to_pylist()
     full = sum(size >= commits_max for size in sizes)
-    latencies = kip1224_commits.latency_ms(part.outcomes("commit", kip1224_commits.COLUMNS))
+    rows = part.outcomes("commit", kip1224_commits.COLUMNS)
+    latencies, intended = kip1224_commits.latency_ms(rows), rows["intended_us"].to_numpy()
     slowest = float(latencies.max()) if len(latencies) else np.inf
-    late = int((latencies > LATE_MS).sum())
+    late = intended[latencies > LATE_MS]
+    spans = steady_slices(part)
+    late_slices = sum(bool(((late >= span.start_us) & (late < span.end_us)).any()) for span in spans)
     why = (
-        f"{full} of {len(sizes)} batches were full; of {len(latencies)} commits {late} were not answered within "
+        f"{full} of {len(sizes)} batches were full; of {len(latencies)} commits {len(late)} were not answered within "
         f"{LATE_MS} ms"
     )
-    ours = Estimate(slowest if np.isfinite(slowest) else None, None, None, full, "ms")
-    return fact(not late if full else None, ours, why)
+    ours = Estimate(slowest if np.isfinite(slowest) else None, None, None, len(spans), "ms")
+    return Measured(ours, why, max(late_slices, int(bool(len(late)))), "" if full else "no batch was full")
 
 
-def survived(part: Part, rule: str) -> Judged:
+def survived(part: Part, rule: str) -> Measured:
     """Judge a run by its check ``lost`` (acknowledged commits are in the log) or ``backward`` (no offset decreased)."""
     checks = [
         check
@@ -128,7 +128,7 @@ def survived(part: Part, rule: str) -> Judged:
     why = f"{examined} commits were checked, of which {in_flight} were in flight when the coordinator was killed"
     blocks, _ = part.run.trials()
     ours = Estimate(violations, None, None, len(blocks or ()), "commits")
-    return fact(None if violations is None else not violations, ours, why)
+    return Measured(ours, why, None if violations is None else int(violations))
 
 
 def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confidence: float = 0.95) -> Estimate:
@@ -147,78 +147,52 @@ def later_ms(runs: Sequence[Part], client: str, slower: str, faster: str, confid
     return mean(values, "ms", confidence)
 
 
-def saved(runs: Sequence[Part], client: str) -> Judged:
+def saved(runs: Sequence[Part], client: str) -> Measured:
     """Judge how much faster commits (or acknowledgements of a share consumer) are with the adaptive linger."""
-    return above(later_ms(runs, client, FIXED, ADAPTIVE), SAVED_MS)
+    return Measured(later_ms(runs, client, FIXED, ADAPTIVE))
 
 
-def alike(runs: Sequence[Part], client: str, slower: str, faster: str, margin_ms: float) -> Judged:
-    """Judge that a commit takes equally long with two linger settings, within a margin of ``margin_ms``."""
-    return within(later_ms(runs, client, slower, faster, 0.9), -margin_ms, margin_ms)
+def alike(runs: Sequence[Part], client: str, slower: str, faster: str) -> Measured:
+    """Compare a commit's latency with two linger settings, with the interval for TOST."""
+    return Measured(later_ms(runs, client, slower, faster, 0.9))
 
 
-def one_run(runs: Sequence[Part], slower: str, faster: str) -> Judged:
-    return report(later_ms(runs, PLAIN, slower, faster), _ONE_RUN)
+def one_run(runs: Sequence[Part], slower: str, faster: str) -> Measured:
+    return Measured(later_ms(runs, PLAIN, slower, faster), _ONE_RUN)
 
 
-def idle_ms(runs: Sequence[Part]) -> Judged:
+def idle_ms(runs: Sequence[Part]) -> Measured:
     """Report the latency of a lone commit, including client, network and coordinator."""
     by_run = [kip1224_commits.medians_ms(run, PLAIN, steady_slices(run))[ADAPTIVE] for run in runs]
     figure = mean([math.fsum(of_slice) / len(runs) for of_slice in zip(*by_run, strict=False)], "ms")
     why = "latency counts from the intended time and includes a Python client and a proxy, not only the broker"
-    return report(figure, why)
+    return Measured(figure, why)
 
 
-def _up_to(bound: float) -> Callable[[Estimate], Judged]:
-    return partial(below, bound=bound, no_effect=bound)
-
-
-_HIGH_ENOUGH = partial(above, bound=1 / WORSE, no_effect=1 / WORSE)
-TEXTS = {
-    "idle-saved": "A lone commit is faster with the adaptive linger than with the fixed linger of 5 ms, p50",
-    "idle-as-none": "A lone commit takes as long with the adaptive linger as without linger, p50",
-    "killed-kept": "No acknowledged commit is lost when the group coordinator is killed while it writes batches",
-    "killed-monotonic": "No committed offset goes back when the group coordinator is killed",
-    "busy-throughput": "Coordinators under load write as many commits/s with the adaptive as with the fixed linger",
-    "busy-p50": "A commit under load takes no longer with the adaptive than with the fixed linger, p50",
-    "busy-p99": "A commit under load takes no longer with the adaptive than with the fixed linger, p99",
-    "busy-batched": "Commits per batch under load: adaptive linger relative to the fixed linger",
-    "busy-none": "Commits per second under load: no linger relative to the fixed linger",
-    "busy": "Commits per second under load with the adaptive linger",
-    "open-p50": "Commit latency in an open loop at a lower rate: adaptive linger relative to the fixed linger, p50",
-    "open-p99": "Commit latency in an open loop at a lower rate: adaptive linger relative to the fixed linger, p99",
-    "full": "Commits that fill the batches of a coordinator are all answered in time: slowest commit",
-    "transactions": "A transactional commit never lingers, so it is as fast with the fixed as with the adaptive linger",
-    "idle": "Latency of a lone commit with the adaptive linger, p50",
-    "user": "Time that the adaptive linger saves a lone commit if the offsets topic has three replicas, p50",
-    "share": "An acknowledgement of an idle share group is faster with the adaptive than with the fixed linger, p50",
-    "old": "Time that a lone commit takes longer with the defaults of Kafka 4.1.2 than without linger, p50",
-    "batched": "Lone commits per batch: fixed linger relative to the adaptive linger",
-}
-CLAIMS = described(
-    TEXTS,
-    claim("idle-saved", "at least 4 ms saved", on_parts(IDLE, saved, PLAIN), "5 ms to under 1 ms"),
-    claim("idle-as-none", "within ±1 ms", on_parts(IDLE, alike, PLAIN, ADAPTIVE, NONE, SAME_MS)),
-    claim("killed-kept", "none lost", on_part(FAILOVER, survived, "lost")),
-    claim("killed-monotonic", "none goes back", on_part(FAILOVER, survived, "backward")),
-    claim("busy-throughput", "at most 10 % fewer", on_parts(BUSY, busy, "per_s", _HIGH_ENOUGH), "no worse"),
-    claim("busy-p50", "below 1.1 times", on_parts(BUSY, busy, "p50_ms", _up_to(WORSE)), "no worse"),
-    claim("busy-p99", "below 1.25 times", on_parts(BUSY, busy, "p99_ms", _up_to(TAIL_WORSE)), "no worse"),
-    report_only("busy-batched", on_parts(BUSY, kip1224_commits.batching, ADAPTIVE, FIXED, 2)),
-    report_only("busy-none", on_parts(BUSY, without_linger)),
-    report_only("busy", on_parts(BUSY, capacity)),
-    report_only("open-p50", on_parts((*BUSY, OPEN), below_capacity, "p50_ms"), "no worse"),
-    report_only("open-p99", on_parts((*BUSY, OPEN), below_capacity, "p99_ms"), "no worse"),
-    claim("full", "all answered within 2.5 s", on_part(FULL, flushed)),
-    control("transactions", "within ±2 ms", on_parts(IDLE, alike, TRANSACTIONAL, FIXED, ADAPTIVE, NO_LINGER_MS)),
-    report_only("idle", on_parts(IDLE, idle_ms), "under 1 ms"),
-    report_only("user", on_parts([USER], one_run, FIXED, ADAPTIVE)),
-    report_only("share", on_parts(SHARE, saved, ACKNOWLEDGING), "5 ms to under 1 ms", "at least 4 ms saved"),
-    report_only("old", on_parts([OLD], one_run, kip1224_commits.DEFAULT, NONE), "5 ms"),
-    report_only("batched", on_parts(IDLE, kip1224_commits.batching, FIXED, ADAPTIVE, 3)),
+REGISTRATION = register(
+    "kip1224",
+    {
+        "idle-saved": on_parts(IDLE, saved, PLAIN),
+        "idle-as-none": on_parts(IDLE, alike, PLAIN, ADAPTIVE, NONE),
+        "killed-kept": on_part(FAILOVER, survived, "lost"),
+        "killed-monotonic": on_part(FAILOVER, survived, "backward"),
+        "busy-throughput": on_parts(BUSY, busy, "per_s"),
+        "busy-p50": on_parts(BUSY, busy, "p50_ms"),
+        "busy-p99": on_parts(BUSY, busy, "p99_ms"),
+        "busy-none": on_parts(BUSY, without_linger),
+        "busy-batched": on_parts(BUSY, kip1224_commits.batching, ADAPTIVE, FIXED, 2),
+        "busy": on_parts(BUSY, capacity),
+        "open-p50": on_parts((*BUSY, OPEN), below_capacity, "p50_ms"),
+        "open-p99": on_parts((*BUSY, OPEN), below_capacity, "p99_ms"),
+        "full": on_part(FULL, flushed),
+        "transactions": on_parts(IDLE, alike, TRANSACTIONAL, FIXED, ADAPTIVE),
+        "idle": on_parts(IDLE, idle_ms),
+        "user": on_parts([USER], one_run, FIXED, ADAPTIVE),
+        "share": on_parts(SHARE, saved, ACKNOWLEDGING),
+        "old": on_parts([OLD], one_run, kip1224_commits.DEFAULT, NONE),
+        "batched": on_parts(IDLE, kip1224_commits.batching, FIXED, ADAPTIVE, 3),
+    },
 )
-
-
 _LABELS = {ADAPTIVE: "adaptive (-1)", FIXED: "fixed 5 ms", NONE: "none (0)"}
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, steady_slices
-from aftershock.results.trials.statement import Judged, report
+from aftershock.results.trials.statement import Measured
 
 LINGER, SHARE_LINGER = "group.coordinator.append.linger.ms", "share.coordinator.append.linger.ms"
 ADAPTIVE, FIXED, NONE, DEFAULT = "-1", "5", "0", "default"
@@ -90,13 +90,13 @@ def commits_per_flush(part: Part) -> dict[str, float]:
     return {setting: count / len(batches[setting]) for setting, count in commits.items()}
 
 
-def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Judged:
+def batching(runs: Sequence[Part], ours: str, theirs: str, digits: int) -> Measured:
     """Report the commits per batch at one linger setting relative to another, with the values of each run."""
     sizes = [commits_per_flush(run) for run in runs]
     ratios = [by_linger[ours] / by_linger[theirs] for by_linger in sizes if {ours, theirs} <= by_linger.keys()]
     texts = [" ".join(f"{name}: {by_linger[name]:.{digits}f}" for name in sorted(by_linger)) for by_linger in sizes]
     why = f"commits per batch of the offsets topic, by linger, run by run: {'; '.join(texts)}"
-    return report(mean(ratios, "times"), why)
+    return Measured(mean(ratios, "times"), why)
 
 
 class Bout(NamedTuple):

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Parts, claim, control, described, integrity, on_part, on_parts, report_only
+from aftershock.results.trials.claim import Parts, integrity, on_part, on_parts, register
 from aftershock.results.trials.part import Floats, Part, Slice, mean, ratio, steady_slices
-from aftershock.results.trials.statement import Estimate, Judged, Plot, add_reason, below, fact, report, unknown, within
+from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
 CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
@@ -33,10 +33,6 @@ FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
 STRANGER, RESTART, BACK = "stranger", "restart", "back"
 FULL, INCREMENTAL = "full", "incremental"
 SIZES = (50, 200, 500, 1000)
-FULL_SLOPE = (60.0, 80.0)
-INCREMENTAL_SLOPE = 1.0
-SHARE = 0.03
-GAIN = 1.25
 ANSWERED_MS = 600.0
 """Limit for the response to a full fetch: ``fetch.max.wait.ms`` (500 by default) and a round trip."""
 _ARMS = {FULL: "full", INCREMENTAL: "session"}
@@ -79,7 +75,7 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
     return [Slice(before["t_us"], after["t_us"])], usage
 
 
-def cpu(parts: Sequence[Part]) -> Judged:
+def cpu(parts: Sequence[Part]) -> Measured:
     """Report a broker's CPU time per fetch of a thousand partitions with fetch sessions, relative to without."""
     figures = []
     for part, kind in zip(parts, (INCREMENTAL, FULL), strict=True):
@@ -88,28 +84,32 @@ def cpu(parts: Sequence[Part]) -> Judged:
         figures.append(sum(usage["cpu_us"] for usage in brokers.values()) / count if count else 0.0)
     ours, theirs = figures
     if not ours or not theirs:
-        return report(unknown("times"), _UNKNOWN_USAGE)
+        return Measured(unknown("times"), _UNKNOWN_USAGE)
     why = f"{ours:,.0f} us of CPU per fetch with sessions, {theirs:,.0f} us without; all work of the brokers counts"
-    return report(Estimate(ours / theirs, None, None, 1, "times"), why)
+    return Measured(Estimate(ours / theirs, None, None, 1, "times"), why)
 
 
-def followers_bytes(parts: Sequence[Part]) -> Judged:
+def followers_bytes(parts: Sequence[Part]) -> Measured:
     """Judge the bytes that each broker sends to followers with fetch sessions, relative to without."""
     if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
-        return report(unknown("times"), _UNKNOWN_USAGE)
-    judged = below(ratio(*usage), 1.0, least=3)
+        return Measured(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e3 for side in usage)
     why = f"{ours:,.0f} kB/s sent per broker with sessions, {theirs:,.0f} kB/s without, records included"
-    return add_reason(judged, why)
+    return Measured(_of_launch(usage), why)
 
 
-def followers_cpu(parts: Sequence[Part]) -> Judged:
+def followers_cpu(parts: Sequence[Part]) -> Measured:
     """Report the CPU use of brokers with fetch sessions of followers, relative to without."""
     if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
-        return report(unknown("times"), _UNKNOWN_USAGE)
+        return Measured(unknown("times"), _UNKNOWN_USAGE)
     ours, theirs = (side.mean() / 1e4 for side in usage)
     why = f"a broker used {ours:.1f} % of a core with fetch sessions, {theirs:.1f} % without; one run each"
-    return report(ratio(*usage), why)
+    return Measured(_of_launch(usage), why)
+
+
+def _of_launch(usage: tuple[Floats, Floats]) -> Estimate:
+    """Return the mean ratio over the brokers of one launch, which is one unit: its brokers share boot and host."""
+    return Estimate(ratio(*usage).value, None, None, 1, "times")
 
 
 def _follower_usage_per_s(parts: Sequence[Part], name: str) -> tuple[Floats, Floats] | None:
@@ -126,7 +126,7 @@ def _follower_usage_per_s(parts: Sequence[Part], name: str) -> tuple[Floats, Flo
 Event = Mapping[str, Any]
 
 
-def regained(part: Part, fault: str) -> Judged:
+def regained(part: Part, fault: str) -> Measured:
     """Judge the longest time from the loss of a fetch session to the response of the next full fetch.
 
     Only fetch sessions lost after the start of the first fault are included. A lost session counts as not regained
@@ -143,35 +143,35 @@ def regained(part: Part, fault: str) -> Judged:
             waits.append((reply["t_us"] - event["t_us"]) / 1000 if reply and answered else None)
     answered_ms = [wait_ms for wait_ms in waits if wait_ms is not None]
     worst = max(answered_ms, default=None)
-    holds = len(answered_ms) == len(waits) and (worst is not None and worst <= ANSWERED_MS)
+    late = len(waits) - sum(wait_ms <= ANSWERED_MS for wait_ms in answered_ms)
     why = f"{len(answered_ms)} of {len(waits)} lost sessions were followed by the response to a full fetch"
-    return fact(holds if waits else None, Estimate(worst, None, None, len(waits), "ms at most"), why)
+    return Measured(Estimate(worst, None, None, len(waits), "ms at most"), why, late)
 
 
-def reopened(part: Part, fault: str) -> Judged:
+def reopened(part: Part, fault: str) -> Measured:
     """Judge that each broker restart cost one full fetch, and that no fetch session was lost."""
     windows = _proven(part, fault)
     starts_us = [window["start_us"] for name in (STRANGER, fault) for window in part.phases(name)]
-    events, most = _session_events(part), 0
+    events, wrong = _session_events(part), list[int]()
     for window in windows:
         until_us = min((start_us for start_us in starts_us if start_us > window["start_us"]), default=float("inf"))
         after = [event["event"] for event in events if window["start_us"] <= event["t_us"] < until_us]
         granted, lost = (after.count(f"session_{name}") for name in ("established", "lost"))
-        most = max(most, abs(granted - 1) + lost)
-    ours = Estimate(most, None, None, len(windows), "surplus and lost sessions at the worst restart")
+        wrong.append(abs(granted - 1) + lost)
+    ours = Estimate(max(wrong, default=0), None, None, len(windows), "surplus and lost sessions at the worst restart")
     why = f"{len(windows)} restarts; a restart should open one session and lose none"
-    return fact(not most if windows else None, ours, why)
+    return Measured(ours, why, sum(map(bool, wrong)))
 
 
-def sessions_left(part: Part) -> Judged:
+def sessions_left(part: Part) -> Measured:
     """Judge that brokers hold no fetch session of a client after the client has closed."""
     event = next(iter(part.events("fetch_sessions_left")), None)
     if event is None or event["left"] is None:
         why = "the brokers' fetch sessions are unknown: the brokers were not queried, or didn't respond"
-        return fact(None, Estimate(None, None, None, 0), why)
+        return Measured(Estimate(None, None, None, 0), doubt=why)
     remaining, reported = len(event["left"]), event["told"]
     why = f"{remaining} of {reported} sessions still exist at their brokers after the clients have closed"
-    return fact(not remaining, Estimate(remaining, None, None, reported, "sessions"), why)
+    return Measured(Estimate(remaining, None, None, reported, "sessions"), why, remaining)
 
 
 def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
@@ -199,31 +199,32 @@ def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
     return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], "B", confidence)
 
 
-def full_slope(part: Part) -> Judged:
-    return within(slope(costs(part, FULL), 0.9), *FULL_SLOPE)
+def full_slope(part: Part) -> Measured:
+    return Measured(slope(costs(part, FULL), 0.9))
 
 
-def incremental_slope(part: Part) -> Judged:
-    """Judge the bytes that one more partition adds to a fetch; contradicted if no fewer than without sessions."""
-    return below(slope(costs(part, INCREMENTAL), 0.95), INCREMENTAL_SLOPE, no_effect=FULL_SLOPE[0])
+def incremental_slope(part: Part) -> Measured:
+    return Measured(slope(costs(part, INCREMENTAL), 0.95))
 
 
-def share(part: Part) -> Judged:
+def share(part: Part) -> Measured:
     """Judge the bytes of an incremental fetch of a thousand partitions relative to a full fetch."""
     ours, theirs = (costs(part, kind)[SIZES[-1]] for kind in (INCREMENTAL, FULL))
-    return below(_ratio(ours, theirs, 0.95), SHARE)
+    return Measured(_ratio(ours, theirs, 0.95))
 
 
-def no_gain(part: Part) -> Judged:
+def no_gain(part: Part) -> Measured:
     """Judge the control run, in which every partition has new records, so that a fetch session saves nothing."""
     spans = steady_slices(part)
     ours, theirs = (bytes_per_fetch(part, f"busy/{_ARMS[kind]}", kind, spans) for kind in (INCREMENTAL, FULL))
-    return within(_ratio(ours, theirs, 0.9), 1 / GAIN, GAIN)
+    return Measured(_ratio(ours, theirs, 0.9))
 
 
-def largest(part: Part, kind: str) -> Judged:
+def largest(part: Part, kind: str) -> Measured:
     count = sum(growth(part, f"fetches_{kind}", f"p{SIZES[-1]}/{_ARMS[kind]}", steady_slices(part)))
-    return report(_mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"mean of {count:.0f} fetches, without their records")
+    return Measured(
+        _mean(costs(part, kind)[SIZES[-1]], "B", 0.95), f"mean of {count:.0f} fetches, without their records"
+    )
 
 
 def _ratio(ours: list[float], theirs: list[float], confidence: float) -> Estimate:
@@ -237,44 +238,27 @@ def _mean(values: list[float], unit: str, confidence: float) -> Estimate:
 
 
 _FOLLOWERS = (FOLLOWERS_SESSION, FOLLOWERS_FULL)
-_FOLLOWED = "followers with fetch sessions relative to followers without, 3 of 300 partitions active"
-TEXTS = {
-    "full-slope": "Without a fetch session, each partition adds its bytes to every fetch",
-    "incremental-slope": "With a fetch session and 1 % of the partitions active, idle partitions add no bytes",
-    "share": "Bytes of a fetch of 1000 partitions, without the records: incremental relative to full",
-    "closed-by-stranger": "After another client closed a fetch session, the next fetch is full and gets a response",
-    "restarted": "After a broker restart, one full fetch opens the next fetch session",
-    "evicted": "After a broker evicted a fetch session for a follower's, the next fetch is full and gets a response",
-    "nothing-lost-sessions": "No record is lost or read twice when fetch sessions are closed and brokers restart",
-    "nothing-lost-evicted": "No record is lost or read twice when brokers evict fetch sessions",
-    "left-sessions": "Brokers hold no fetch session of closed clients, also after restarts",
-    "left-evicted": "Brokers hold no fetch session of closed clients, also after evictions",
-    "no-gain": "Bytes of a fetch if all partitions have new records: incremental relative to full",
-    "bytes-full": "Bytes of a full fetch of 1000 partitions, without the records",
-    "bytes-incremental": "Bytes of an incremental fetch of 1000 partitions, without the records",
-    "cpu": "Brokers' CPU time per fetch of 1000 partitions: incremental relative to full",
-    "followers-bytes": f"Bytes sent by brokers: {_FOLLOWED}",
-    "followers-cpu": f"CPU use of brokers: {_FOLLOWED}",
-}
 _NOTHING_LOST = ("lost", "duplicate", "skipped")
-CLAIMS = described(
-    TEXTS,
-    claim("full-slope", "60 to 80 B per partition", on_part(BYTES, full_slope), "O(all)"),
-    claim("incremental-slope", "below 1 B per partition", on_part(BYTES, incremental_slope), "O(changed)"),
-    claim("share", "below 3 %", on_part(BYTES, share)),
-    claim("closed-by-stranger", "all within 600 ms", on_part(SESSIONS, regained, STRANGER)),
-    claim("restarted", "one session per restart, none lost", on_part(SESSIONS, reopened, RESTART)),
-    claim("evicted", "all within 600 ms", on_part(EVICTED, regained, BACK)),
-    claim("nothing-lost-sessions", "none", on_part(SESSIONS, integrity, _NOTHING_LOST)),
-    claim("nothing-lost-evicted", "none", on_part(EVICTED, integrity, _NOTHING_LOST)),
-    claim("left-sessions", "none", on_part(SESSIONS, sessions_left)),
-    claim("left-evicted", "none", on_part(EVICTED, sessions_left)),
-    control("no-gain", "0.8 to 1.25", on_part(CONTROL, no_gain)),
-    report_only("bytes-full", on_part(BYTES, largest, FULL)),
-    report_only("bytes-incremental", on_part(BYTES, largest, INCREMENTAL)),
-    report_only("cpu", on_parts((CPU_SESSION, CPU_FULL), cpu)),
-    report_only("followers-bytes", on_parts(_FOLLOWERS, followers_bytes), bound="below 1"),
-    report_only("followers-cpu", on_parts(_FOLLOWERS, followers_cpu)),
+REGISTRATION = register(
+    "kip227",
+    {
+        "full-slope": on_part(BYTES, full_slope),
+        "incremental-slope": on_part(BYTES, incremental_slope),
+        "share": on_part(BYTES, share),
+        "closed-by-stranger": on_part(SESSIONS, regained, STRANGER),
+        "restarted": on_part(SESSIONS, reopened, RESTART),
+        "evicted": on_part(EVICTED, regained, BACK),
+        "nothing-lost-sessions": on_part(SESSIONS, integrity, _NOTHING_LOST, (RESTART,)),
+        "nothing-lost-evicted": on_part(EVICTED, integrity, _NOTHING_LOST, (BACK,)),
+        "left-sessions": on_part(SESSIONS, sessions_left),
+        "left-evicted": on_part(EVICTED, sessions_left),
+        "no-gain": on_part(CONTROL, no_gain),
+        "bytes-full": on_part(BYTES, largest, FULL),
+        "bytes-incremental": on_part(BYTES, largest, INCREMENTAL),
+        "cpu": on_parts((CPU_SESSION, CPU_FULL), cpu),
+        "followers-bytes": on_parts(_FOLLOWERS, followers_bytes),
+        "followers-cpu": on_parts(_FOLLOWERS, followers_cpu),
+    },
 )
 
 

@@ -19,28 +19,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Parts, claim, control, described, integrity, on_part, on_parts, report_only
+from aftershock.results.trials.claim import Parts, integrity, on_part, on_parts, register
 from aftershock.results.trials.part import Floats, Part, Slice, mean, quantile, slices
-from aftershock.results.trials.statement import (
-    Estimate,
-    Judged,
-    Plot,
-    above,
-    add_reason,
-    below,
-    fact,
-    report,
-    unknown,
-)
+from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 RACK = "b"
 NEAR = 2
 """Id of the broker in the consumers' rack."""
-CROSSING_MAX = 0.1
-ALL_CROSSING = 99.0
 LEASE_S, NOTICED_S = 20, 5
 GAP_MORE_S = 2.0
 CHANGES_MAX, WITHIN_US = 2, 10_000_000
+_FAULTS = ("lag", "preferred", "leader")
 
 
 @dataclass(frozen=True)
@@ -88,25 +77,19 @@ def _shares(part: Part, arm: str, rack: str) -> tuple[Floats, str]:
     return 100 * from_rack[total > 0] / total[total > 0], text
 
 
-def crossing(part: Part, arm: str) -> Judged:
-    """Judge the share of a consumer's bytes that came from other racks."""
+def crossing(part: Part, arm: str) -> Measured:
+    """Measure the percentage of a consumer's bytes that came from other racks."""
     shares, text = _shares(part, arm, RACK)
-    return add_reason(below(mean(list(100 - shares), "%"), CROSSING_MAX, no_effect=ALL_CROSSING), text)
+    return Measured(mean(list(100 - shares), "%"), text)
 
 
-def all_crossing(part: Part, arm: str) -> Judged:
-    """Judge the share of bytes from other racks for a consumer that should read from the leader in another rack."""
-    shares, text = _shares(part, arm, RACK)
-    return add_reason(above(mean(list(100 - shares), "%"), ALL_CROSSING), text)
-
-
-def selected(part: Part) -> Judged:
+def selected(part: Part) -> Measured:
     """Judge the share of a consumer's bytes from the follower with the highest id, which a custom selector prefers."""
     shares, text = _shares(part, "closest", "c")
-    return add_reason(above(mean(list(shares), "%"), ALL_CROSSING), text)
+    return Measured(mean(list(shares), "%"), text)
 
 
-def staleness(part: Part) -> Judged:
+def staleness(part: Part) -> Measured:
     """Report the median delay from intended to delivered in arm ``closest`` minus arm ``leader``, by slice."""
     medians: list[Floats] = []
     for arm in ("closest", "leader"):
@@ -114,12 +97,12 @@ def staleness(part: Part) -> Judged:
         medians.append(np.array([records.quantile_us(0.5, span) / 1e3 for span in spans(part)]))
     closest, leader = medians
     figure = mean(list(closest - leader), "ms")
-    return report(
+    return Measured(
         figure, f"median delays of {closest.mean():.1f} ms (arm closest) and {leader.mean():.1f} ms (arm leader)"
     )
 
 
-def lease(part: Part) -> Judged:
+def lease(part: Part) -> Measured:
     """Judge the longest time from the start of a replica's lag until a consumer read from another broker."""
     (lag,) = part.phases("lag")
     records = received(part, "reads/closest")
@@ -131,30 +114,36 @@ def lease(part: Part) -> Judged:
     longest = max(waits_s.values(), default=None)
     waits = ", ".join(f"{partition}: {seconds:.1f} s" for partition, seconds in waits_s.items())
     # A lease granted just before the leader notices the lag lasts that much longer.
-    holds = None if longest is None else longest <= LEASE_S + NOTICED_S
-    ours = Estimate(longest, None, None, len(waits_s), "s")
-    return fact(holds, ours, f"time until the consumer read each partition from another broker: {waits or 'never'}")
+    late = None if longest is None else int(longest > LEASE_S + NOTICED_S)
+    # All partitions share one lag, so the lag is the unit.
+    return Measured(
+        Estimate(longest, None, None, 1, "s"),
+        f"time until the consumer read each partition from another broker: {waits or 'never'}",
+        late,
+    )
 
 
-def lag_latency(part: Part) -> Judged:
+def lag_latency(part: Part) -> Measured:
     """Report the p99 delivery latency while a replica lagged, of arm ``closest`` and, to compare, arm ``leader``."""
     (lag,) = part.phases("lag")
     span = Slice(lag["start_us"], lag["end_us"])
     ours, theirs = (received(part, f"reads/{arm}").quantile_us(0.99, span) / 1e6 for arm in ("closest", "leader"))
     estimate = Estimate(ours, None, None, 1, "s")
-    return report(
+    return Measured(
         estimate, f"p99 latency while the replica lagged; {theirs:.2f} s for the consumer that reads from the leader"
     )
 
 
-def survived(part: Part, fault: str) -> Judged:
+def survived(part: Part, fault: str) -> Measured:
     """Judge the longest time without a record in arm ``closest`` minus the longest such time in arm ``leader``."""
     gaps_s = {}
     for row in part.run.analysis["gaps"]:
         if (row["metric"], row["window"]) == ("consume.gap", f"fault/{fault}") and row["n"]:
             gaps_s[row["client"]] = float(row["longest_us"]) / 1e6
     if not {"reads/closest", "reads/leader"} <= gaps_s.keys():
-        return fact(None, Estimate(None, None, None, 0, "s"), "the consumers read no record while the broker was dead")
+        return Measured(
+            Estimate(None, None, None, 0, "s"), doubt="the consumers read no record while the broker was dead"
+        )
     ours, theirs = gaps_s["reads/closest"], gaps_s["reads/leader"]
     windows = part.phases(fault)
     back = [
@@ -166,10 +155,10 @@ def survived(part: Part, fault: str) -> Judged:
         f"longest times without a record: {ours:.2f} s (arm closest) and {theirs:.2f} s (arm leader); {len(back)} "
         "partitions failed back to the leader during the fault"
     )
-    return fact(ours - theirs < GAP_MORE_S, Estimate(ours - theirs, None, None, 1, "s"), why)
+    return Measured(Estimate(ours - theirs, None, None, 1, "s"), why, int(ours - theirs >= GAP_MORE_S))
 
 
-def oscillation(part: Part) -> Judged:
+def oscillation(part: Part) -> Measured:
     """Judge the highest number of times that a consumer changed the broker of one partition within ten seconds."""
     records = received(part, "reads/closest")
     changes = []
@@ -177,12 +166,12 @@ def oscillation(part: Part) -> Judged:
         own = records.where(records.partition == number)
         changes.append(own.done_us[np.diff(own.broker_id, prepend=own.broker_id[:1]) != 0])
     most, n = max(map(_most_within, changes), default=0), sum(map(len, changes))
-    ours = Estimate(float(most), None, None, n, "changes in 10 s")
+    ours = Estimate(float(most), None, None, len(_FAULTS), "changes in 10 s")
     why = f"the consumer changed the broker {n} times in all; the partition with the most changes in 10 s is judged"
-    return fact(most <= CHANGES_MAX, ours, why)
+    return Measured(ours, why, sum(_most_within(times_us) > CHANGES_MAX for times_us in changes))
 
 
-def grants(part: Part) -> Judged:
+def grants(part: Part) -> Measured:
     """Report the highest number of times in ten seconds that leaders named a preferred read replica of one partition.
 
     A leader names a returning replica as preferred read replica as soon as the replica is in sync. A client drops a
@@ -195,7 +184,7 @@ def grants(part: Part) -> Judged:
     most = max((_most_within(np.array([event["t_us"] for event in own])) for _, own in by_partition), default=0)
     ours = Estimate(float(most), None, None, len(granted), "grants in 10 s")
     why = f"leaders named a preferred read replica {len(granted)} times in all, which the client may have ignored"
-    return report(ours, why)
+    return Measured(ours, why)
 
 
 def _most_within(times_us: NDArray[np.int64]) -> int:
@@ -206,54 +195,36 @@ def _events(part: Part, event: str) -> list[dict[str, Any]]:
     return [line for line in part.events(event) if line.get("arm") == "closest"]
 
 
-def not_shipped(_: Sequence[Part], why: str) -> Judged:
-    return report(unknown(), why)
+def not_shipped(_: Sequence[Part], why: str) -> Measured:
+    return Measured(unknown(), why)
 
 
 _SET_UP = ("second", "third", "replicas")
-_GAP_BOUND = "without a record for less than 2 s more than arm leader"
-_LEASE_FAULTS = (*_SET_UP, "lag", "preferred", "leader")
+_LEASE_FAULTS = (*_SET_UP, *_FAULTS)
 _PUSHED = "removed in Kafka 2.6 (KAFKA-9952): a follower learns the high watermark by its next fetch"
 _REPLICA_ID = "consumers send replica id -1: the rack in a Fetch request of version 11 on permits reads from a follower"
 _RESET = "clients send ListOffsets to the leader; docs/KIPS.md has the four cases of an offset out of range"
-TEXTS = {
-    "cross-rack": "A consumer that reads from the closest replica fetches no bytes from other racks",
-    "off": "A consumer that ignores preferred read replicas fetches all bytes from the leader, in another rack",
-    "rackless": "A consumer without client.rack fetches all bytes from the leader, in another rack",
-    "selector-off": "Without a replica selector at the brokers, a consumer fetches all bytes from the leader's rack",
-    "own-selector": "If a custom replica selector names the follower with the highest id, all bytes come from there",
-    "staleness": "Median delay of a record at a follower relative to the leader, at 100 records/s",
-    "staleness-slow": "Median delay of a record at a follower relative to the leader, at 1 record/s",
-    "kept": "A consumer keeps a replica that falls out of the ISR until the replica's lease ends, and no longer",
-    "preferred-dies": "When the preferred read replica dies, the consumer returns to the leader",
-    "leader-dies": "When the leader dies, a consumer that reads from a follower continues",
-    "nothing-lost": "No record is lost while a replica lags, the preferred read replica dies, and the leader dies",
-    "no-oscillation": "A consumer does not oscillate between brokers",
-    "grants": "Number of times that leaders named a preferred read replica, used or not",
-    "lag-felt": "Latency of the consumer that reads from a lagging replica, p99",
-    "text-hw-push": "Promised, not shipped: the leader pushes a new high watermark to its followers at once",
-    "text-replica-id": "Promised, not shipped: consumers that may read from a follower send replica id -2",
-    "text-reset-at-follower": "Promised, not shipped: the follower itself looks up the offset of a reset to earliest",
-}
-CLAIMS = described(
-    TEXTS,
-    claim("cross-rack", "at most 0.1 %", on_part("near", crossing, "closest", faults=_SET_UP), "0"),
-    control("off", "above 99 %", on_part("near", all_crossing, "leader", faults=_SET_UP)),
-    control("rackless", "above 99 %", on_part("near", all_crossing, "rackless", faults=_SET_UP)),
-    control("selector-off", "above 99 %", on_part("selector-off", all_crossing, "closest", faults=_SET_UP)),
-    report_only("own-selector", on_part("selector-own", selected, faults=_SET_UP), "promised", "above 99 %"),
-    report_only("staleness", on_part("near", staleness, faults=_SET_UP)),
-    report_only("staleness-slow", on_part("trickle", staleness, faults=_SET_UP)),
-    claim("kept", "≤ 25 s", on_part("lease", lease, faults=(*_SET_UP, "lag"))),
-    claim("preferred-dies", _GAP_BOUND, on_part("lease", survived, "preferred", faults=(*_SET_UP, "preferred"))),
-    claim("leader-dies", _GAP_BOUND, on_part("lease", survived, "leader", faults=(*_SET_UP, "leader"))),
-    claim("nothing-lost", "0 records", on_part("lease", integrity, ["lost"], faults=_LEASE_FAULTS)),
-    claim("no-oscillation", "at most 2 in 10 s", on_part("lease", oscillation, faults=_LEASE_FAULTS)),
-    report_only("grants", on_part("lease", grants, faults=_SET_UP)),
-    report_only("lag-felt", on_part("lease", lag_latency, faults=(*_SET_UP, "lag"))),
-    report_only("text-hw-push", on_parts((), not_shipped, _PUSHED), "promised"),
-    report_only("text-replica-id", on_parts((), not_shipped, _REPLICA_ID), "promised"),
-    report_only("text-reset-at-follower", on_parts((), not_shipped, _RESET), "promised"),
+REGISTRATION = register(
+    "kip392",
+    {
+        "cross-rack": on_part("near", crossing, "closest", faults=_SET_UP),
+        "off": on_part("near", crossing, "leader", faults=_SET_UP),
+        "rackless": on_part("near", crossing, "rackless", faults=_SET_UP),
+        "selector-off": on_part("selector-off", crossing, "closest", faults=_SET_UP),
+        "own-selector": on_part("selector-own", selected, faults=_SET_UP),
+        "staleness": on_part("near", staleness, faults=_SET_UP),
+        "staleness-slow": on_part("trickle", staleness, faults=_SET_UP),
+        "kept": on_part("lease", lease, faults=(*_SET_UP, "lag")),
+        "preferred-dies": on_part("lease", survived, "preferred", faults=(*_SET_UP, "preferred")),
+        "leader-dies": on_part("lease", survived, "leader", faults=(*_SET_UP, "leader")),
+        "nothing-lost": on_part("lease", integrity, ["lost"], _FAULTS, faults=_LEASE_FAULTS),
+        "no-oscillation": on_part("lease", oscillation, faults=_LEASE_FAULTS),
+        "grants": on_part("lease", grants, faults=_SET_UP),
+        "lag-felt": on_part("lease", lag_latency, faults=(*_SET_UP, "lag")),
+        "text-hw-push": on_parts((), not_shipped, _PUSHED),
+        "text-replica-id": on_parts((), not_shipped, _REPLICA_ID),
+        "text-reset-at-follower": on_parts((), not_shipped, _RESET),
+    },
 )
 
 

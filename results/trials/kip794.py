@@ -21,7 +21,7 @@ import numpy as np
 
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Judge, Parts, claim, control, described, on_part, report_only
+from aftershock.results.trials.claim import Measure, Parts, on_part, register
 from aftershock.results.trials.kip794_placement import (
     NOWHERE,
     PARTITIONS,
@@ -48,17 +48,13 @@ from aftershock.results.trials.part import (
     slices,
     slope,
 )
-from aftershock.results.trials.statement import Estimate, Judged, Plot, above, add_reason, below, fact, report, within
+from aftershock.results.trials.statement import Estimate, Measured, Plot
 
 PART, RACK = "slow", "rack"
 SERIES1, SERIES2, EQUAL = "series1", "series2", "equal"
 ARMS = ("sticky", "uniform", "adaptive", "availability")
-EVEN_POINTS = 1.5
-MARGIN_POINTS = 10.0
-"""Tolerance, in percentage points around a third, for each equal broker's share of the bytes."""
 HALF = 50
 P99 = 0.99
-P99_RATIO_MAX = 0.2
 
 
 def of(part: Part, arm: str) -> Placed:
@@ -70,21 +66,21 @@ def _slow_shares(part: Part, arm: str, fault: str) -> list[float]:
     return shares(of(part, arm), settled(part, fault), SLOW)
 
 
-def runaway(part: Part) -> Judged:
+def runaway(part: Part) -> Measured:
     """Judge the share of the old sticky partitioner's bytes that went to the slow broker."""
-    return above(mean(_slow_shares(part, "sticky", SERIES1), "%"), HALF, no_effect=THIRD)
+    return Measured(mean(_slow_shares(part, "sticky", SERIES1), "%"))
 
 
-def rising(part: Part) -> Judged:
+def rising(part: Part) -> Measured:
     """Judge that the median latency of records sent to the slow broker grows from slice to slice."""
     medians_ms = [
         quantile(records.latency_us[records.partition == SLOW], 0.5) / 1e3
         for records in map(of(part, "sticky").within, spans(part, SERIES1))
     ]
-    return above(slope(medians_ms, "ms a slice"), 0)
+    return Measured(slope(medians_ms, "ms a slice"))
 
 
-def after_heal(part: Part) -> Judged:
+def after_heal(part: Part) -> Measured:
     """Judge the slow broker's share of the bytes acknowledged in the slice of time after the fault was healed."""
     records = of(part, "sticky")
     (window,) = part.phases(SERIES1)
@@ -95,15 +91,13 @@ def after_heal(part: Part) -> Judged:
         "share of the bytes acknowledged in the 10 s after the heal, including the backlog; of the bytes sent in that "
         f"time the broker got {sent:.1f} %"
     )
-    return fact(share > HALF, Estimate(share, None, None, 1, "%"), why)
+    return Measured(Estimate(share, None, None, 1, "%"), why, int(not share > HALF))
 
 
-def even(part: Part) -> Judged:
-    """Judge how far brokers' shares of bytes are from a third in arm ``uniform``, compared with arm ``sticky``."""
+def even(part: Part) -> Measured:
+    """Measure how far brokers' shares of bytes are from a third in arm ``uniform``."""
     records, slices = of(part, "uniform"), settled(part, SERIES1)
-    deviation, before = (_deviation(farthest(rows, slices, 0.9)) for rows in (records, of(part, "sticky")))
-    judged = below(deviation, EVEN_POINTS, no_effect=before.value or 0.0)
-    return add_reason(judged, turns(records.within(whole(slices))))
+    return Measured(_deviation(farthest(records, slices, 0.95)), turns(records.within(whole(slices))))
 
 
 def _deviation(share: Estimate) -> Estimate:
@@ -127,7 +121,7 @@ def turns(records: Placed) -> str:
     )
 
 
-def ordered(part: Part, fault: str) -> Judged:
+def ordered(part: Part, fault: str) -> Measured:
     """Judge the slow broker's share of bytes minus the mean share of the other brokers, for arm ``adaptive``.
 
     The baseline (no effect) is the same difference of shares in arm ``uniform``, which does not avoid slow brokers.
@@ -136,33 +130,32 @@ def ordered(part: Part, fault: str) -> Judged:
         mean([share - (100 - share) / 2 for share in _slow_shares(part, arm, fault)], "points")
         for arm in ("adaptive", "uniform")
     )
-    judged = below(adaptive, 0, no_effect=max(0.0, uniform.value or 0.0))
     lengths = turns(of(part, "adaptive").within(whole(settled(part, fault))))
-    return add_reason(
-        judged, f"{lengths}; in arm `uniform` the difference of the shares is {uniform.value or 0:+.1f} points"
+    return Measured(
+        adaptive, f"{lengths}; in arm `uniform` the difference of the shares is {uniform.value or 0:+.1f} points"
     )
 
 
-def less_than(part: Part, ours: str, theirs: str, fault: str) -> Judged:
+def less_than(part: Part, ours: str, theirs: str, fault: str) -> Measured:
     """Judge the slow broker's share of bytes in arm ``ours`` minus its share in arm ``theirs``."""
     pairs = zip(*(_slow_shares(part, arm, fault) for arm in (ours, theirs)), strict=True)
-    judged = below(mean([left - right for left, right in pairs], "points"), 0, no_effect=0)
+    difference = mean([left - right for left, right in pairs], "points")
     count = part.counters(f"orders/{ours}", "produce").get("partitions_left_out", 0)
-    return add_reason(judged, f"the partitioner left out late brokers {count} times in the run" if count else "")
+    return Measured(difference, f"the partitioner left out late brokers {count} times in the run" if count else "")
 
 
-def p99_ratio(part: Part, ours: str) -> Judged:
+def p99_ratio(part: Part, ours: str) -> Measured:
     def figure(clients: Sequence[Floats]) -> float | None:
         our_p99, sticky_p99 = (quantile(latencies, P99) for latencies in clients)
         return our_p99 / sticky_p99 if np.isfinite(our_p99) and np.isfinite(sticky_p99) else None
 
     groups = [_latencies(part, arm, SERIES1) for arm in (ours, "sticky")]
-    judged = below(bootstrap(groups, figure, "times", part.run.run_id), P99_RATIO_MAX)
+    estimate = bootstrap(groups, figure, "times", part.run.run_id)
     our_ms, sticky_ms = (quantile(np.concatenate(group), P99) / 1e3 for group in groups)
-    return add_reason(judged, f"p99 is {our_ms:.0f} ms with {ours} and {sticky_ms:.0f} ms with sticky")
+    return Measured(estimate, f"p99 is {our_ms:.0f} ms with {ours} and {sticky_ms:.0f} ms with sticky")
 
 
-def p99(part: Part, fault: str, arm: str) -> Judged:
+def p99(part: Part, fault: str, arm: str) -> Measured:
     """Report the p99 latency of an arm and the share of the arm's bytes that each broker got."""
 
     def figure_ms(clients: Sequence[Floats]) -> float | None:
@@ -172,7 +165,7 @@ def p99(part: Part, fault: str, arm: str) -> Judged:
     estimate = bootstrap([_latencies(part, arm, fault)], figure_ms, "ms", part.run.run_id)
     records, slices = of(part, arm), settled(part, fault)
     split = " / ".join(f"{mean(shares(records, slices, partition), '%').value or 0:.1f}" for partition in PARTITIONS)
-    return report(estimate, f"the three brokers got {split} % of the bytes; the slow broker is named first")
+    return Measured(estimate, f"the three brokers got {split} % of the bytes; the slow broker is named first")
 
 
 def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
@@ -180,7 +173,7 @@ def _latencies(part: Part, arm: str, fault: str) -> list[Floats]:
     return [records.within(span).latency_us for span in spans(part, fault)]
 
 
-def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
+def exhausted(part: Part, arm: str, *, expected: bool) -> Measured:
     """Judge whether an arm's producer ran out of buffer memory at the higher rate of series 2, as ``expected``."""
     # Percentage of records that failed because the buffer was full, slice by slice.
     refused = [
@@ -188,32 +181,31 @@ def exhausted(part: Part, arm: str, *, expected: bool) -> Judged:
         for records in map(of(part, arm).within, spans(part, SERIES2))
     ]
     if not refused:
-        return fact(None, Estimate(None, None, None, 0, "%"), "the fault lasted less than 10 s, too short to measure")
+        return Measured(Estimate(None, None, None, 0, "%"), "the fault lasted less than 10 s, too short to measure")
     ours = Estimate(refused[-1], None, None, len(refused), "%")
     first = next((number for number, share in enumerate(refused, 1) if share), None)
     when = "in no interval of 10 s" if first is None else f"since interval {first} of {len(refused)} (10 s each)"
     why = f"records were refused {when} because the buffer was full; {refused[-1]:.1f} % in the last interval"
-    return fact((first is not None) is expected, ours, why)
+    return Measured(ours, why, int((first is not None) is not expected))
 
 
-def equal_bytes(part: Part, arm: str) -> Judged:
+def equal_bytes(part: Part, arm: str) -> Measured:
     """Judge that each of three equal brokers gets a third of an arm's bytes, by the share farthest from a third."""
-    share = farthest(of(part, arm), settled(part, EQUAL), 0.9)
-    return within(share, THIRD - MARGIN_POINTS, THIRD + MARGIN_POINTS)
+    return Measured(farthest(of(part, arm), settled(part, EQUAL), 0.9))
 
 
-def unstable_bytes(part: Part) -> Judged:
+def unstable_bytes(part: Part) -> Measured:
     """Report the share of bytes farthest from a third for the old partitioner, which may overload any broker."""
     why = "the share farthest from a third; sticky chooses brokers equally often, but sends slow ones larger batches"
-    return report(farthest(of(part, "sticky"), settled(part, EQUAL), 0.9), why)
+    return Measured(farthest(of(part, "sticky"), settled(part, EQUAL), 0.9), why)
 
 
-def draws(part: Part, arm: str, fault: str) -> Judged:
+def draws(part: Part, arm: str, fault: str) -> Measured:
     """Judge that the partitioner of an arm chooses all partitions equally often."""
     return fair(of(part, arm), settled(part, fault))
 
 
-def batches(part: Part) -> Judged:
+def batches(part: Part) -> Measured:
     """Judge bytes on the wire per record (headers differ) of partitioner ``uniform`` relative to ``sticky``."""
     slices, per_record = settled(part, EQUAL), list[Floats]()
     for arm in ("uniform", "sticky"):
@@ -222,11 +214,12 @@ def batches(part: Part) -> Judged:
         counts = np.array([max(1.0, len(records.within(span).seq)) for span in slices])
         per_record.append(np.sum(list(sent.values()), axis=0) / counts)
     uniform, sticky = per_record
-    judged = below(ratio(uniform, sticky), 1)
-    return add_reason(judged, f"{uniform.mean():.0f} bytes per record with uniform, {sticky.mean():.0f} with sticky")
+    return Measured(
+        ratio(uniform, sticky), f"{uniform.mean():.0f} bytes per record with uniform, {sticky.mean():.0f} with sticky"
+    )
 
 
-def keyed(part: Part) -> Judged:
+def keyed(part: Part) -> Measured:
     """Judge that a record has the same partition in all arms, ignoring records that failed without a partition."""
     places = []
     for arm in (*ARMS, "librdkafka"):
@@ -237,10 +230,10 @@ def keyed(part: Part) -> Judged:
     unlike = sum(len({place[seq] for place in places}) > 1 for seq in common)
     ours = Estimate(unlike, None, None, len(common), "records")
     why = f"{unlike} of {len(common)} records are not in the same partition in all {len(places)} arms"
-    return fact(unlike == 0, ours, why)
+    return Measured(ours, why, unlike)
 
 
-def near(part: Part) -> Judged:
+def near(part: Part) -> Measured:
     """Judge that a producer writes only to the broker in its rack, before the broker's kill and after its return."""
     topic = next(topic for topic in part.run.run["topics"] if topic["name"] == "orders")
     # The partition whose preferred leader is the rack's broker.
@@ -261,10 +254,10 @@ def near(part: Part) -> Judged:
         f"{outside} of {total} records left the rack while its broker led; without the setting {low:.0f} to "
         f"{high:.0f} % of the bytes left the rack"
     )
-    return fact(outside == 0 if total else None, ours, why)
+    return Measured(ours, why, outside if total else None)
 
 
-def away(part: Part) -> Judged:
+def away(part: Part) -> Measured:
     """Judge that a producer writes to other racks while its rack's broker is dead, from 5 s after the kill."""
     (gone,) = part.phases("gone")
     lines = read_lines(part.home / "journal.jsonl")
@@ -275,7 +268,7 @@ def away(part: Part) -> Judged:
     acknowledged = 100 * float(records.ok.mean()) if len(records.ok) else None
     ours = Estimate(acknowledged, None, None, 1, "% of records acknowledged")
     why = f"{failed} of {len(records.ok)} records failed; the acknowledged records went to {elsewhere} partitions"
-    return fact(failed == 0 and elsewhere > 1 if len(records.ok) else None, ours, why)
+    return Measured(ours, why, int(bool(failed) or elsewhere < 2) if len(records.ok) else None)  # noqa: PLR2004
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
@@ -319,73 +312,38 @@ def _plot(part: Part, name: str) -> Plot:
     return Plot(f"{name}: distribution of bytes, and latency", svg, sentence)
 
 
-def _slow(judge: Callable[..., Judged], fault: str, *arguments: object) -> Judge:
-    """Return a function that judges the run with the slow broker, inconclusive unless ``fault`` took effect."""
-    return on_part(PART, judge, *arguments, faults=[fault])
+def _slow(measure: Callable[..., Measured], fault: str, *arguments: object) -> Measure:
+    """Return a function that measures the run with the slow broker, undecided unless ``fault`` took effect."""
+    return on_part(PART, measure, *arguments, faults=[fault])
 
 
 _LEFT_OUT = ("availability", "adaptive")
 _refuses, _accepts_all = partial(exhausted, expected=True), partial(exhausted, expected=False)
-_P99_MS = {
-    SERIES1: {"sticky": "10 992 ms", "uniform": "214 ms", "adaptive": "154 ms", "availability": "150 ms"},
-    SERIES2: {"uniform": "2408 ms", "adaptive": "167 ms"},
-}
-TEXTS = {
-    "sticky-runs-away": "The old sticky partitioner sends most bytes to the slow broker",
-    "sticky-rises": "With the old sticky partitioner, the queue of the slow broker only grows",
-    "sticky-after-heal": "With the old sticky partitioner, a broker that was slow still gets most bytes afterwards",
-    "uniform-bytes": "With the uniform partitioner, each broker gets a third of the bytes, also if one broker is slow",
-    "uniform-draws": "The uniform partitioner chooses each broker equally often, also if one broker is slow",
-    "adaptive-less": "The slow broker gets fewer bytes with the adaptive than with the uniform partitioner",
-    "adaptive-order-series1": "Adaptive partitioner, series 1: the slow broker gets fewer bytes than the other brokers",
-    "adaptive-order-series2": "Adaptive partitioner, series 2: the slow broker gets fewer bytes than the other brokers",
-    "availability-series1": "Availability timeout, series 1: the slow broker gets fewer bytes than with adaptive alone",
-    "availability-series2": "Availability timeout, series 2: the slow broker gets fewer bytes than with adaptive alone",
-    "p99": "Produce latency while a broker is slow, p99: adaptive relative to the old sticky partitioner",
-    "uniform-saturates": "Series 2: the producer with the uniform partitioner runs out of buffer memory",
-    "adaptive-bears": "Series 2: the producer with the adaptive partitioner does not run out of buffer memory",
-    "batches": "The uniform partitioner sends fewer bytes per record than the old sticky partitioner at linger.ms 0",
-    "rack-near": "KIP-1123: while the broker in the producer's rack leads a partition, no record leaves the rack",
-    "rack-away": "KIP-1123: while the broker in the producer's rack is dead, records go to other racks",
-    "equal-draws-uniform": "The uniform partitioner chooses each of three equal brokers equally often",
-    "equal-draws-sticky": "The old sticky partitioner chooses each of three equal brokers equally often",
-    "equal-bytes-uniform": "The uniform partitioner sends equal brokers the same number of bytes",
-    "equal-bytes-adaptive": "The adaptive partitioner sends equal brokers the same number of bytes",
-    "equal-bytes-availability": "With an availability timeout, equal brokers get the same number of bytes",
-    "keyed": "A record with a key goes to the same partition with every partitioner, also with librdkafka's",
-    "equal-bytes-sticky": "Old sticky partitioner, equal brokers: the share of the bytes that is farthest from a third",
-    **{
-        f"p99-{arm}-{fault}": f"{fault}, {arm} partitioner: p99 of produce latency"
-        for fault in _P99_MS
-        for arm in _P99_MS[fault]
+_P99_ARMS = {SERIES1: ARMS, SERIES2: ("uniform", "adaptive")}
+REGISTRATION = register(
+    "kip794",
+    {
+        "sticky-runs-away": _slow(runaway, SERIES1),
+        "sticky-rises": _slow(rising, SERIES1),
+        "sticky-after-heal": _slow(after_heal, SERIES1),
+        "uniform-bytes": _slow(even, SERIES1),
+        "uniform-draws": _slow(draws, SERIES1, "uniform", SERIES1),
+        "adaptive-less": _slow(less_than, SERIES1, "adaptive", "uniform", SERIES1),
+        "adaptive-order-series1": _slow(ordered, SERIES1, SERIES1),
+        "adaptive-order-series2": _slow(ordered, SERIES2, SERIES2),
+        "availability-series1": _slow(less_than, SERIES1, *_LEFT_OUT, SERIES1),
+        "availability-series2": _slow(less_than, SERIES2, *_LEFT_OUT, SERIES2),
+        "p99": _slow(p99_ratio, SERIES1, "adaptive"),
+        "uniform-saturates": _slow(_refuses, SERIES2, "uniform"),
+        "adaptive-bears": _slow(_accepts_all, SERIES2, "adaptive"),
+        "batches": _slow(batches, EQUAL),
+        "rack-near": on_part(RACK, near, faults=["home"]),
+        "rack-away": on_part(RACK, away, faults=["gone"]),
+        "equal-draws-uniform": _slow(draws, EQUAL, "uniform", EQUAL),
+        "equal-draws-sticky": _slow(draws, EQUAL, "sticky", EQUAL),
+        **{f"equal-bytes-{arm}": _slow(equal_bytes, EQUAL, arm) for arm in ARMS[1:]},
+        "keyed": on_part(RACK, keyed),
+        "equal-bytes-sticky": _slow(unstable_bytes, EQUAL),
+        **{f"p99-{arm}-{fault}": _slow(p99, fault, fault, arm) for fault, arms in _P99_ARMS.items() for arm in arms},
     },
-}
-CLAIMS = described(
-    TEXTS,
-    claim("sticky-runs-away", "above 50 %", _slow(runaway, SERIES1), "72 %"),
-    claim("sticky-rises", "slope above 0", _slow(rising, SERIES1)),
-    claim("sticky-after-heal", "above 50 %", _slow(after_heal, SERIES1)),
-    claim("uniform-bytes", "± 1.5 points", _slow(even, SERIES1), "33.6 %"),
-    claim("uniform-draws", "p ≥ 0.01", _slow(draws, SERIES1, "uniform", SERIES1)),
-    claim("adaptive-less", "below 0", _slow(less_than, SERIES1, "adaptive", "uniform", SERIES1), "-4.5 points"),
-    claim("adaptive-order-series1", "below 0", _slow(ordered, SERIES1, SERIES1), "-6.4 points"),
-    claim("adaptive-order-series2", "below 0", _slow(ordered, SERIES2, SERIES2), "-16.0 points"),
-    claim("availability-series1", "below 0", _slow(less_than, SERIES1, *_LEFT_OUT, SERIES1), "-2.8 points"),
-    claim("availability-series2", "below 0", _slow(less_than, SERIES2, *_LEFT_OUT, SERIES2)),
-    claim("p99", "below 0.2", _slow(p99_ratio, SERIES1, "adaptive"), "0.014"),
-    claim("uniform-saturates", "some records refused", _slow(_refuses, SERIES2, "uniform"), "1.85 of 2 MB/s"),
-    claim("adaptive-bears", "no record refused", _slow(_accepts_all, SERIES2, "adaptive"), "2 of 2 MB/s"),
-    claim("batches", "below 1", _slow(batches, EQUAL)),
-    claim("rack-near", "none outside", on_part(RACK, near, faults=["home"])),
-    claim("rack-away", "all delivered", on_part(RACK, away, faults=["gone"])),
-    control("equal-draws-uniform", "p ≥ 0.01", _slow(draws, EQUAL, "uniform", EQUAL)),
-    control("equal-draws-sticky", "p ≥ 0.01", _slow(draws, EQUAL, "sticky", EQUAL)),
-    *(control(f"equal-bytes-{arm}", "± 10 points", _slow(equal_bytes, EQUAL, arm)) for arm in ARMS[1:]),
-    control("keyed", "all", on_part(RACK, keyed)),
-    report_only("equal-bytes-sticky", _slow(unstable_bytes, EQUAL)),
-    *(
-        report_only(f"p99-{arm}-{fault}", _slow(p99, fault, fault, arm), published)
-        for fault, published_by_arm in _P99_MS.items()
-        for arm, published in published_by_arm.items()
-    ),
 )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from aftershock.results.trials.part import Floats, Part, Slice, mean, slices
-from aftershock.results.trials.statement import Estimate, Judged, fact
+from aftershock.results.trials.statement import Estimate, Measured
 
 NOWHERE = -1
 """Partition number of a record for which no partition was chosen."""
@@ -74,7 +74,6 @@ def shares(records: Placed, spans: Sequence[Slice], partition: int) -> list[floa
 
 SLOW, PARTITIONS = 0, range(3)
 THIRD = 100 / len(PARTITIONS)
-CHANCE = 0.01
 DRAWS_MIN = 200
 """With 200 choices of a partition, a share that is off by ten points is detected in nine of ten runs."""
 
@@ -98,8 +97,8 @@ def whole(within: Sequence[Slice]) -> Slice:
     return Slice(within[0].start_us, within[-1].end_us) if within else Slice(0, 0)
 
 
-def fair(records: Placed, within: Sequence[Slice]) -> Judged:
-    """Judge that after records to one partition both others are chosen equally often (chi-square test)."""
+def fair(records: Placed, within: Sequence[Slice]) -> Measured:
+    """Test whether after records to one partition both others are chosen equally often (chi-square test)."""
     where, _ = records.within(whole(within)).turns()
     counts = Counter(pairwise(where.tolist()))
     squared, freedom = 0.0, 0
@@ -113,6 +112,6 @@ def fair(records: Placed, within: Sequence[Slice]) -> Judged:
     p = float(chdtrc(freedom, squared)) if freedom else None
     ours = Estimate(p, None, None, total, "p", p=p)
     if total < DRAWS_MIN or p is None:
-        return fact(None, ours, f"the partitioner chose a partition {total} times; at least {DRAWS_MIN} are needed")
+        return Measured(ours, f"the partitioner chose a partition {total} times; at least {DRAWS_MIN} are needed")
     shown = " / ".join(f"{100 * float((where == partition).mean()):.1f}" for partition in PARTITIONS)
-    return fact(p >= CHANCE, ours, f"{total} choices, {shown} % for each broker: chi-square {squared:.1f}, p = {p:.2g}")
+    return Measured(ours, f"{total} choices, {shown} % for each broker: chi-square {squared:.1f}, p = {p:.2g}")

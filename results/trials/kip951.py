@@ -23,15 +23,14 @@ immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``),
 after a kill.
 """
 
-from collections.abc import Callable, Mapping
-from itertools import product
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from aftershock.results.compare.blocks import Block
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
-from aftershock.results.trials.claim import Claim, Parts, claim, control, described, on_part, report_only
+from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.part import Part, onsets, ratio_of_blocks, worst_latencies
-from aftershock.results.trials.statement import Estimate, Judged, Plot, add_reason, below, report, unknown, within
+from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 WORST = "produce.latency max in fault/move"
 WORST_ALONE = "produce.latency max in fault"  # moves that are the only fault have no window of their own
@@ -39,8 +38,8 @@ WORST_KILL = "produce.latency max in fault/dead"
 CONSUMED = "consume.latency max in fault/move"
 ELECTED = "produce.latency max in fault/back"
 BOTH, NEITHER, RETRY, HINTS = (f"moves/{arm}" for arm in ("both", "neither", "retry", "hints"))
+UNDELAYED = ("delay-0", "delay-0-2", "delay-0-3")
 P999_RECORDS_MIN = 10_000
-MARGIN = 1.25
 TOST = 0.90  # confidence of the interval that corresponds to two one-sided tests at 0.05
 DELAYS_MS: Mapping[str, int] = {"delay-0": 0, "delay-100": 100, "delay-300": 300}
 """Delay of Metadata responses, by the name of the run of the trial in which leaders move."""
@@ -61,139 +60,82 @@ def medians(*sides: Blocks) -> str:
     return "medians " + " and ".join(texts)
 
 
-def _compared(part: Part, ours: str, theirs: str, measure: str, judge: Callable[[Estimate], Judged]) -> Judged:
-    """Judge the ratio of two clients' values by its 95 % interval, and add both clients' medians to the reason."""
-    result = judge(part.ratio(ours, theirs, measure))
-    return add_reason(result, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
+def compared(part: Part, ours: str, theirs: str, measure: str | None = None, confidence: float = 0.95) -> Measured:
+    """Return the ratio of two clients' values with its interval, and both clients' medians."""
+    measure = measure or worst(part.name)
+    ratio = part.ratio(ours, theirs, measure, confidence)
+    return Measured(ratio, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
 
 
-def is_below(part: Part, ours: str, theirs: str, bound: float = 1.0, measure: str | None = None) -> Judged:
-    return _compared(part, ours, theirs, measure or worst(part.name), lambda ratio: below(ratio, bound))
+def undelayed(runs: Sequence[Part], ours: str, theirs: str) -> Measured:
+    """Return the ratio of two clients' values over the moves of several runs, as one plan has at most 100 blocks."""
+    sides: list[dict[int, Block]] = [{}, {}]
+    for number, run in enumerate(runs):
+        for blocks, client in zip(sides, (ours, theirs), strict=True):
+            blocks.update({1000 * number + move: block for move, block in run.blocks(client, WORST_ALONE).items()})
+    return Measured(ratio_of_blocks(sides[0], sides[1], 0.95, runs[0].run.run_id), medians(*sides))
 
 
-def reported(part: Part, ours: str, theirs: str, measure: str | None = None) -> Judged:
-    return _compared(part, ours, theirs, measure or worst(part.name), lambda ratio: report(ratio, ""))
-
-
-def hints_after_kill(part: Part) -> Judged:
-    """Judge that leader hints make no difference when a leader is killed."""
-    result = within(part.ratio(BOTH, RETRY, WORST_KILL, confidence=TOST), 1 / MARGIN, MARGIN)
-    return add_reason(result, medians(part.blocks(BOTH, WORST_KILL), part.blocks(RETRY, WORST_KILL)))
-
-
-def classic(part: Part) -> Judged:
+def classic(part: Part) -> Measured:
     """Report the ratio of p99.9 latencies during leader moves, arm ``both`` / arm ``neither``, without an interval."""
     window = "fault" if DELAYS_MS[part.name] == 0 else "fault/move"
     sides = [part.quantile_us(client, "produce.latency", window, 0.999) for client in (BOTH, NEITHER)]
     fewest = min(n for _, n in sides)
     if fewest < P999_RECORDS_MIN:
-        return report(unknown("times"), f"a p99.9 needs {P999_RECORDS_MIN} records per arm; an arm has only {fewest}")
+        return Measured(unknown("times"), f"a p99.9 needs {P999_RECORDS_MIN} records per arm; an arm has only {fewest}")
     ours_us, theirs_us = (value for value, _ in sides)
     if ours_us is None or not theirs_us:
-        return report(unknown("times"), "no ratio: p99.9 is a failed record, which counts as slower than any latency")
+        return Measured(unknown("times"), "no ratio: p99.9 is a failed record, which counts as slower than any latency")
     why = f"{ours_us / 1e3:.0f} ms with the KIP, {theirs_us / 1e3:.0f} ms without, from {fewest} records or more each"
-    return report(Estimate(ours_us / theirs_us, None, None, 1, "times"), why)
+    return Measured(Estimate(ours_us / theirs_us, None, None, 1, "times"), why)
 
 
-def unknown_endpoints(part: Part) -> Judged:
-    """Judge the client that accepts leader hints to unknown brokers against the client that refuses such hints."""
-    result = is_below(part, "moves/merged", "moves/ignored", measure=ELECTED)
+def unknown_endpoints(part: Part) -> Measured:
+    """Compare the client that accepts leader hints to unknown brokers with the client that refuses such hints."""
+    result = compared(part, "moves/merged", "moves/ignored", ELECTED)
     refused = part.counters("moves/ignored", "produce").get("hints_refused_unknown_leader", 0)
-    word = result.word if refused else "inconclusive"
-    return Judged(result.ours, word, f"{result.why}; the other client refused {refused} hints to an unknown broker")
+    why = f"{result.why}; the other client refused {refused} hints to an unknown broker"
+    return Measured(result.ours, why, doubt="" if refused else "no hint named an unknown broker")
 
 
-def restarted(part: Part, workload: str) -> Judged:
+def restarted(part: Part, workload: str) -> Measured:
     """Report the worst latency of records due while a broker shut down, as the ratio of arm ``both`` to ``neither``."""
     spans = onsets(part, "ended")
     both, neither = (worst_latencies(part, f"{workload}/{arm}", spans) for arm in ("both", "neither"))
     result = ratio_of_blocks(both, neither, 0.95, part.run.run_id)
-    return report(result, f"{medians(both, neither)}, from {len(spans)} shutdowns, measured from SIGTERM to exit")
+    return Measured(result, f"{medians(both, neither)}, from {len(spans)} shutdowns, measured from SIGTERM to exit")
 
 
-PUBLISHED = "p99.9 is 215 ms with the KIP and 1675 ms without: 0.13 times"
-REJECTED = "p99.9 is 215 ms with the KIP and 1781, 1934, 5352 ms with immediate retry without hints: 0.07 times"
-
-FOREIGN = {"librdkafka": "librdkafka", "java": "Kafka's Java producer"}
-"""Producers of other projects, by the part of the trial in which each producer runs."""
-ABLATIONS = {
-    "stripped": "with KIP-951's leader hints removed from all responses",
-    "capped": "at brokers without KIP-951",
-}
-RESTARTS = {
-    "restart": (12, {"all": "p99 374 ms with, 391 ms without", "one": "p99 2.95 ms with, 3.25 ms without"}),
-    "restart-many": (120, {"all": "p99 152 ms with, 156 ms without", "one": "p99 83.3 ms with, 84.7 ms without"}),
-}
-"""By part of the trial: the number of partitions, and the KIP's published p99 latencies for each setting of acks."""
-LATE_300 = "Leaders move, Metadata responses are 300 ms late"
-TEXTS = {
-    "delay-300": f"{LATE_300}: slowest record per move, with KIP-951 relative to without",
-    "rejected-300": f"{LATE_300}: slowest record per move, with KIP-951 relative to an immediate retry without hints, "
-    "which the KIP rejected",
-    "delay-0": "Leaders move, no response is late: slowest record per move, with KIP-951 relative to without",
-    "kill": "A leader is killed, so brokers send no leader hints: slowest record per kill, hints on relative to off",
-    "delay-100": "Leaders move, Metadata responses are 100 ms late: slowest record per move, "
-    "with KIP-951 relative to without",
-    "shared-300": f"{LATE_300} and delay records on the same connection: slowest record per move, "
-    "with KIP-951 relative to without",
-    "rejected-0": "Leaders move, no response is late: slowest record per move, with KIP-951 relative to an immediate "
-    "retry without hints, which the KIP rejected",
-    "hints-300": f"{LATE_300}: slowest record per move, leader hints alone relative to a client without the KIP",
-    "classic-300": f"{LATE_300}: p99.9 of all records during the moves, with KIP-951 relative to without",
-    "kill-whole": "A leader is killed: slowest record per kill, with all of KIP-951 relative to without",
-    "acks-1": "Leaders move, no response is late, acks=1 (no wait for followers): slowest record per move, "
-    "with KIP-951 relative to without",
-    "consume": "Leaders move: latest delivery to a consumer per move, with leader hints relative to without",
-    "consume-1s": "Leaders move, Metadata is 1 s late: latest delivery per move, with leader hints relative to without",
-    "leaves": "The old leader leaves the replica list, two replicas on three brokers: slowest record per move, "
-    "with KIP-951 relative to without",
-    "unknown": "A broker that clients have forgotten becomes leader: hints accepted relative to hints refused",
-    **{
-        f"{client}-{ablation}": f"{name} relative to the same client {without}: slowest record per move"
-        for client, name in FOREIGN.items()
-        for ablation, without in ABLATIONS.items()
+_FOREIGN, _ABLATIONS = ("librdkafka", "java"), ("stripped", "capped")
+REGISTRATION = register(
+    "kip951",
+    {
+        "shared-300": on_part("shared", compared, BOTH, NEITHER),
+        "delay-300": on_part("delay-300", compared, BOTH, NEITHER),
+        "rejected-300": on_part("delay-300", compared, BOTH, RETRY),
+        "delay-0": on_parts(UNDELAYED, undelayed, BOTH, NEITHER),
+        "kill": on_part("kill", compared, BOTH, RETRY, WORST_KILL, TOST),
+        "delay-100": on_part("delay-100", compared, BOTH, NEITHER),
+        "rejected-0": on_parts(UNDELAYED, undelayed, BOTH, RETRY),
+        "hints-300": on_part("delay-300", compared, HINTS, NEITHER),
+        "classic-300": on_part("delay-300", classic),
+        "kill-whole": on_part("kill", compared, BOTH, NEITHER, WORST_KILL),
+        "acks-1": on_part("acks-1", compared, BOTH, NEITHER, WORST_ALONE),
+        "consume": on_part("consume", compared, "readers/told", "readers/asks", CONSUMED),
+        "consume-1s": on_part("consume-1s", compared, "readers/told", "readers/asks", CONSUMED),
+        **{
+            f"{client}-{ablation}": on_part(client, compared, "moves/whole", f"moves/{ablation}", WORST)
+            for client in _FOREIGN
+            for ablation in _ABLATIONS
+        },
+        "leaves": on_part("leaves", compared, BOTH, NEITHER),
+        "unknown": on_part("unknown", unknown_endpoints),
+        **{
+            f"{part}-{acks}": on_part(part, restarted, acks)
+            for part in ("restart", "restart-many")
+            for acks in ("all", "one")
+        },
     },
-    **{
-        f"{part}-{acks}": f"Brokers shut down, {partitions} partitions, acks={acks}: with KIP-951 relative to without"
-        for part, (partitions, published) in RESTARTS.items()
-        for acks in published
-    },
-}
-
-
-def _beside(name: str, part: str, ours: str, theirs: str, measure: str = WORST) -> Claim:
-    return report_only(name, on_part(part, is_below, ours, theirs, 1.0, measure), "", "below 1")
-
-
-CLAIMS = described(
-    TEXTS,
-    claim("delay-300", "below 0.5", on_part("delay-300", is_below, BOTH, NEITHER, 0.5), PUBLISHED),
-    claim("rejected-300", "below 1", on_part("delay-300", is_below, BOTH, RETRY), REJECTED),
-    claim("delay-0", "below 1", on_part("delay-0", is_below, BOTH, NEITHER), PUBLISHED),
-    control("kill", "within 0.8 to 1.25, by TOST", on_part("kill", hints_after_kill), ""),
-    report_only("delay-100", on_part("delay-100", is_below, BOTH, NEITHER), PUBLISHED, "below 1"),
-    report_only("shared-300", on_part("shared", is_below, BOTH, NEITHER), PUBLISHED, "below 1"),
-    report_only("rejected-0", on_part("delay-0", reported, BOTH, RETRY), REJECTED),
-    report_only("hints-300", on_part("delay-300", reported, HINTS, NEITHER), ""),
-    report_only("classic-300", on_part("delay-300", classic), PUBLISHED),
-    report_only("kill-whole", on_part("kill", reported, BOTH, NEITHER, WORST_KILL), ""),
-)
-BESIDE = described(
-    TEXTS,
-    _beside("acks-1", "acks-1", BOTH, NEITHER, WORST_ALONE),
-    _beside("consume", "consume", "readers/told", "readers/asks", CONSUMED),
-    _beside("consume-1s", "consume-1s", "readers/told", "readers/asks", CONSUMED),
-    *(
-        _beside(f"{client}-{ablation}", client, "moves/whole", f"moves/{ablation}")
-        for client, ablation in product(FOREIGN, ABLATIONS)
-    ),
-    _beside("leaves", "leaves", BOTH, NEITHER),
-    report_only("unknown", on_part("unknown", unknown_endpoints), "", "below 1"),
-    *(
-        report_only(f"{part}-{acks}", on_part(part, restarted, acks), published)
-        for part, (_, published_by_acks) in RESTARTS.items()
-        for acks, published in published_by_acks.items()
-    ),
 )
 
 

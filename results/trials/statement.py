@@ -1,25 +1,35 @@
-"""Statements of a trial, which are rows of the result table with a figure, its interval, and a result word.
+"""Statements of a trial: the measured figure of a claim, its decision rule, and the word that follows from both.
 
-The result word is confirmed, not seen, contradicted or inconclusive, by where the whole interval lies::
+A rule is fixed before the run (``kip951.toml`` and its siblings). The word depends on where the whole interval lies::
 
     below(bound)             no effect at 1                       within(low, high)
     ──────────┬───────────────────┬──────────▶            ──────┬────────────┬──────▶
-    confirmed │     not seen      │ contradicted    contradicted│  confirmed │contradicted
+    confirmed │     undecided     │ contradicted    contradicted│  confirmed │contradicted
 
-A result is inconclusive if its interval straddles a bound, or comes from fewer than ``least`` observations (by default
-six, because a sign test of five blocks of the plan can't be more significant than 1 in 16). The result *not seen* means
-an effect that is too small for the bound but not contrary to the claim; the interval may include the line of no effect.
+*Below* and *above* use the 95 % interval. *Within* uses the 90 % interval, which corresponds to two one-sided tests
+(TOST) at 0.05: it is the only rule that concludes "no difference". A *fact* is confirmed if no unit violates it.
+
+No word comes from fewer than six independent units (a sign test of five can't be more significant than 1 in 16), or
+from fewer than nine tenths of the registered number: units without proof of their fault may be missing, but a trial is
+not stopped early. Everything else is *undecided*, with a reason that says what is missing.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from markupsafe import Markup
+from scipy.special import nctdtr, stdtrit
 
 from aftershock.results.compare.comparison import BLOCKS_MIN, Tested
 
-Word: TypeAlias = Literal["confirmed", "not seen", "contradicted", "inconclusive"]
-Role: TypeAlias = Literal["claim", "control", "report"]
+Word: TypeAlias = Literal["confirmed", "contradicted", "undecided"]
+Role: TypeAlias = Literal["claim", "mechanism", "control", "assay", "figure"]
+UNITS_MIN = BLOCKS_MIN
+PRESENT = 0.9
+"""Share of the registered units that must have been observed."""
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,19 @@ class Estimate:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
-@dataclass(frozen=True)
-class Judged:
+class Measured(NamedTuple):
+    """Figure of a claim with an explanation; of a fact also the number of units that violate it (None: unknown).
+
+    ``doubt`` is a reason why the measurement decides nothing, for example that no unit was exposed to the fault.
+    """
+
+    ours: Estimate
+    why: str = ""
+    violations: int | None = None
+    doubt: str = ""
+
+
+class Judged(NamedTuple):
     """Result of one claim, with the measured figure, the result word (such as confirmed), and the reason."""
 
     ours: Estimate
@@ -54,10 +75,116 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Statement:
-    """Claim about a KIP with the measured result; a statement of role ``report`` has no effect on the verdict.
+class Rule:
+    """Decision rule of a claim. ``ratio`` is True if the figure is a ratio, which is tested by its logarithm.
 
-    ``published`` is the figure in the KIP's text; ``bound`` is the condition for *confirmed*, in words.
+    A rule ``below`` or ``above`` is contradicted beyond ``no_effect``, which is the bound itself if not registered.
+    """
+
+    kind: Literal["below", "above", "within", "fact"]
+    bounds: tuple[float, ...] = ()
+    no_effect: float | None = None
+    ratio: bool = False
+
+    @property
+    def confidence(self) -> float:
+        """Confidence level of the interval that the rule needs."""
+        return 1 - 2 * ALPHA if self.kind == "within" else 1 - ALPHA
+
+    def __str__(self) -> str:
+        if self.kind == "fact":
+            return "no violation"
+        unit = " times" if self.ratio else ""
+        return f"{self.kind} {' to '.join(f'{bound:g}' for bound in self.bounds)}{unit}" + (
+            ", by TOST" if self.kind == "within" else ""
+        )
+
+    def decide(self, measured: Measured, unit: str, n: int) -> Judged:
+        """Return the word for a measurement of ``n`` registered units."""
+        ours, why = measured.ours, measured.why
+        least = max(UNITS_MIN, math.ceil(PRESENT * n))
+        word: Word = "undecided"
+        text = measured.doubt
+        if text:
+            pass
+        elif ours.n < least:
+            text = f"{ours.n} {unit} of {n} registered are too few: a word needs {least}"
+        elif self.kind == "fact":
+            if measured.violations is None:
+                text = "the number of violations is unknown"
+            elif measured.violations:
+                word, text = "contradicted", f"{measured.violations} violations in {ours.n} {unit}"
+            else:
+                # Exact upper bound of the share of violations, which the rule of three approximates as 3 / n.
+                upper = 1 - ALPHA ** (1 / ours.n)
+                word, text = "confirmed", f"no violation in {ours.n} {unit}: less than {upper:.0%} with 95 % confidence"
+        elif ours.interval is None:
+            text = "no confidence interval: a unit has no value, because records failed"
+        elif ours.confidence != self.confidence:
+            raise ValueError(f"the rule `{self}` needs a {self.confidence:g} interval, got {ours.confidence:g}")
+        else:
+            word, text = self._position(*ours.interval)
+        return Judged(ours, word, "; ".join(filter(None, (text, why))))
+
+    def _position(self, low: float, high: float) -> tuple[Word, str]:
+        if self.kind == "within":
+            margin = f"{self.bounds[0]:g} to {self.bounds[1]:g}"
+            if self.bounds[0] <= low and high <= self.bounds[1]:
+                return "confirmed", f"the whole confidence interval is within {margin}"
+            if high < self.bounds[0] or low > self.bounds[1]:
+                return "contradicted", f"the whole confidence interval is outside {margin}"
+            return "undecided", f"the confidence interval reaches a limit of {margin}"
+        (bound,), sign = self.bounds, -1 if self.kind == "below" else 1
+        no_effect = bound if self.no_effect is None else self.no_effect
+        near, far = (high, low) if sign < 0 else (low, high)  # ends of the interval next to each limit
+        other = "above" if sign < 0 else "below"
+        if sign * near > sign * bound:
+            return "confirmed", f"the whole confidence interval is {self.kind} {bound:g}"
+        if sign * far < sign * no_effect:
+            return "contradicted", f"the whole confidence interval is {other} {no_effect:g}"
+        if sign * far <= sign * bound:
+            return "undecided", f"no part of the confidence interval is {self.kind} {bound:g}"
+        return "undecided", f"the confidence interval includes {bound:g}"
+
+    def power(self, n: int, effect: float, sd: float) -> float:
+        """Return the probability that ``n`` units confirm the claim if the true figure is ``effect``.
+
+        ``sd`` is the standard deviation of one unit's figure, of its logarithm for a ratio. Exact for *below* and
+        *above* (noncentral t); for *within* the usual approximation by two noncentral t distributions. For a fact,
+        ``effect`` is a share of violating units, and the result is the probability to see a violation.
+        """
+        if self.kind == "fact":
+            return 1 - (1 - effect) ** n
+        at, *bounds = (math.log(value) if self.ratio else value for value in (effect, *self.bounds))
+        # Distances from the true figure to the limits that the interval must not reach, positive if on the right side.
+        lower = bounds[:1] if self.kind != "below" else []
+        upper = bounds[-1:] if self.kind != "above" else []
+        distances = [*(at - bound for bound in lower), *(bound - at for bound in upper)]
+        error = sd / math.sqrt(n)
+        if not error:
+            return float(all(distance > 0 for distance in distances))
+        reach = float(stdtrit(n - 1, (1 + self.confidence) / 2))
+        shares = [1 - float(nctdtr(n - 1, distance / error, reach)) for distance in distances]
+        return max(0.0, sum(shares) - (len(shares) - 1))
+
+
+def sd_of_pilot(pilot: Sequence[float], rule: Rule) -> float:
+    """Return the standard deviation of one unit from a pilot: Student's interval (low, high) of a mean, and its n.
+
+    A fourth number is the confidence level of the interval, by default that of the rule.
+    """
+    low, high, n, *level = pilot
+    spread = math.log(high / low) if rule.ratio else high - low
+    reach = float(stdtrit(n - 1, (1 + (level[0] if level else rule.confidence)) / 2))
+    return spread / 2 / reach * math.sqrt(n)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Claim about a KIP with the measured result.
+
+    ``published`` is the figure in the KIP's text; ``bound`` is the decision rule in words, empty for a figure without
+    a rule. ``power`` is the probability of the registered ``n`` units to confirm the smallest effect of interest.
     """
 
     id: str
@@ -68,6 +195,20 @@ class Statement:
     word: Word
     why: str
     role: Role
+    headline: bool = False
+    unit: str = ""
+    n: int = 0
+    power: float | None = None
+
+    @property
+    def label(self) -> str:
+        return f"{self.role}, headline" if self.headline else self.role
+
+    @property
+    def design(self) -> str:
+        """The decision rule with its registered number of units and power, as in ``below 1 times; 40 moves, 81 %``."""
+        power = "" if self.power is None else f", power {self.power:.0%}"
+        return self.bound and f"{self.bound}; {self.n} {self.unit}{power}"
 
 
 def ratio_of(tested: Tested, n: int, confidence: float = 0.95) -> Estimate:
@@ -79,78 +220,6 @@ def ratio_of(tested: Tested, n: int, confidence: float = 0.95) -> Estimate:
 
 def unknown(unit: str = "") -> Estimate:
     return Estimate(None, None, None, 0, unit)
-
-
-def below(ours: Estimate, bound: float, no_effect: float = 1.0, least: int = BLOCKS_MIN) -> Judged:
-    """Judge an estimate, confirmed if its interval is below ``bound``, contradicted if above ``no_effect`` >= bound."""
-    if undecided := _undecided(ours, least):
-        return undecided
-    low, high = ours.interval or (0.0, 0.0)
-    if high < bound:
-        return Judged(ours, "confirmed", f"the whole confidence interval is below {bound:g}")
-    if low > no_effect:
-        return Judged(ours, "contradicted", f"the whole confidence interval is above {no_effect:g}")
-    if low >= bound and bound != no_effect:
-        return Judged(ours, "not seen", f"no part of the confidence interval is below {bound:g}")
-    return Judged(
-        ours, "inconclusive", f"the confidence interval includes {bound:g}: repeat the trial with more blocks"
-    )
-
-
-def above(ours: Estimate, bound: float, no_effect: float = 0.0, least: int = BLOCKS_MIN) -> Judged:
-    """Judge an estimate, confirmed if its interval is above ``bound``, contradicted if below ``no_effect`` <= bound."""
-    if undecided := _undecided(ours, least):
-        return undecided
-    low, high = ours.interval or (0.0, 0.0)
-    if low > bound:
-        return Judged(ours, "confirmed", f"the whole confidence interval is above {bound:g}")
-    if high < no_effect:
-        return Judged(ours, "contradicted", f"the whole confidence interval is below {no_effect:g}")
-    if high <= bound and bound != no_effect:
-        return Judged(ours, "not seen", f"no part of the confidence interval is above {bound:g}")
-    return Judged(
-        ours, "inconclusive", f"the confidence interval includes {bound:g}: repeat the trial with more blocks"
-    )
-
-
-def within(ours: Estimate, low: float, high: float, least: int = BLOCKS_MIN) -> Judged:
-    """Judge an estimate, confirmed if its interval is in ``low`` to ``high`` (TOST at 0.05 for a 90 % interval)."""
-    if undecided := _undecided(ours, least):
-        return undecided
-    ours_low, ours_high = ours.interval or (0.0, 0.0)
-    if low <= ours_low and ours_high <= high:
-        return Judged(ours, "confirmed", f"the whole confidence interval is within {low:g} to {high:g}")
-    if ours_high < low or ours_low > high:
-        return Judged(ours, "contradicted", f"the whole confidence interval is outside {low:g} to {high:g}")
-    why = f"part of the confidence interval is outside {low:g} to {high:g}: repeat the trial with more blocks"
-    return Judged(ours, "inconclusive", why)
-
-
-def fact(holds: bool | None, of: Estimate, why: str) -> Judged:  # noqa: FBT001 - a yes-or-no fact
-    """Judge a yes-or-no fact, inconclusive without a value of ``holds`` or without observations."""
-    if holds is None or of.n < 1:
-        return Judged(of, "inconclusive", why)
-    return Judged(of, "confirmed" if holds else "contradicted", why)
-
-
-def report(ours: Estimate, why: str) -> Judged:
-    """Return the result of a claim that is only reported, so that its figure is not judged."""
-    return Judged(ours, "inconclusive", why)
-
-
-def add_reason(judged: Judged, text: str) -> Judged:
-    """Return the result of a claim with ``text`` added to its reason, after a semicolon."""
-    return Judged(judged.ours, judged.word, "; ".join(filter(None, (judged.why, text))))
-
-
-def _undecided(ours: Estimate, least: int) -> Judged | None:
-    if ours.n < least:
-        return Judged(ours, "inconclusive", f"{ours.n} observations are too few; at least {least} are needed")
-    if ours.interval is None:
-        return Judged(
-            ours, "inconclusive", "no confidence interval: an observation has no value, because records failed"
-        )
-    return None
 
 
 def figure(ours: Estimate) -> str:

@@ -7,11 +7,14 @@ and a shorter table into README, from the runs below the folder OUT.
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from aftershock.errors import AftershockError
+from aftershock.faults.plan.check import load_plan
+from aftershock.faults.plan.model import dump
+from aftershock.faults.plans import find
 from aftershock.harness.labs.kip import runner
 from aftershock.harness.labs.kip.runner import home_of
 from aftershock.harness.labs.kip.trials import TRIALS, Trial
@@ -20,22 +23,20 @@ from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.trials import statement
-from aftershock.results.trials.claim import Verdict, state_claims, verdict
+from aftershock.results.trials.claim import Verdict, state_claims, tally, verdict
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Statement, Word
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Result of a KIP trial; ``shortened`` has a line for each run with fewer fault repetitions than intended."""
-
     kip: int
     title: str
+    version: int
     verdict: Verdict
     statements: tuple[Statement, ...]
     parts: Mapping[str, Part]
     left_out: Mapping[str, str]
-    shortened: tuple[str, ...]
 
     @property
     def about(self) -> tuple[str, ...]:
@@ -46,11 +47,20 @@ class TrialResult:
 def read_result(trial: Trial, home: Path) -> TrialResult:
     """Read the judged runs of a trial below ``home``, and judge the trial's claims.
 
-    A run whose plan has changed since is ignored. Raises EvidenceError for a damaged run.
+    A run whose plan has changed since is ignored. The runs of a sabotaged trial are judged as if they were honest: by
+    the cluster settings of the trial's own plans. Raises EvidenceError for a damaged run, or one of another version.
     """
-    record = runner.read(home, trial.kip)
-    runs = {part: finished for part in trial.parts if (finished := record.finished(part, None, home))}
-    parts = {part.name: Part(part.name, read_judged_run(home / finished.run)) for part, finished in runs.items()}
+    record = runner.read(home, trial)
+    runs = {part: finished for part in trial.parts if (finished := record.finished(part, home))}
+    parts = {}
+    for part, finished in runs.items():
+        run = read_judged_run(home / finished.run)
+        if trial.sabotaged and part.off:
+            honest = dump(load_plan(find(part.plan), part.changes[: -len(part.off)]).plan)["cluster"]
+            settings = {name: honest.get(name) for name in ("config", "brokers")}
+            cluster = {**run.timeline["cluster"], **{name: value for name, value in settings.items() if value}}
+            run = replace(run, timeline={**run.timeline, "cluster": cluster})
+        parts[part.name] = Part(part.name, run)
     left_out = {}
     for part in trial.parts:
         if part not in runs:
@@ -58,12 +68,8 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
             default = stale if record.stale(part) else "not requested yet"
             left_out[part.name] = record.left_out.get(part.name) or default
     statements = state_claims(trial.claims, parts, left_out)
-    shortened = tuple(
-        f"{part.name}: {finished.blocks} of {part.blocks} blocks"
-        for part, finished in runs.items()
-        if (finished.blocks or 0) < (part.blocks or 0)
-    )
-    return TrialResult(trial.kip, trial.title, verdict(statements), statements, parts, left_out, shortened)
+    version = trial.registration.version
+    return TrialResult(trial.kip, trial.title, version, verdict(statements), statements, parts, left_out)
 
 
 def _environment(run: Mapping[str, Any]) -> str:
@@ -74,12 +80,7 @@ def _environment(run: Mapping[str, Any]) -> str:
     return ", ".join([*content, *host_text, str(host.get("kernel", "unknown")), f"Aftershock {run.get('git')}"])
 
 
-_HEADERS: dict[Word, str] = {
-    "confirmed": "pass",
-    "contradicted": "fail",
-    "not seen": "inconclusive",
-    "inconclusive": "inconclusive",
-}
+_HEADERS: dict[Word, str] = {"confirmed": "pass", "contradicted": "fail", "undecided": "inconclusive"}
 
 
 def write(trial: Trial, result: TrialResult, home: Path) -> Path:
@@ -95,7 +96,6 @@ def write(trial: Trial, result: TrialResult, home: Path) -> Path:
         plots=trial.plots(usable),
         runs=runs,
         left_out=list(result.left_out.items()),
-        shortened=result.shortened,
         about=result.about,
         figure=statement.figure,
         word=statement.word,
@@ -111,18 +111,15 @@ def text(result: TrialResult) -> str:
     lines = _wrapped(f"KIP-{result.kip} {result.title}: {result.verdict.word.upper()}", "")
     lines += _wrapped(result.verdict.why, "  ")
     for claim in result.statements:
-        lines += ["", *_text_row(claim.role, claim.claim)]
+        lines += ["", *_text_row(claim.role, f"{claim.id}{' (headline)' if claim.headline else ''}: {claim.claim}")]
         if claim.published:
             lines += _text_row("published", claim.published)
         lines += _text_row("measured", statement.figure(claim.ours))
         if claim.bound:
-            lines += _text_row("result", f"{claim.word} (bound: {claim.bound})")
+            lines += [*_text_row("rule", claim.design), *_text_row("result", claim.word)]
         lines += _text_row("why", claim.why)
     rows = {
         "not run": [f"{name}: {why}" for name, why in result.left_out.items()],
-        "shorter": [
-            f"{blocks_of_part} were run, so the confidence interval is wider" for blocks_of_part in result.shortened
-        ],
         "measured on": result.about,
         "runs": [f"{name}: {part.run.run_id}" for name, part in result.parts.items()],
     }
@@ -138,18 +135,18 @@ def document(results: Sequence[TrialResult]) -> dict[str, Any]:
     trials = [
         {
             "kip": result.kip,
+            "version": result.version,
             "title": result.title,
             "verdict": result.verdict.word,
             "why": result.verdict.why,
             "statements": [asdict(statement) for statement in result.statements],
             "runs": {name: part.run.run_id for name, part in result.parts.items()},
             "not_run": dict(result.left_out),
-            "shortened": list(result.shortened),
             "measured_on": list(result.about),
         }
         for result in results
     ]
-    return {"schema_version": 1, "trials": trials}
+    return {"schema_version": 2, "trials": trials}
 
 
 def _text_row(name: str, content: str) -> list[str]:
@@ -163,19 +160,17 @@ def _wrapped(content: str, prefix: str) -> list[str]:
 
 BEGIN = "<!-- results: written by `make kips` from stored evidence -->"
 END = "<!-- results end -->"
-_HEAD = "| | claim | published | measured | bound | result |\n| --- | --- | --- | --- | --- | --- |"
+_HEAD = "| | claim | published | measured | rule; units, power | result |\n| --- | --- | --- | --- | --- | --- |"
 
 
 def digest(trials: list[TrialResult]) -> str:
-    """Return a Markdown table with the first claim and the number of confirmed claims of each trial."""
-    lines = ["| KIP | its first claim | published | measured | the trial |", "|" + " --- |" * 5]
+    """Return a Markdown table with the headline claim and the number of claims by word of each trial."""
+    lines = ["| KIP | headline claim | published | measured | result | all claims |", "|" + " --- |" * 6]
     for result in trials:
-        first = result.statements[0]
-        words = [claim.word for claim in result.statements if claim.role == "claim"]
-        whole = f"{result.verdict.word}: {words.count('confirmed')} of {len(words)} claims confirmed"
-        state = whole if result.parts else "not run"
-        title = f"{result.kip}, {result.title}"
-        lines.append(_cells((title, first.claim, first.published, statement.figure(first.ours), state)))
+        headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
+        title, counts = f"{result.kip}, {result.title}", str(tally(result.statements)) if result.parts else "not run"
+        ours = statement.figure(headline.ours)
+        lines.append(_cells((title, headline.claim, headline.published, ours, headline.word, counts)))
     return "\n".join(lines)
 
 
@@ -188,11 +183,11 @@ def table(trials: list[TrialResult]) -> str:
             continue
         lines += [f"{heading}: {result.verdict.word}\n", f"{result.verdict.why}.\n", _HEAD]
         for claim in result.statements:
-            ours = statement.figure(claim.ours)
-            lines.append(_cells((claim.role, claim.claim, claim.published, ours, claim.bound, statement.word(claim))))
+            texts = (claim.label, claim.claim, claim.published, statement.figure(claim.ours), claim.design)
+            lines.append(_cells((*texts, statement.word(claim))))
         lines.append("")
         lines += [f"* not run: {name}: {why}" for name, why in result.left_out.items()]
-        lines += [*(f"* {content}" for content in (*result.shortened, *result.about)), ""]
+        lines += [*(f"* {content}" for content in result.about), ""]
     return "\n".join(lines)
 
 

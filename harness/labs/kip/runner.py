@@ -1,15 +1,14 @@
 """Execution of KIP trials within a time budget, which selects, executes and records the missing runs.
 
-A part of a trial is one run of a plan. A time budget shortens runs to at least six blocks (repetitions of the plan's
-faults), because a statistical test with fewer blocks can't decide. Trial parts that a claim about the KIP needs are
-selected first, from each KIP in turn; the same budget always selects the same parts. ``trial.json`` is written after
-each run, so an interrupted trial can continue. If the cluster, a fault or a client of a run fails, the trial continues
-without the run.
+A part of a trial is one run of a plan, always with the registered number of blocks (repetitions of the plan's faults):
+a shorter run decides nothing. A budget selects claims, the headline of each KIP first and then from each KIP in turn,
+with all parts that the claim, its controls and its assays need. Stored runs cost nothing, so a trial continues where an
+earlier budget ended. ``trial.json`` is written after each run, so an interrupted trial can continue. If the cluster, a
+fault or a client of a run fails, the trial continues without the run.
 """
 
 import hashlib
 import json
-import math
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,96 +17,93 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TypeAlias
 
-from aftershock.errors import AftershockError, ClusterError, EvidenceError, FaultError, WorkloadError
+from aftershock.errors import ClusterError, EvidenceError, FaultError, WorkloadError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plan.model import dump
 from aftershock.faults.plans import find
 from aftershock.harness.labs.kip.trials import Planned, Trial
 from aftershock.harness.run.run import Request
-from aftershock.results.compare.comparison import BLOCKS_MIN
 from aftershock.results.evidence.files import read_object, write_whole
-
-_STEPS = 200
+from aftershock.results.trials.claim import Claim, requirements
+from aftershock.results.trials.statement import UNITS_MIN
 
 
 @dataclass(frozen=True)
 class Allotted:
-    """Trial parts that fit a time budget, with their number of blocks (repetitions of the plan's faults).
+    """Trial parts that fit a time budget, and the claims that these parts, with stored runs, can decide.
 
-    ``left_out`` maps each omitted trial part to the reason for its omission.
+    ``left_out`` maps each omitted trial part to the reason. ``open`` holds the claims that do not fit, with the time
+    that each needs; ``undecidable`` the claims that the trial's design gives too few units.
     """
 
-    blocks: Mapping[Planned, int | None]
+    parts: tuple[Planned, ...]
     left_out: Mapping[Planned, str]
     takes_s: float
+    decides: Sequence[tuple[int, str]]
+    open: Sequence[tuple[int, str, float]]
+    undecidable: Sequence[tuple[int, str]]
+
+    def forecast(self) -> list[str]:
+        """Return lines that say beforehand which claims can be decided."""
+        lines = [f"can decide {_listed(self.decides)}"] if self.decides else []
+        lines += [
+            f"KIP-{kip} {claim}: needs {_minutes(needs_s)}, not in this budget" for kip, claim, needs_s in self.open
+        ]
+        if self.undecidable:
+            lines.append(f"undecided by design, fewer than {UNITS_MIN} independent units: {_listed(self.undecidable)}")
+        return lines
 
 
-def plan_within_budget(trials: Sequence[Trial], budget_s: float | None) -> Allotted:
-    """Select the parts of the trials that fit ``budget_s``, if given; raise AftershockError if no part fits."""
-    decisive = _round_robin([[part for part in trial.parts if trial.decides_on(part)] for trial in trials])
-    reported = _round_robin([[part for part in trial.parts if not trial.decides_on(part)] for trial in trials])
-    decisive_share = _useful_parts(trials, decisive, budget_s)
-    reported_share = _useful_parts(
-        trials, reported, None if budget_s is None else budget_s - decisive_share.takes_s, decisive_share.blocks
-    )
-    blocks = {**decisive_share.blocks, **reported_share.blocks}
-    if budget_s is not None and not blocks:
-        least_s = min(_duration_s([part], 0.0) for part in [*decisive, *reported])
-        raise AftershockError(
-            f"a budget of {_minutes(budget_s)} is too small for any run of a trial, even with the minimum of "
-            f"{BLOCKS_MIN} blocks (repetitions of the plan's faults); use --budget {math.ceil(least_s / 60)}m or more"
-        )
-    left_out = {part: f"budget {_minutes(budget_s or 0)}" for part in [*decisive, *reported] if part not in blocks}
-    return Allotted(blocks, left_out, decisive_share.takes_s + reported_share.takes_s)
+def _listed(claims: Iterable[tuple[int, str]]) -> str:
+    by_kip: dict[int, list[str]] = {}
+    for kip, claim in claims:
+        by_kip.setdefault(kip, []).append(claim)
+    return "; ".join(f"KIP-{kip}: {', '.join(names)}" for kip, names in by_kip.items())
 
 
-def _useful_parts(
-    trials: Sequence[Trial], parts: Sequence[Planned], budget_s: float | None, available: Collection[Planned] = ()
-) -> Allotted:
-    """Select trial parts by `allot`, then drop each part whose claims all lack another part."""
-    allotted = allot(parts, budget_s)
-    selected = {*available, *allotted.blocks}
-    useless = {part for part in allotted.blocks if not any(trial.is_readable(part, selected) for trial in trials)}
-    if not useless:
-        return allotted
-    return _useful_parts(trials, [part for part in parts if part not in useless], budget_s, available)
-
-
-def allot(parts: Sequence[Planned], budget_s: float | None) -> Allotted:
-    """Select in order the trial parts whose shortest run fits the budget; spend the remaining time on longer runs."""
-    selected: list[Planned] = []
-    for part in parts:
-        if budget_s is None or _duration_s([*selected, part], 0.0) <= budget_s:
-            selected.append(part)
-    shares = (step / _STEPS for step in range(_STEPS, -1, -1))
-    fitting = (share for share in shares if budget_s is None or _duration_s(selected, share) <= budget_s)
-    share = next(fitting, 0.0)
-    return Allotted({part: _blocks(part, share) for part in selected}, {}, _duration_s(selected, share))
-
-
-def _round_robin(parts_by_trial: Sequence[Sequence[Planned]]) -> list[Planned]:
-    return [part for group in zip_longest(*parts_by_trial) for part in group if part is not None]
-
-
-def _blocks(part: Planned, share: float) -> int | None:
-    """Return a trial part's number of fault repetitions (blocks); ``share`` 0 gives the minimum, 1 the full number."""
-    if part.blocks is None:
-        return None
-    blocks_min = min(part.blocks, BLOCKS_MIN)
-    return blocks_min + math.floor((part.blocks - blocks_min) * share)
-
-
-def _duration_s(parts: Iterable[Planned], share: float) -> float:
-    return sum(part.around_s + part.block_s * (_blocks(part, share) or 0) for part in parts)
+def plan_within_budget(trials: Sequence[Trial], budget_s: float | None, stored: Collection[Planned] = ()) -> Allotted:
+    """Select the parts of the trials that fit ``budget_s``, if given; parts in ``stored`` have their runs already."""
+    queues: list[list[tuple[Trial, Claim]]] = []
+    for trial in trials:
+        worded = [claim for claim in trial.claims if claim.rule and claim.role in ("claim", "mechanism")]
+        queues.append([(trial, claim) for claim in sorted(worded, key=lambda claim: not claim.headline)])
+    selected, takes_s = list[Planned](), 0.0
+    decides, undecidable = list[tuple[int, str]](), list[tuple[int, str]]()
+    left = list[tuple[int, str, float]]()
+    # Claims that the design can't decide, and then figures and lone controls, get what the decidable claims leave.
+    later = [[(trial, claim) for claim in trial.claims] for trial in trials]
+    for first, entries in ((True, queues), (False, later)):
+        for trial, claim in (entry for group in zip_longest(*entries) for entry in group if entry is not None):
+            too_few = any(other.rule and other.n < UNITS_MIN for other in requirements(claim, trial.claims))
+            if first and too_few:
+                undecidable.append((trial.kip, claim.id))
+                continue
+            names = {name for other in requirements(claim, trial.claims) for name in other.needs}
+            missing = [part for part in trial.parts if part.name in names and part not in (*selected, *stored)]
+            needs_s = sum(part.takes_s for part in missing)
+            fits = budget_s is None or takes_s + needs_s <= budget_s
+            if first:
+                if fits:
+                    decides.append((trial.kip, claim.id))
+                else:
+                    left.append((trial.kip, claim.id, needs_s))
+            if fits:
+                selected += missing
+                takes_s += needs_s
+    every = [part for trial in trials for part in trial.parts]
+    left_out = {
+        part: f"budget {_minutes(budget_s or 0)}" for part in every if part not in selected and part not in stored
+    }
+    return Allotted(tuple(selected), left_out, takes_s, decides, left, undecidable)
 
 
 def _minutes(seconds: float) -> str:
-    return f"{seconds / 60:.3g}m"
+    return f"{seconds / 60:.3g} min"
 
 
 NAME = "trial.json"
 SEED = 1
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -119,29 +115,37 @@ class FinishedPart:
 
 @dataclass(frozen=True)
 class Record:
-    """Content of ``trial.json``; ``left_out`` maps the parts omitted by the latest execution to their reasons."""
+    """Content of ``trial.json``; ``left_out`` maps the parts omitted by the latest execution to their reasons.
+
+    ``version`` is the version of the trial's registration by which the runs were designed.
+    """
 
     kip: int
+    version: int
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     seed: int = SEED
 
-    def finished(self, part: Planned, blocks: int | None, home: Path) -> FinishedPart | None:
+    def finished(self, part: Planned, home: Path) -> FinishedPart | None:
         """Return the stored run of a trial part; None if the run must be repeated.
 
-        A run is repeated if the plan, seed or Kafka version of the part has changed, if the run had fewer than
-        ``blocks`` repetitions of its faults, or if the run directory has no verdict.
+        A run is repeated if the plan, seed, Kafka version or number of blocks of the part has changed, or if the run
+        directory has no verdict.
         """
         part_run = self.parts.get(part.name)
         if part_run is None or self.stale(part) or not (home / part_run.run / "verdict.json").is_file():
             return None
-        return part_run if (part_run.blocks or 0) >= (blocks or 0) else None
+        return part_run if part_run.blocks == part.blocks else None
+
+    def stored(self, trial: Trial, home: Path) -> list[Planned]:
+        return [part for part in trial.parts if self.finished(part, home)]
 
     def stale(self, part: Planned) -> bool:
         return part.name in self.parts and self.parts[part.name].digest != digest(part, self.seed)
 
-    def with_run(self, part: Planned, blocks: int | None, run: str) -> "Record":
-        return replace(self, parts={**self.parts, part.name: FinishedPart(digest(part, self.seed), blocks, run)})
+    def with_run(self, part: Planned, run: str) -> "Record":
+        finished = FinishedPart(digest(part, self.seed), part.blocks, run)
+        return replace(self, parts={**self.parts, part.name: finished})
 
 
 def digest(part: Planned, seed: int) -> str:
@@ -151,18 +155,28 @@ def digest(part: Planned, seed: int) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def read(home: Path, kip: int) -> Record:
-    path = home / NAME
+def read(home: Path, trial: Trial, seed: int | None = None) -> Record:
+    """Return the record of a trial's runs; raise EvidenceError for a damaged one or one of another trial version."""
+    path, version = home / NAME, trial.registration.version
     if not path.exists():
-        return Record(kip)
+        return Record(trial.kip, version, seed=SEED if seed is None else seed)
     try:
         document = read_object(path)
         parts = {name: FinishedPart(**values) for name, values in document["parts"].items()}
-        return Record(document["kip"], parts, dict(document["left_out"]), document.get("seed", SEED))
+        stored_seed = document.get("seed", SEED) if seed is None else seed
+        # Records before version 2 name no version.
+        record = Record(document["kip"], document.get("version", 1), parts, dict(document["left_out"]), stored_seed)
     except (KeyError, TypeError, EvidenceError) as error:
         raise EvidenceError(
             f"{path}: the record of a trial is damaged ({error}); remove the file, and the parts of the trial run again"
         ) from error
+    if (record.kip, record.version) != (trial.kip, version):
+        raise EvidenceError(
+            f"{path}: the runs are evidence of version {record.version} of the trial of KIP-{record.kip}, and cannot "
+            f"decide version {version} of the trial of KIP-{trial.kip}, whose claims were registered later; judge them "
+            "with the Aftershock that ran them, or run the trial with another --out"
+        )
+    return record
 
 
 def write(home: Path, record: Record) -> None:
@@ -175,7 +189,7 @@ Perform: TypeAlias = Callable[[Request], Path]
 
 
 def home_of(trial: Trial, out: Path) -> Path:
-    return out / "kips" / str(trial.kip)
+    return out / "kips" / (f"{trial.kip}-sabotage" if trial.sabotaged else str(trial.kip))
 
 
 def run_missing(
@@ -185,21 +199,19 @@ def run_missing(
     home = home_of(trial, out)
     home.mkdir(parents=True, exist_ok=True)
     left_out = {part.name: allotted.left_out[part] for part in trial.parts if part in allotted.left_out}
-    record = replace(read(home, trial.kip), left_out=left_out, seed=seed)
+    record = replace(read(home, trial, seed), left_out=left_out)
     write(home, record)
-    parts = [part for part in trial.parts if part in allotted.blocks]
+    parts = [part for part in trial.parts if part in allotted.parts]
     for number, part in enumerate(parts, 1):
-        blocks = allotted.blocks[part]
         label = f"KIP-{trial.kip}, part {number} of {len(parts)}: {part.name}"
-        if record.finished(part, blocks, home):
+        if record.finished(part, home):
             log(f"{label}: finished earlier")
             continue
-        duration = f"about {(part.around_s + part.block_s * (blocks or 0)) / 60:.0f} min"
-        log(f"{label}: {duration if blocks is None else f'{blocks} of {part.blocks} blocks, {duration}'}")
+        log(f"{label}: {f'{part.blocks} blocks, ' if part.blocks else ''}about {part.takes_s / 60:.0f} min")
         command = shlex.join(["aftershock", *sys.argv[1:]])
-        request = Request(find(part.plan), part.settings(blocks), seed, home, command, part.kafka)
+        request = Request(find(part.plan), part.settings(part.blocks), seed, home, command, part.kafka)
         try:
-            record = record.with_run(part, blocks, perform(request).name)
+            record = record.with_run(part, perform(request).name)
         except (ClusterError, FaultError, WorkloadError) as error:
             why = f"it failed: {str(error).splitlines()[0]}"
             log(f"{part.name} is left out: {why}")

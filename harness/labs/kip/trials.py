@@ -1,15 +1,16 @@
-"""Trials of KIPs, each with the plans to run, the claims to judge, and the plots to show.
+"""Trials of KIPs, each with the plans to run, the registered claims to judge, and the plots to show.
 
-The durations of runs were measured on a host with two cores. To add a trial, define the trial in this module and add it
-to ``TRIALS``.
+``off`` of a part is its sabotage: plan changes that switch the KIP off where it should be on, so that no claim may be
+confirmed. The durations of runs were measured on a host with two cores. To add a trial, define the trial in this module
+and add it to ``TRIALS``.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from aftershock.errors import AftershockError
 from aftershock.results.trials import kip227, kip392, kip794, kip951, kip1224
-from aftershock.results.trials.claim import Claim, Parts
+from aftershock.results.trials.claim import Claim, Parts, Registration
 from aftershock.results.trials.kip1224_commits import ADAPTIVE, FIXED, LINGER, NONE, SHARE_LINGER
 from aftershock.results.trials.statement import Plot
 
@@ -20,7 +21,7 @@ class Planned:
 
     ``around_s`` is the duration of the run from launch to verdict, without its blocks (repetitions of the plan's
     faults), and ``block_s`` the duration of a block. ``blocks`` is the number of blocks, None for a plan without
-    blocks.
+    blocks: it is the registered number of units of the claims on this part.
     """
 
     name: str
@@ -30,6 +31,11 @@ class Planned:
     blocks: int | None = None
     block_s: float = 0.0
     kafka: str | None = None
+    off: tuple[str, ...] = ()
+
+    @property
+    def takes_s(self) -> float:
+        return self.around_s + self.block_s * (self.blocks or 0)
 
     def settings(self, blocks: int | None) -> tuple[str, ...]:
         return self.changes if blocks is None else (*self.changes, f"blocks={blocks}")
@@ -37,22 +43,23 @@ class Planned:
 
 @dataclass(frozen=True)
 class Trial:
-    """Trial of a KIP; ``parts`` lists the runs, most informative first, as a small budget covers only the first."""
+    """Trial of a KIP; ``parts`` lists the runs."""
 
     kip: int
     title: str
-    claims: tuple[Claim, ...]
+    registration: Registration
     parts: tuple[Planned, ...]
     plots: Callable[[Parts], tuple[Plot, ...]]
+    sabotaged: bool = False
 
-    def decides_on(self, part: Planned) -> bool:
-        """True if a claim or control of the trial needs the run ``part``; False if only reported statements need it."""
-        return any(part.name in claim.needs for claim in self.claims if claim.role != "report")
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return self.registration.claims
 
-    def is_readable(self, part: Planned, selected: Collection[Planned]) -> bool:
-        """True if a claim that needs the run ``part`` can be judged from the runs ``selected`` alone."""
-        names = {candidate.name for candidate in selected if candidate in self.parts}
-        return part in self.parts and any(part.name in claim.needs and names >= {*claim.needs} for claim in self.claims)
+    def sabotage(self) -> "Trial":
+        """Return the trial with the KIP switched off in each part where it should be on."""
+        parts = tuple(replace(part, changes=(*part.changes, *part.off)) for part in self.parts)
+        return replace(self, parts=parts, sabotaged=True)
 
 
 OLD_KAFKA = "4.1.2"
@@ -61,6 +68,7 @@ _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
 """Commit load of a trial, as a change of its plan; the rate is 50 to 70 % of the capacity measured on two cores."""
+_FIXED = (f"cluster.config.{LINGER}={FIXED}",)
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
@@ -70,18 +78,19 @@ def _one_linger_per_broker(
     """Yield three runs of a plan, so that each broker runs once with each value of the append linger ``setting``."""
     for name, lingers in zip(names, _SQUARE, strict=True):
         brokers = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
-        yield Planned(name, plan, around_s, (f"cluster.brokers={{{brokers}}}",))
+        change = f"cluster.brokers={{{brokers}}}"
+        yield Planned(name, plan, around_s, (change,), off=(change.replace(ADAPTIVE, FIXED),))
 
 
 KIP_1224 = Trial(
     kip=1224,
     title="adaptive append linger",
-    claims=kip1224.CLAIMS,
+    registration=kip1224.REGISTRATION,
     parts=(
         *_one_linger_per_broker(kip1224.IDLE, "kips/1224-idle", _IDLE_S),
         *_one_linger_per_broker(kip1224.BUSY, "kips/1224-busy", _BUSY_S),
-        Planned(kip1224.FAILOVER, "kips/1224-failover", 90.0, blocks=KILLS, block_s=13.0),
-        Planned(kip1224.FULL, "kips/1224-full", _FULL_S),
+        Planned(kip1224.FAILOVER, "kips/1224-failover", 90.0, blocks=KILLS, block_s=13.0, off=_FIXED),
+        Planned(kip1224.FULL, "kips/1224-full", _FULL_S, off=_FIXED),
         Planned(kip1224.USER, "kips/1224-idle", _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
         Planned(
             kip1224.OLD, "kips/1224-idle", _IDLE_S, (f"cluster.brokers={{3: {{{LINGER}: {NONE}}}}}",), kafka=OLD_KAFKA
@@ -96,32 +105,48 @@ KIP_1224 = Trial(
 LOSSES = 6
 _NO_SLOTS = "cluster.config.max.incremental.fetch.session.cache.slots=0"
 
+
+def _full(*arms: str) -> tuple[str, ...]:
+    return tuple(f"workloads.{arm}.fetch_session=false" for arm in arms)
+
+
 KIP_227 = Trial(
     kip=227,
     title="incremental fetch requests",
-    claims=kip227.CLAIMS,
+    registration=kip227.REGISTRATION,
     parts=(
-        Planned(kip227.BYTES, "kips/227-bytes", 100.0),
-        Planned(kip227.CONTROL, "kips/227-control", 90.0),
-        Planned(kip227.SESSIONS, "kips/227-sessions", 45.0, blocks=LOSSES, block_s=22.0),
-        Planned(kip227.EVICTED, "kips/227-evicted", 90.0, blocks=LOSSES, block_s=13.0),
-        Planned(kip227.CPU_SESSION, "kips/227-cpu", 110.0),
-        Planned(kip227.CPU_FULL, "kips/227-cpu", 110.0, ("workloads.p1000.arms.reader.fetch_session=false",)),
-        Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", 110.0),
+        Planned(kip227.BYTES, "kips/227-bytes", 100.0, off=_full(*(f"p{size}.arms.session" for size in kip227.SIZES))),
+        Planned(kip227.CONTROL, "kips/227-control", 90.0, off=_full("busy.arms.session")),
+        Planned(kip227.SESSIONS, "kips/227-sessions", 45.0, (), LOSSES, 22.0, off=_full("orders.arms.reader")),
+        Planned(
+            kip227.EVICTED,
+            "kips/227-evicted",
+            90.0,
+            (),
+            LOSSES,
+            13.0,
+            off=_full(*(f"readers.arms.r{number}" for number in range(1, 7))),
+        ),
+        Planned(kip227.CPU_SESSION, "kips/227-cpu", 110.0, off=_full("p1000.arms.reader")),
+        Planned(kip227.CPU_FULL, "kips/227-cpu", 110.0, _full("p1000.arms.reader")),
+        Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", 110.0, off=(_NO_SLOTS,)),
         Planned(kip227.FOLLOWERS_FULL, "kips/227-followers", 110.0, (_NO_SLOTS,)),
     ),
     plots=kip227.plots,
 )
 
 
+_NO_SELECTOR = ("cluster.config.replica.selector.class=''",)
+_FROM_LEADER = ("workloads.reads.arms.closest.read_replica=false",)
+
 KIP_392 = Trial(
     kip=392,
     title="reads from the closest replica",
-    claims=kip392.CLAIMS,
+    registration=kip392.REGISTRATION,
     parts=(
-        Planned("near", "kips/392-near", 165.0),
-        Planned("lease", "kips/392-lease", 240.0),
-        Planned("selector-off", "kips/392-near", 165.0, ("cluster.config.replica.selector.class=''",)),
+        Planned("near", "kips/392-near", 165.0, off=_FROM_LEADER),
+        Planned("lease", "kips/392-lease", 240.0, off=_FROM_LEADER),
+        Planned("selector-off", "kips/392-near", 165.0, _NO_SELECTOR),
         Planned(
             "selector-own",
             "kips/392-near",
@@ -133,47 +158,75 @@ KIP_392 = Trial(
                 # a consumer stays with the first selected follower until metadata.max.age.ms ends its lease
                 "workloads.reads.arms.closest.settings.metadata.max.age.ms=5000",
             ),
+            off=_NO_SELECTOR,
         ),
-        Planned("trickle", "kips/392-near", 200.0, ("workloads.writes.produce.rate=1/s",)),
+        Planned("trickle", "kips/392-near", 200.0, ("workloads.writes.produce.rate=1/s",), off=_FROM_LEADER),
     ),
     plots=kip392.plots,
 )
 
 
+_OLDER = {"uniform": "sticky", "adaptive": "uniform", "availability": "uniform"}
+_UNLIKE = tuple(f"workloads.orders.arms.{arm}.partitioner={older}" for arm, older in _OLDER.items())
+
 KIP_794 = Trial(
     kip=794,
     title="the built-in partitioner",
-    claims=kip794.CLAIMS,
-    parts=(Planned("slow", "kips/794-slow", 450.0), Planned("rack", "kips/794-rack", 165.0)),
+    registration=kip794.REGISTRATION,
+    parts=(Planned("slow", "kips/794-slow", 450.0, off=_UNLIKE), Planned("rack", "kips/794-rack", 165.0)),
     plots=kip794.plots,
 )
 
 
-MOVES, KIP_951_KILLS, OTHERS = 40, 8, 12
-UNDELAYED = 64  # with 40 the interval was 0.888 to 1.0003: a small effect needs more blocks
+MOVES, KIP_951_KILLS, OTHERS = 24, 8, 12
+UNDELAYED_MOVES = 84  # in each of three runs: an effect of 5 % with a standard deviation of 28 % a move
 AROUND_S = 65.0
 _ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
 _JAVA = tuple(f"workloads.moves.arms.{arm}.client=java" for arm in ("whole", "stripped", "capped"))
 
+
+def _without(*arms: str, retry: bool = False, hints: bool = False) -> tuple[str, ...]:
+    """Return changes that give ``arms`` the leader discovery of the arm that they are compared with."""
+    rule = f"{{hints: {hints}, immediate_retry: {retry}, endpoint_merge: false, highest_version: true}}".lower()
+    return tuple(f"workloads.{arm}.leader_discovery={rule}" for arm in arms)
+
+
+_OFF = _without("moves.arms.both", "moves.arms.hints")
+_BOTH_OFF = _without("moves.arms.both")
+_READERS_OFF = _without("readers.arms.told", retry=True)
+_STRIPPED = ("faults.1.client=whole",)
+_ROLL_OFF = _without("all.arms.both", "one.arms.both")
+_120 = ("topics.0.partitions=120",)
+
 KIP_951 = Trial(
     kip=951,
     title="leader discovery",
-    claims=(*kip951.CLAIMS, *kip951.BESIDE),
+    registration=kip951.REGISTRATION,
     parts=(
-        Planned("delay-300", "kips/951-move", AROUND_S, blocks=MOVES, block_s=6.0),
-        Planned("delay-0", "kips/951-undelayed", AROUND_S, blocks=UNDELAYED, block_s=6.0),
-        Planned("kill", "kips/951-kill", AROUND_S, blocks=KIP_951_KILLS, block_s=20.0),
-        Planned("delay-100", "kips/951-move", AROUND_S, ("faults.0.delay=100ms",), blocks=MOVES, block_s=6.0),
-        Planned("acks-1", "kips/951-undelayed", AROUND_S, _ACKS_1, blocks=OTHERS, block_s=6.0),
-        Planned("shared", "kips/951-shared", AROUND_S, blocks=OTHERS, block_s=6.0),
-        Planned("consume", "kips/951-consume", AROUND_S, blocks=OTHERS, block_s=6.0),
-        Planned("consume-1s", "kips/951-consume", AROUND_S, ("faults.0.delay=1s",), blocks=OTHERS, block_s=6.0),
-        Planned("leaves", "kips/951-leaves", AROUND_S, blocks=OTHERS, block_s=9.5),
-        Planned("unknown", "kips/951-unknown", AROUND_S, blocks=8, block_s=22.5),
-        Planned("librdkafka", "kips/951-foreign", AROUND_S, blocks=OTHERS, block_s=8.5),
-        Planned("java", "kips/951-foreign", 75.0, _JAVA, blocks=OTHERS, block_s=8.5),
-        Planned("restart", "kips/951-restart", AROUND_S, blocks=8, block_s=15.0),
-        Planned("restart-many", "kips/951-restart", AROUND_S, ("topics.0.partitions=120",), blocks=8, block_s=15.0),
+        Planned("shared", "kips/951-shared", AROUND_S, (), MOVES, 6.0, off=_OFF),
+        Planned("delay-300", "kips/951-move", AROUND_S, (), MOVES, 6.0, off=_OFF),
+        *(
+            Planned(name, "kips/951-undelayed", AROUND_S, (), UNDELAYED_MOVES, 6.0, off=_OFF)
+            for name in kip951.UNDELAYED
+        ),
+        Planned("kill", "kips/951-kill", AROUND_S, (), KIP_951_KILLS, 20.0, off=_BOTH_OFF),
+        Planned("delay-100", "kips/951-move", AROUND_S, ("faults.0.delay=100ms",), MOVES, 6.0, off=_OFF),
+        Planned("acks-1", "kips/951-undelayed", AROUND_S, _ACKS_1, OTHERS, 6.0, off=_OFF),
+        Planned("consume", "kips/951-consume", AROUND_S, (), 40, 6.0, off=_READERS_OFF),
+        Planned("consume-1s", "kips/951-consume", AROUND_S, ("faults.0.delay=1s",), OTHERS, 6.0, off=_READERS_OFF),
+        Planned("leaves", "kips/951-leaves", AROUND_S, (), OTHERS, 9.5, off=_BOTH_OFF),
+        Planned(
+            "unknown",
+            "kips/951-unknown",
+            AROUND_S,
+            blocks=8,
+            block_s=22.5,
+            off=_without("moves.arms.merged", retry=True, hints=True),
+        ),
+        Planned("librdkafka", "kips/951-foreign", AROUND_S, (), OTHERS, 8.5, off=_STRIPPED),
+        Planned("java", "kips/951-foreign", 75.0, _JAVA, MOVES, 8.5, off=_STRIPPED),
+        Planned("restart", "kips/951-restart", AROUND_S, (), 8, 15.0, off=_ROLL_OFF),
+        Planned("restart-many", "kips/951-restart", AROUND_S, _120, 8, 15.0, off=_ROLL_OFF),
     ),
     plots=kip951.plots,
 )

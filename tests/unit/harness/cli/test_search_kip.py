@@ -11,10 +11,19 @@ from aftershock.harness.labs.kip import runner
 from aftershock.harness.labs.kip.runner import Record, home_of
 from aftershock.harness.labs.kip.trials import KIP_951
 from aftershock.results.checks.check import Check
+from aftershock.results.compare import comparison
+from aftershock.results.trials.kip951 import UNDELAYED
 from aftershock.tests.unit.results.trials.made import doubted, part, written
 
-WINDOWS = {"delay-0": "fault", "kill": "fault/dead"}
+WINDOWS = {"kill": "fault/dead"}
 WAVES = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.0]
+CONFIRMED, CONTRADICTED, UNDECIDED = 0, 1, 2
+
+
+@pytest.fixture(autouse=True)
+def _few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the sign-flip test short: no word depends on its p-value."""
+    monkeypatch.setattr(comparison, "FLIPS", 1_000)
 
 
 def aftershock(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -25,46 +34,119 @@ def aftershock(*words: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
-    """Write runs of every part, in which the clients without the KIP take 500 ms, and all clients 3 s after a kill."""
-    found = Record(951)
+    """Write runs for shared-300 and delay-0; clients without the KIP take 500 ms, after a kill 3 s."""
+    found = Record(951, KIP_951.registration.version)
     for planned in KIP_951.parts:
-        alike = planned.name == "kill"
+        if planned.name not in ("shared", "delay-300", "kill", *UNDELAYED):
+            continue
         ms = {"both": both_ms, "hints": both_ms, "retry": 500.0, "neither": 500.0}
-        values = {f"moves/{arm}": [(3000.0 if alike else one) * wave for wave in WAVES * 5] for arm, one in ms.items()}
-        window = WINDOWS.get(planned.name, "fault/move")
+        values = {
+            f"moves/{arm}": [
+                (3000.0 if planned.name == "kill" else one) * WAVES[n % 8] for n in range(planned.blocks or 0)
+            ]
+            for arm, one in ms.items()
+        }
+        window = "fault" if planned.name in UNDELAYED else WINDOWS.get(planned.name, "fault/move")
         made = part(planned.name, values, window=window, checks=checks)
-        found = found.with_run(planned, planned.blocks, written(made, home_of(KIP_951, out)).name)
+        found = found.with_run(planned, written(made, home_of(KIP_951, out)).name)
     runner.write(home_of(KIP_951, out), found)
-    return out
+    return home_of(KIP_951, out)
+
+
+def words_of(said: str) -> dict[str, str]:
+    (told,) = json.loads(said)["trials"]
+    return {entry["id"]: entry["word"] for entry in told["statements"]}
 
 
 @pytest.mark.parametrize(
-    ("both_ms", "code", "word"), [(100.0, 0, "CONFIRMED"), (400.0, 2, "NOT SEEN"), (900.0, 1, "CONTRADICTED")]
+    ("both_ms", "code", "headline"),
+    [(100.0, UNDECIDED, "confirmed"), (900.0, CONTRADICTED, "contradicted"), (500.0, UNDECIDED, "undecided")],
 )
-def test_exit_codes(
+def test_stored_evidence_is_judged_without_an_engine(
     both_ms: float,
     code: int,
-    word: str,
+    headline: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Exit 0 for confirmed, 1 for contradicted, 2 for not seen; the table is on stdout, the report's path on stderr."""
-    assert code == aftershock("kip", "951", "--out", str(kept(tmp_path, both_ms)), monkeypatch=monkeypatch)
+    """The same words, byte for byte, from another folder; nothing is written, and no engine or client is loaded."""
+    home = kept(tmp_path / "runs", both_ms)
+    moved = home.rename(tmp_path / "kip951")
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setitem(sys.modules, "aftershock.harness.run.run", None)
+    said = []
+    for _ in range(2):
+        assert code == aftershock("kip", "951", "--json", "--from", str(moved), monkeypatch=monkeypatch)
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    words = words_of(said[0])
+    assert (headline, "undecided") == (words["shared-300"], words["consume"])
+    assert before == sorted(tmp_path.rglob("*"))
+
+
+def test_a_run_uses_stored_runs_and_refuses_to_run_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the headline's runs stored, a tiny budget runs nothing more; the report has the headline marked."""
+    kept(tmp_path, 100.0)
+    words = ("kip", "951", "--budget", "10s", "--out", str(tmp_path))
+    assert UNDECIDED == aftershock(*words, monkeypatch=monkeypatch)
     said = capsys.readouterr()
-    assert f"KIP-951 leader discovery: {word}" in said.out
+    assert "can decide KIP-951: shared-300, delay-300, rejected-300, delay-0" in said.err
+    assert "KIP-951 consume: needs 5.08 min, not in this budget" in said.err
+    assert "shared-300 (headline)" in said.out
     assert "kip-951.html" in said.err
 
 
-def test_a_starved_host_is_inconclusive(
+def test_a_starved_host_is_undecided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit 2 with the reason, whatever the figures are."""
-    out = kept(tmp_path, 100, (doubted("harness/host", "harness"),))
-    assert 2 == aftershock("kip", "951", "--json", "--out", str(out), monkeypatch=monkeypatch)
+    home = kept(tmp_path, 100, (doubted("harness/host", "harness"),))
+    assert UNDECIDED == aftershock("kip", "951", "--json", "--from", str(home), monkeypatch=monkeypatch)
     (told,) = json.loads(capsys.readouterr().out)["trials"]
-    assert ("inconclusive", {"inconclusive"}) == (told["verdict"], {each["word"] for each in told["statements"]})
+    assert ("undecided", {"undecided"}) == (told["verdict"], {each["word"] for each in told["statements"]})
     assert "the host was starved" in told["why"]
+
+
+def test_a_budget_without_a_decidable_claim_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2; every claim is named with the time that it needs, and no file is created."""
+    words = ("kip", "951", "--budget", "2m", "--out", str(tmp_path))
+    assert UNDECIDED == aftershock(*words, monkeypatch=monkeypatch)
+    said = capsys.readouterr().err
+    assert "--budget 2m decides no claim, so nothing is run" in said
+    assert "KIP-951 shared-300: needs 7.23 min" in said
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_evidence_of_another_version_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = kept(tmp_path, 100)
+    document = json.loads((home / runner.NAME).read_text())
+    (home / runner.NAME).write_text(json.dumps({**document, "version": 1}))
+    for words in (("--from", str(home)), ("--budget", "30m", "--out", str(tmp_path))):
+        assert 3 == aftershock("kip", "951", *words, monkeypatch=monkeypatch)
+        assert "evidence of version 1 of the trial of KIP-951" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("both_ms", "code"), [(500.0, 0), (100.0, 1)])
+def test_sabotage_fails_if_a_claim_is_confirmed(
+    both_ms: float, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit 0 if a client without the KIP confirms nothing, 1 if it does: then the trial measures something else."""
+    sabotaged = KIP_951.sabotage()
+    home = kept(tmp_path, both_ms).rename(home_of(sabotaged, tmp_path))
+    record = Record(951, sabotaged.registration.version)
+    for planned in sabotaged.parts:
+        if (home / f"run-{planned.name}").exists():
+            record = record.with_run(planned, f"run-{planned.name}")
+    runner.write(home, record)
+    words = ("kip", "951", "--sabotage", "--budget", "10s", "--out", str(tmp_path))
+    assert code == aftershock(*words, monkeypatch=monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +154,8 @@ def test_a_starved_host_is_inconclusive(
     [
         (("952",), "there is no trial of `952`: use one of"),
         (("951", "--budget", "soon"), "--budget soon is not a duration"),
-        (("951", "--budget", "30s"), "use --budget 2m or more"),
+        (("all", "--from", "."), "--from judges the evidence of one KIP"),
+        (("951", "--from", "nowhere"), "the folder has no trial.json"),
     ],
 )
 def test_an_impossible_request_is_refused(

@@ -7,7 +7,26 @@ from typing import Any
 
 from aftershock.results.checks.check import Check, Status, Verdict
 from aftershock.results.evidence.stored import JudgedRun
+from aftershock.results.trials.claim import Parts, Registration
 from aftershock.results.trials.part import Part
+from aftershock.results.trials.statement import UNITS_MIN, Judged, Measured
+
+
+def decide(registration: Registration, claim_id: str, measured: Measured) -> Judged:
+    """Judge a measurement by the rule of a registered claim, of six units."""
+    claim = next(claim for claim in registration.claims if claim.id == claim_id)
+    assert claim.rule
+    return claim.rule.decide(measured, claim.unit, UNITS_MIN)
+
+
+def measure(registration: Registration, claim_id: str, parts: Parts) -> Measured:
+    return next(claim for claim in registration.claims if claim.id == claim_id).measure(parts)
+
+
+def judge(registration: Registration, claim_id: str, parts: Parts) -> Judged:
+    """Judge a registered claim by made parts, of which six units are enough."""
+    return decide(registration, claim_id, measure(registration, claim_id, parts))
+
 
 Values = Mapping[str, Sequence[float | None]]
 """Milliseconds of each block, by client."""

@@ -1,13 +1,25 @@
-"""Claims and their figures: paired blocks, doubtful parts, integrity checks, and the verdict of a trial."""
+"""Claims and their figures: registration, paired blocks, doubtful parts, integrity checks, a trial's verdict."""
 
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aftershock.results.checks.check import Check, Status
-from aftershock.results.trials.claim import Claim, Parts, exit_code, integrity, state_claims, verdict
-from aftershock.results.trials.statement import Judged, Role, Statement, Word, below, unknown
+from aftershock.results.trials import kip227, kip392, kip794, kip951, kip1224
+from aftershock.results.trials.claim import (
+    Claim,
+    Parts,
+    Registration,
+    exit_code,
+    integrity,
+    requirements,
+    state_claims,
+    tally,
+    verdict,
+)
+from aftershock.results.trials.statement import UNITS_MIN, Measured, Role, Rule, Statement, Word, unknown
 from aftershock.tests.unit.results.trials import on_disk
 from aftershock.tests.unit.results.trials.made import doubted, part
 
@@ -15,12 +27,15 @@ HALF = {"w/new": [50.0, 60, 45, 55, 50, 52], "w/old": [100.0, 120, 90, 110, 100,
 WORST = "produce.latency max in fault"
 
 
-def judged(parts: Parts) -> Judged:
-    return below(parts["moves"].ratio("w/new", "w/old", WORST), 0.6)
+RULE = Rule("below", (0.6,), 1.0, ratio=True)
 
 
-def claim(role: Role = "claim") -> Claim:
-    return Claim("half", "half as slow", "below 0.6", ("moves",), judged, "0.5", role)
+def measured(parts: Parts) -> Measured:
+    return Measured(parts["moves"].ratio("w/new", "w/old", WORST))
+
+
+def claim(role: Role = "claim", **more: Any) -> Claim:
+    return Claim("half", "half as slow", ("moves",), measured, role, RULE, published="0.5", **more)
 
 
 def test_blocks_are_paired() -> None:
@@ -34,7 +49,7 @@ def test_unproven_blocks_are_left_out() -> None:
     """A block without a witnessed fault counts on neither side; the remaining five blocks decide nothing."""
     spoilt = part("moves", HALF, checks=[doubted("witness/move-3", "witness")])
     assert 5 == spoilt.ratio("w/new", "w/old", WORST).n
-    assert "inconclusive" == state_claims([claim()], {"moves": spoilt}, {})[0].word
+    assert "undecided" == state_claims([claim()], {"moves": spoilt}, {})[0].word
 
 
 def test_a_block_without_a_value() -> None:
@@ -58,45 +73,88 @@ def test_a_sound_part_is_judged_by_its_claim() -> None:
         ({"moves": part("moves", HALF, checks=[doubted("harness/host", "harness")])}, "the host was starved"),
     ],
 )
-def test_a_doubtful_part_leaves_its_claim_inconclusive(parts: Parts, why: str) -> None:
+def test_a_doubtful_part_leaves_its_claim_undecided(parts: Parts, why: str) -> None:
     """The part was not run, did not finish, or was measured on a starved host; the reason says which."""
     result = state_claims([claim()], parts, {"moves": "budget 10m"})[0]
-    assert "inconclusive" == result.word
+    assert "undecided" == result.word
     assert why in result.why
 
 
 def test_a_doubtful_part_does_not_affect_other_claims() -> None:
     """A claim on a sound part is judged."""
-    other = Claim("other", "", "", ("gone",), partial(_never))
+    other = Claim("other", "", ("gone",), _never, rule=RULE)
     words = [state_claim.word for state_claim in state_claims([other, claim()], {"moves": part("moves", HALF)}, {})]
-    assert ["inconclusive", "confirmed"] == words
+    assert ["undecided", "confirmed"] == words
 
 
-def _never(parts: Parts) -> Judged:
+def _never(parts: Parts) -> Measured:
     raise AssertionError(parts)
 
 
 @pytest.mark.parametrize(
-    ("statuses", "word"),
+    ("statuses", "violations"),
     [
-        ([Status.PASS, Status.PASS], "confirmed"),
-        ([Status.PASS, Status.INCONCLUSIVE], "inconclusive"),
-        ([Status.INCONCLUSIVE, Status.FAIL], "contradicted"),
-        ([], "inconclusive"),
+        ([Status.PASS, Status.PASS], 0),
+        ([Status.PASS, Status.INCONCLUSIVE], None),
+        ([Status.INCONCLUSIVE, Status.FAIL], 1),
+        ([], None),
     ],
 )
-def test_integrity_claims_use_the_checks_of_the_run(statuses: list[Status], word: str, tmp_path: Path) -> None:
-    """An INCONCLUSIVE check or no check leaves the claim inconclusive; checks of other rules are ignored."""
+def test_integrity_claims_use_the_checks_of_the_run(
+    statuses: list[Status], violations: int | None, tmp_path: Path
+) -> None:
+    """An INCONCLUSIVE check or no check decides nothing; checks of other rules and other faults are ignored."""
     checks = [
         Check("integrity/lost", "integrity", "arm=w consume", status, 10, 1, "", "as it was") for status in statuses
     ]
     other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
-    result = integrity(on_disk.part(tmp_path, checks=[*checks, other]), ["lost", "duplicate"])
-    assert (word, len(statuses)) == (result.word, result.ours.n)
+    part_of_kills = on_disk.part(tmp_path, faults={"kill": [1, 2, 3], "elect": [4]}, checks=[*checks, other])
+    result = integrity(part_of_kills, ["lost", "duplicate"], ["kill"])
+    assert (violations, 3) == (result.violations, result.ours.n)
+
+
+# ---- control, assay, registration
+
+
+@pytest.mark.parametrize(("other_bound", "word"), [(0.6, "confirmed"), (0.4, "undecided")])
+@pytest.mark.parametrize("role", ["control", "assay"])
+def test_a_claim_needs_its_control_and_its_assay(role: Role, other_bound: float, word: Word) -> None:
+    """A clear effect is no word if the control is biased or the assay shows nothing; the reason names it."""
+    other = Claim("other", "", ("moves",), measured, role, Rule("below", (other_bound,), 0.45, ratio=True))
+    claims = [claim(**{role: ("other",)}), other]
+    statement = state_claims(claims, {"moves": part("moves", HALF)}, {})[0]
+    assert (word, word == "undecided") == (statement.word, f"its {role} other is contradicted" in statement.why)
+
+
+def test_the_assay_of_a_control_decides_the_control_only() -> None:
+    """Arms that differ nowhere prove no control; a claim with an effect in any direction needs no further proof."""
+    contrary = replace(claim(control=("other",)), rule=Rule("above", (0.6,), ratio=True))
+    control = Claim("other", "", ("moves",), measured, "control", RULE, assay=("half",))
+    assert (contrary, control) == requirements(contrary, [contrary, control])
+    statements = state_claims([contrary, control], {"moves": part("moves", HALF)}, {})
+    assert ["contradicted", "undecided"] == [entry.word for entry in statements]
+
+
+ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip794, kip951, kip1224)}
+
+
+@pytest.mark.parametrize("registration", ALL.values(), ids=[name.rpartition(".")[2] for name in ALL])
+def test_every_registration_is_complete(registration: Registration) -> None:
+    """One claim is the headline; controls and assays exist; a claim of six units has a power of 80 %."""
+    ids = {claim.id for claim in registration.claims}
+    assert 1 == sum(claim.headline for claim in registration.claims)
+    for entry in registration.claims:
+        assert ids >= {*entry.control, *entry.assay}
+        assert (entry.rule is None) == (entry.role == "figure"), entry.id
+        if entry.rule and entry.rule.kind == "within" and entry.role != "assay":
+            assert entry.assay or registration is kip794.REGISTRATION, f"{entry.id}: equivalence without an assay"
+        if entry.rule and entry.n >= UNITS_MIN and registration is not kip794.REGISTRATION:
+            assert entry.power is not None, entry.id
+            assert entry.power >= 0.8, entry.id
 
 
 def statement(role: Role, word: Word) -> Statement:
-    return Statement(f"{role}-{word}", "", "", "", unknown(), word, "because", role)
+    return Statement(f"{role}-{word}", "", "", "a rule", unknown(), word, "because", role)
 
 
 CONTROL = statement("control", "confirmed")
@@ -106,14 +164,12 @@ CONTROL = statement("control", "confirmed")
     ("statements", "word"),
     [
         ([statement("claim", "confirmed"), CONTROL], "confirmed"),
-        ([statement("claim", "confirmed"), statement("claim", "not seen"), CONTROL], "not seen"),
-        ([statement("claim", "not seen"), statement("claim", "inconclusive"), CONTROL], "inconclusive"),
-        ([statement("claim", "contradicted"), statement("claim", "inconclusive"), CONTROL], "contradicted"),
-        ([statement("claim", "confirmed"), statement("control", "inconclusive")], "inconclusive"),
-        ([statement("claim", "not seen"), statement("control", "contradicted")], "inconclusive"),
-        ([statement("claim", "confirmed"), statement("report", "contradicted"), CONTROL], "confirmed"),
-        ([CONTROL], "inconclusive"),
-        ([], "inconclusive"),
+        ([statement("claim", "confirmed"), statement("mechanism", "undecided"), CONTROL], "undecided"),
+        ([statement("claim", "contradicted"), statement("claim", "undecided"), CONTROL], "contradicted"),
+        ([statement("claim", "confirmed"), statement("control", "undecided")], "undecided"),
+        ([statement("claim", "confirmed"), statement("figure", "undecided"), CONTROL], "confirmed"),
+        ([CONTROL], "undecided"),
+        ([], "undecided"),
     ],
 )
 def test_verdict(statements: list[Statement], word: Word) -> None:
@@ -121,18 +177,19 @@ def test_verdict(statements: list[Statement], word: Word) -> None:
     assert word == verdict(statements).word
 
 
-def test_the_reason_names_the_deciding_statement() -> None:
-    assert "claim-not seen: because" == verdict([statement("claim", "not seen"), CONTROL]).why
-    assert "control" in verdict([statement("claim", "confirmed"), statement("control", "inconclusive")]).why
+def test_the_reason_counts_the_claims_and_names_the_deciding_one() -> None:
+    statements = [statement("claim", "undecided"), statement("mechanism", "confirmed"), CONTROL]
+    assert "1 confirmed / 0 contradicted / 1 undecided of 2" == str(tally(statements))
+    assert "1 confirmed / 0 contradicted / 1 undecided of 2; claim-undecided: because" == verdict(statements).why
+    assert "control" in verdict([statement("claim", "confirmed"), statement("control", "undecided")]).why
 
 
 @pytest.mark.parametrize(
     ("words", "code"),
     [
         (["confirmed", "confirmed"], 0),
-        (["confirmed", "inconclusive"], 2),
-        (["confirmed", "not seen"], 2),
-        (["inconclusive", "contradicted"], 1),
+        (["confirmed", "undecided"], 2),
+        (["undecided", "contradicted"], 1),
         ([], 2),
     ],
 )

@@ -11,17 +11,17 @@ from aftershock.results.checks.check import Check, Status
 from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.kip1224 import (
-    CLAIMS,
     FAULT,
     IDLE,
+    REGISTRATION,
     SHARE,
     later_ms,
     plots,
     survived,
 )
 from aftershock.results.trials.part import STEADY_SLICE_US, Part, steady_slices
-from aftershock.results.trials.statement import Judged
 from aftershock.tests.unit.results.trials import on_disk
+from aftershock.tests.unit.results.trials.made import judge, measure
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
 BROKER_MS = (0.0, 2.0, 9.0)
@@ -69,16 +69,12 @@ def entry(broker: int, group: str, offset: int, batch: int, committed: int | Non
     return place | {"group": group, "committed": committed} | more
 
 
-def judge_claim(claim: str, parts: Parts) -> Judged:
-    return next(entry for entry in CLAIMS if entry.id == claim).judge(parts)
-
-
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
     """Brokers differ by more than the linger; over the Latin square only the linger remains, slice by slice."""
     parts = square(tmp_path)
     result = later_ms([parts[name] for name in IDLE], "commits/plain", "5", "-1")
     assert (pytest.approx(5.0), 8, "ms") == (result.value, result.n, result.unit)
-    words = [judge_claim(claim, parts).word for claim in ("idle-saved", "idle-as-none", "transactions")]
+    words = [judge(REGISTRATION, claim, parts).word for claim in ("idle-saved", "idle-as-none", "transactions")]
     assert ["confirmed"] * 3 == words
 
 
@@ -88,30 +84,30 @@ def test_one_run_does_not_cancel_differences_of_brokers(tmp_path: Path) -> None:
     assert later_ms([parts[first]], "commits/plain", "5", "-1").value == pytest.approx(7.0)
 
 
-@pytest.mark.parametrize(("fixed_ms", "word"), [(4.5, "confirmed"), (2.0, "not seen"), (-2.0, "contradicted")])
+@pytest.mark.parametrize(("fixed_ms", "word"), [(4.5, "confirmed"), (2.0, "undecided"), (-2.0, "contradicted")])
 def test_saved(fixed_ms: float, word: str, tmp_path: Path) -> None:
     """Savings are confirmed from 4 ms on; a smaller saving is not seen, and a faster fixed linger contradicts
     the claim.
     """
-    assert word == judge_claim("idle-saved", square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
+    assert word == judge(REGISTRATION, "idle-saved", square(tmp_path, LINGER_MS | {"5": fixed_ms})).word
 
 
-@pytest.mark.parametrize(("fixed_ms", "word"), [(5.0, "confirmed"), (2.0, "not seen")])
+@pytest.mark.parametrize(("fixed_ms", "word"), [(5.0, "confirmed"), (2.0, "undecided")])
 def test_share_groups(fixed_ms: float, word: str, tmp_path: Path) -> None:
     """Share groups have a Latin square of their own, over acknowledgements."""
     parts = square(tmp_path, LINGER_MS | {"5": fixed_ms})
-    assert word == judge_claim("share", dict(zip(SHARE, parts.values(), strict=True))).word
+    assert word == judge(REGISTRATION, "share", dict(zip(SHARE, parts.values(), strict=True))).word
 
 
 def test_an_adaptive_linger_that_waits(tmp_path: Path) -> None:
     """An adaptive linger of 3 ms is not equivalent to no linger."""
-    assert "contradicted" == judge_claim("idle-as-none", square(tmp_path, LINGER_MS | {"-1": 3.0})).word
+    assert "contradicted" == judge(REGISTRATION, "idle-as-none", square(tmp_path, LINGER_MS | {"-1": 3.0})).word
 
 
 def test_failed_commits_leave_no_figure(tmp_path: Path) -> None:
     """If most commits fail there is no median, so the statement is inconclusive."""
-    result = judge_claim("idle-saved", square(tmp_path, failed="5"))
-    assert (None, "inconclusive") == (result.ours.value, result.word)
+    result = judge(REGISTRATION, "idle-saved", square(tmp_path, failed="5"))
+    assert (None, "undecided") == (result.ours.value, result.word)
 
 
 def test_coordinators_are_read_from_the_log(tmp_path: Path) -> None:
@@ -141,14 +137,14 @@ def test_batches(tmp_path: Path) -> None:
     log = [entry(1, "a", 0, 0), entry(1, "b", 1, 0), entry(1, "a", 2, 2), entry(1, "t", 3, 3, transactional=True)]
     run = on_disk.part(tmp_path / "run", offsets=log)
     assert {kip1224_commits.DEFAULT: 1.5} == kip1224_commits.commits_per_flush(run)
-    assert "inconclusive" == next(claim for claim in CLAIMS if claim.id == "batched").judge(square(tmp_path)).word
+    assert "-1: " in measure(REGISTRATION, "batched", square(tmp_path / "square")).why
 
 
 @pytest.mark.parametrize(
-    ("rule", "kills", "word"),
-    [("lost", 2, "contradicted"), ("backward", 2, "confirmed"), ("lost", 0, "inconclusive")],
+    ("rule", "kills", "violations"),
+    [("lost", 2, 1), ("backward", 2, 0), ("lost", 0, 1)],
 )
-def test_commits_survive_a_killed_coordinator(rule: str, kills: int, word: str, tmp_path: Path) -> None:
+def test_commits_survive_a_killed_coordinator(rule: str, kills: int, violations: int, tmp_path: Path) -> None:
     """The run's checks of commits decide, not those of records; without a kill the statement is inconclusive."""
     checked = (("lost", "commit", 1.0), ("backward", "commit", 0.0), ("backward", "consume", 1.0))
     checks = [
@@ -158,7 +154,7 @@ def test_commits_survive_a_killed_coordinator(rule: str, kills: int, word: str, 
     rows = [commit("w", "a", "a", 0, 10), commit("w", "a", "late", 999_990, 1_500_000, status="in_doubt")]
     faults = {FAULT: [1_000_000, 2_000_000][:kills]}
     result = survived(on_disk.part(tmp_path, faults=faults, outcomes=rows, checks=checks), rule)
-    assert (word, kills) == (result.word, result.ours.n)
+    assert (violations, kills) == (result.violations, result.ours.n)
     assert f"{min(kills, 1)} were in flight" in result.why
 
 

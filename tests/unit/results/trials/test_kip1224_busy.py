@@ -10,14 +10,14 @@ from aftershock.results.trials import kip1224_commits
 from aftershock.results.trials.claim import Parts
 from aftershock.results.trials.kip1224 import (
     BUSY,
-    CLAIMS,
     OPEN,
+    REGISTRATION,
     by_fixed,
 )
 from aftershock.results.trials.kip1224_commits import bouts
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
-from aftershock.results.trials.statement import Judged
 from aftershock.tests.unit.results.trials import on_disk
+from aftershock.tests.unit.results.trials.made import judge, measure
 
 SQUARE = (("-1", "5", "0"), ("0", "-1", "5"), ("5", "0", "-1"))
 OF_EACH, IN_FLIGHT = 40, 4
@@ -73,10 +73,6 @@ def square(home: Path, factors: Factors = ALIKE, **changes: Any) -> Parts:
     return {name: busy(home / name, lingers, factors, **changes) for name, lingers in runs}
 
 
-def judge_claim(claim: str, parts: Parts) -> Judged:
-    return next(entry for entry in CLAIMS if entry.id == claim).judge(parts)
-
-
 def test_bouts(tmp_path: Path) -> None:
     """Rate and latencies of a bout are those of its coordinator; a round cut off by the end of steady is not used."""
     result = bouts(busy(tmp_path / "run", SQUARE[0], ALIKE))
@@ -89,42 +85,46 @@ def test_bouts(tmp_path: Path) -> None:
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
     """Brokers differ by half; over the Latin square the difference cancels, and equal lingers are equivalent."""
     parts = square(tmp_path)
-    assert ["confirmed"] * 3 == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
+    assert ["confirmed"] * 3 == [judge(REGISTRATION, claim, parts).word for claim in BUSY_CLAIMS]
     one = by_fixed([parts[BUSY[0]]], "per_s").value
     assert one == pytest.approx(1.3, rel=0.01)
-    assert "commits/s" == judge_claim("busy", parts).ours.unit
+    assert "commits/s" == measure(REGISTRATION, "busy", parts).ours.unit
 
 
 def test_slower(tmp_path: Path) -> None:
     """A fifth slower is worse, and so are commit latencies in a closed loop, but within the limit of the tail."""
     parts = square(tmp_path, {"-1": 1.2, "5": 1.0, "0": 2.0})
-    assert ["contradicted", "contradicted", "confirmed"] == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
-    assert judge_claim("busy-none", parts).ours.value == pytest.approx(0.5, rel=0.01)
+    assert ["contradicted", "contradicted", "confirmed"] == [
+        judge(REGISTRATION, claim, parts).word for claim in BUSY_CLAIMS
+    ]
+    assert judge(REGISTRATION, "busy-none", parts).ours.value == pytest.approx(0.5, rel=0.01)
 
 
 def test_faster(tmp_path: Path) -> None:
     """A figure better than claimed contradicts nothing."""
     parts = square(tmp_path, {"-1": 0.8, "5": 1.0, "0": 1.0})
-    assert ["confirmed"] * 3 == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
+    assert ["confirmed"] * 3 == [judge(REGISTRATION, claim, parts).word for claim in BUSY_CLAIMS]
 
 
 def test_a_longer_tail(tmp_path: Path) -> None:
     """Only the slowest commits show the difference."""
     parts = square(tmp_path, tail={"-1": 1.5, "5": 1.0, "0": 1.0})
-    assert ["confirmed", "confirmed", "contradicted"] == [judge_claim(claim, parts).word for claim in BUSY_CLAIMS]
+    assert ["confirmed", "confirmed", "contradicted"] == [
+        judge(REGISTRATION, claim, parts).word for claim in BUSY_CLAIMS
+    ]
 
 
 def test_no_batching(tmp_path: Path) -> None:
     """Two commits per flush prove no linger, so the statement is inconclusive; so it is without the log."""
     parts = square(tmp_path / "two", a_flush=2)
-    result = [judge_claim(claim, parts) for claim in BUSY_CLAIMS]
+    result = [judge(REGISTRATION, claim, parts) for claim in BUSY_CLAIMS]
     assert [
-        ("inconclusive", "the coordinators batched no commits: 2.00 commits per flush, and more than 2 are needed")
+        ("undecided", "the coordinators batched no commits: 2.00 commits per flush, and more than 2 are needed")
     ] * 3 == [(each.word, each.why) for each in result]
-    assert "5: 2.00" in judge_claim("busy-batched", parts).why
+    assert "5: 2.00" in measure(REGISTRATION, "busy-batched", parts).why
     unread = square(tmp_path / "gone")
     (unread[BUSY[0]].home / "offsets" / "part-0.parquet").unlink()
-    assert "inconclusive" == judge_claim("busy-throughput", unread).word
+    assert "undecided" == judge(REGISTRATION, "busy-throughput", unread).word
 
 
 def test_below_capacity(tmp_path: Path) -> None:
@@ -132,13 +132,13 @@ def test_below_capacity(tmp_path: Path) -> None:
     parts = square(tmp_path, {"-1": 0.7, "5": 0.7, "0": 0.7})
     tail = {"-1": 1.0, "5": 2.0, "0": 1.0}
     parts = {**parts, OPEN: busy(tmp_path / OPEN, SQUARE[0], ALIKE, tail, closed=False)}
-    result = [judge_claim(claim, parts).ours.value for claim in ("open-p50", "open-p99")]
+    result = [measure(REGISTRATION, claim, parts).ours.value for claim in ("open-p50", "open-p99")]
     assert [pytest.approx(1 / 1.3, rel=0.01), pytest.approx(0.5 / 1.3, rel=0.01)] == result
-    assert "of the closed loop's throughput" in judge_claim("open-p50", parts).why
-    assert "one run" in judge_claim("open-p50", parts).why
+    assert "of the closed loop's throughput" in measure(REGISTRATION, "open-p50", parts).why
+    assert "one run" in measure(REGISTRATION, "open-p50", parts).why
 
 
 def test_failures_leave_no_figure(tmp_path: Path) -> None:
     """A median that is a failed commit is equivalent to nothing."""
-    result = judge_claim("busy-p50", square(tmp_path, failed="-1"))
-    assert (None, "inconclusive") == (result.ours.value, result.word)
+    result = judge(REGISTRATION, "busy-p50", square(tmp_path, failed="-1"))
+    assert (None, "undecided") == (result.ours.value, result.word)

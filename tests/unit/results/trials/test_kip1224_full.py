@@ -26,9 +26,9 @@ def full(home: Path, batches: list[int], took_ms: int = 40, status: str = "ok") 
 
 
 def test_all_were_flushed(tmp_path: Path) -> None:
-    """Four commits of 4000 B fill 19 000 B; n is the number of full batches, and the figure is the slowest commit."""
+    """Four commits of 4000 B fill 19 000 B; n is the number of slices of time, and the figure is the slowest commit."""
     result = flushed(full(tmp_path, [4, 1, 4, 3]))
-    assert ("confirmed", 2, 40.0) == (result.word, result.ours.n, result.ours.value)
+    assert (0, 8, 40.0, "") == (result.violations, result.ours.n, result.ours.value, result.doubt)
     assert "2 of 4 batches were full; of 12 commits 0 were not answered" in result.why
 
 
@@ -36,7 +36,7 @@ def test_all_were_flushed(tmp_path: Path) -> None:
 def test_a_commit_was_left_behind(took_ms: int, status: str, slowest: float | None, tmp_path: Path) -> None:
     """The commit was answered after its write was abandoned and repeated, or never."""
     result = flushed(full(tmp_path, [4, 1], took_ms, status))
-    assert ("contradicted", slowest) == (result.word, result.ours.value)
+    assert (1, slowest) == (result.violations, result.ours.value)
 
 
 @pytest.mark.parametrize("batches", [[3, 3, 1], []])
@@ -45,4 +45,4 @@ def test_without_full_batches_nothing_is_claimed(batches: list[int], tmp_path: P
     part = full(home, batches or [1])
     if not batches:
         (home / "offsets" / "part-0.parquet").unlink()
-    assert "inconclusive" == flushed(part).word
+    assert "no batch was full" == flushed(part).doubt

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from aftershock.results.compare.blocks import Block
-from aftershock.results.trials.claim import Parts
-from aftershock.results.trials.kip951 import BESIDE
+from aftershock.results.trials.kip951 import REGISTRATION
 from aftershock.results.trials.part import Part, onsets, worst_latencies
-from aftershock.results.trials.statement import Judged, Word
-from aftershock.tests.unit.results.trials.made import doubted, part
+from aftershock.results.trials.statement import Word
+from aftershock.tests.unit.results.trials.made import doubted, judge, measure, part
 from aftershock.tests.unit.results.trials.rows import SECOND_US, Row, part_of
 
 BLOCKS = range(1, 7)
@@ -34,10 +33,6 @@ def shutdowns(home: Path, rows: list[Row], *unproven: str) -> Part:
     checks = [doubted(f"witness/{one}", "witness") for one in unproven]
     made = part_of(home, rows, {}, journal=journal, checks=checks)
     return replace(made, run=replace(made.run, timeline={**made.run.timeline, "steps": steps}))
-
-
-def judged(claim: str, parts: Parts) -> Judged:
-    return next(each for each in BESIDE if each.id == claim).judge(parts)
 
 
 def test_spans(tmp_path: Path) -> None:
@@ -67,13 +62,13 @@ def test_restarts_are_reported(tmp_path: Path) -> None:
     """Both arms are compared per shutdown without a decision; without a shutdown there is no figure."""
     took = {"both": 100_000, "neither": 200_000}
     rows = [row(arm, at * SECOND_US, us + at) for arm, us in took.items() for at in BLOCKS]
-    result = judged("restart-all", {"restart": shutdowns(tmp_path, rows)})
-    assert (pytest.approx(0.5, rel=1e-3), 6, "inconclusive") == (result.ours.value, result.ours.n, result.word)
+    result = measure(REGISTRATION, "restart-all", {"restart": shutdowns(tmp_path, rows)})
+    assert (pytest.approx(0.5, rel=1e-3), 6) == (result.ours.value, result.ours.n)
     assert "medians 100 ms and 200 ms, from 6 shutdowns" in result.why
-    assert judged("restart-all", {"restart": part("restart", {"all/both": [1.0]})}).ours.value is None
+    assert measure(REGISTRATION, "restart-all", {"restart": part("restart", {"all/both": [1.0]})}).ours.value is None
 
 
-@pytest.mark.parametrize(("refused", "word"), [(5, "confirmed"), (0, "inconclusive")])
+@pytest.mark.parametrize(("refused", "word"), [(5, "confirmed"), (0, "undecided")])
 def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> None:
     """If no hint named a broker without an address, the figures say nothing about endpoints."""
     values = {arm: [ms * wave for wave in WAVES] for arm, ms in {"moves/merged": 100.0, "moves/ignored": 400.0}.items()}
@@ -81,10 +76,5 @@ def test_a_broker_that_was_known(tmp_path: Path, refused: int, word: Word) -> No
     counted = {"workload": "moves", "arm": "ignored", "op": "produce"}
     line = {"event": "counters", **counted, "counters": {"hints_refused_unknown_leader": refused}}
     (tmp_path / "events.jsonl").write_text(json.dumps(line))
-    result = judged("unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
+    result = judge(REGISTRATION, "unknown", {"unknown": replace(made, run=replace(made.run, home=tmp_path))})
     assert (word, True) == (result.word, f"{refused} hints to an unknown broker" in result.why)
-
-
-def test_reports_decide_nothing_and_have_unique_ids() -> None:
-    assert {"report"} == {claim.role for claim in BESIDE}
-    assert len(BESIDE) == len({claim.id for claim in BESIDE})

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,23 +14,26 @@ from aftershock.harness.labs.kip.output import read_result
 from aftershock.harness.labs.kip.runner import home_of, plan_within_budget, run_missing
 from aftershock.harness.labs.kip.trials import Planned, Trial
 from aftershock.harness.run.run import Request
-from aftershock.results.trials.claim import Claim, Parts
-from aftershock.results.trials.statement import Judged, below
+from aftershock.results.trials.claim import Claim, Parts, Registration
+from aftershock.results.trials.statement import Measured, Rule
 from aftershock.tests.unit.results.trials.made import part, written
 
 
-def judged(name: str, parts: Parts) -> Judged:
-    return below(parts[name].ratio("w/new", "w/old", "produce.latency max in fault"), 0.6)
+def measured(name: str, parts: Parts) -> Measured:
+    return Measured(parts[name].ratio("w/new", "w/old", "produce.latency max in fault"))
 
 
 def claim(name: str) -> Claim:
-    return Claim(name, f"what {name} claims", "below 0.6", (name,), partial(judged, name))
+    rule = Rule("below", (0.6,), 1.0, ratio=True)
+    return Claim(name, f"what {name} claims", (name,), partial(measured, name), "claim", rule, "blocks", 8)
 
 
 ONE, OTHER = (
-    Planned(name, "kips/951-move", 60.0, (f"timing.steady={s}s",), 8, 6.0) for name, s in (("a", 5), ("b", 6))
+    Planned(name, "kips/951-move", 60.0, (f"timing.steady={s}s",), 8, 6.0, off=("timing.steady=9s",))
+    for name, s in (("a", 5), ("b", 6))
 )
-TRIAL = Trial(951, "made up", (claim("a"), claim("b")), (ONE, OTHER), lambda _: ())
+REGISTRATION = Registration(3, (replace(claim("a"), headline=True), claim("b")))
+TRIAL = Trial(951, "made up", REGISTRATION, (ONE, OTHER), lambda _: ())
 
 
 class Fake:
@@ -55,7 +59,10 @@ class Fake:
 @pytest.fixture
 def go(tmp_path: Path) -> Callable[..., runner.Record]:
     def run(fake: Fake, budget_s: float | None = None, seed: int = 1) -> runner.Record:
-        return run_missing(TRIAL, plan_within_budget([TRIAL], budget_s), tmp_path, seed, fake, lambda _: None)
+        home = home_of(TRIAL, tmp_path)
+        stored = runner.read(home, TRIAL, seed).stored(TRIAL, home)
+        plan = plan_within_budget([TRIAL], budget_s, stored)
+        return run_missing(TRIAL, plan, tmp_path, seed, fake, lambda _: None)
 
     return run
 
@@ -76,7 +83,7 @@ def test_an_interrupted_trial_continues_with_the_open_part(go: Callable[..., run
     """Judged parts are kept, and the part that was interrupted isn't recorded."""
     with pytest.raises(KeyboardInterrupt):
         go(Fake(None, KeyboardInterrupt()))
-    assert ["a"] == list(runner.read(home_of(TRIAL, tmp_path), 951).parts)
+    assert ["a"] == list(runner.read(home_of(TRIAL, tmp_path), TRIAL).parts)
     then = Fake()
     go(then)
     assert [("timing.steady=6s", "blocks=8")] == [request.changes for request in then.requests]
@@ -86,7 +93,7 @@ def test_a_failed_part_is_tried_again_the_next_time(go: Callable[..., runner.Rec
     """The other parts run, and the failed part's claim has the reason why it is open."""
     go(Fake(ClusterError("broker 2 did not come up\nsee its log")))
     told = read_result(TRIAL, home_of(TRIAL, tmp_path))
-    assert ("inconclusive", "confirmed") == tuple(each.word for each in told.statements)
+    assert ("undecided", "confirmed") == tuple(each.word for each in told.statements)
     assert "not run: it failed: broker 2 did not come up" == told.statements[0].why
     then = Fake()
     assert {} == go(then).left_out
@@ -101,7 +108,7 @@ def test_a_missing_engine_ends_the_trial(go: Callable[..., runner.Record]) -> No
 def test_a_run_with_other_settings_does_not_count(go: Callable[..., runner.Record], tmp_path: Path) -> None:
     """Neither does a run whose folder was removed."""
     go(Fake())
-    changed = Trial(951, "made up", TRIAL.claims, (ONE, Planned("b", OTHER.plan, 60.0, (), 8, 6.0)), TRIAL.plots)
+    changed = replace(TRIAL, parts=(ONE, Planned("b", OTHER.plan, 60.0, (), 8, 6.0)))
     told = read_result(changed, home_of(TRIAL, tmp_path))
     assert {"b": "the plan or seed of this part of the trial has changed since the part ran"} == told.left_out
     (home_of(TRIAL, tmp_path) / told.parts["a"].run.run_id / "verdict.json").unlink()
@@ -121,19 +128,42 @@ def test_another_seed_runs_all_parts_again(go: Callable[..., runner.Record], tmp
     }
 
 
-def test_a_larger_budget_runs_shortened_and_omitted_parts(go: Callable[..., runner.Record], tmp_path: Path) -> None:
-    """Shortened and omitted parts are reported; a smaller budget runs nothing."""
-    go(Fake(), 100)
+def test_a_larger_budget_continues_with_omitted_parts(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """A part runs with all its blocks or not at all; stored runs cost nothing, and a smaller budget keeps them."""
+    first, later, less = Fake(), Fake(), Fake()
+    go(first, 110)
+    assert ["blocks=8"] == [request.changes[-1] for request in first.requests]
     told = read_result(TRIAL, home_of(TRIAL, tmp_path))
-    assert ("a: 6 of 8 blocks",) == told.shortened
-    assert {"b": "budget 1.67m"} == told.left_out
-    said = output.text(told)
-    assert "INCONCLUSIVE" in said
-    assert "a: 6 of 8 blocks were run, so the confidence interval is wider" in said
-    later, less = Fake(), Fake()
-    go(later)
-    go(less, 200)
-    assert (2, 0) == (len(later.requests), len(less.requests))
+    assert {"b": "budget 1.83 min"} == told.left_out
+    assert "UNDECIDED" in output.text(told)
+    go(later, 110)
+    go(less, 1)
+    assert (1, 0) == (len(later.requests), len(less.requests))
+    assert {} == read_result(TRIAL, home_of(TRIAL, tmp_path)).left_out
+
+
+def test_evidence_of_another_version_is_refused(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """The error names both versions; so does evidence from before versions were recorded, which is version 1."""
+    go(Fake())
+    home = home_of(TRIAL, tmp_path)
+    revised = replace(TRIAL, registration=Registration(4, TRIAL.claims))
+    with pytest.raises(EvidenceError, match=r"trial.json: .* version 3 of the trial of KIP-951, .* decide version 4"):
+        read_result(revised, home)
+    document = json.loads((home / runner.NAME).read_text())
+    del document["version"]
+    (home / runner.NAME).write_text(json.dumps(document))
+    with pytest.raises(EvidenceError, match="evidence of version 1 of the trial"):
+        run_missing(TRIAL, plan_within_budget([TRIAL], None), tmp_path, 1, Fake(), lambda _: None)
+
+
+def test_a_sabotaged_trial_has_runs_of_its_own(tmp_path: Path) -> None:
+    """Every part runs with the KIP off, apart from the honest runs, and without the effect nothing is confirmed."""
+    sabotaged, fake = TRIAL.sabotage(), Fake(ratio=1.0)
+    run_missing(sabotaged, plan_within_budget([sabotaged], None), tmp_path, 1, fake, lambda _: None)
+    assert {"timing.steady=9s"} == {request.changes[-2] for request in fake.requests}
+    assert home_of(sabotaged, tmp_path) != home_of(TRIAL, tmp_path)
+    told = read_result(sabotaged, home_of(sabotaged, tmp_path))
+    assert {"undecided"} == {entry.word for entry in told.statements}
 
 
 def test_a_broken_record_is_an_error(go: Callable[..., runner.Record], tmp_path: Path) -> None:
@@ -158,9 +188,12 @@ def test_the_result_in_every_format(go: Callable[..., runner.Record], tmp_path: 
     shown = output.write(TRIAL, told, home).read_text(encoding="utf-8")
     assert "<script" not in shown
     assert "KIP-951, made up: contradicted" in shown
-    rows = [line for line in output.table([told]).splitlines() if line.startswith("| claim | what ")]
-    assert 2 == len(rows)
-    assert "| contradicted: 0 of 2 claims confirmed |" in output.digest([told])
+    rows = [line for line in output.table([told]).splitlines() if line.startswith("| claim")]
+    assert ["| claim, headline | what a claims |", "| claim | what b claims |"] == [
+        "|".join(row.split("|")[:3]) + "|" for row in rows
+    ]
+    assert "| below 0.6 times; 8 blocks | contradicted |" in rows[0]
+    assert "| contradicted | 0 confirmed / 2 contradicted / 0 undecided of 2 |" in output.digest([told])
 
 
 def test_only_the_text_between_the_markers_is_replaced() -> None:

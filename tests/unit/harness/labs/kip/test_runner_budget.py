@@ -1,86 +1,82 @@
-"""Selection and lengths of a trial's parts within a time budget."""
+"""Selection of claims, and of the parts that they need, within a time budget."""
 
-import pytest
-
-from aftershock.errors import AftershockError
-from aftershock.harness.labs.kip.runner import allot, plan_within_budget
+from aftershock.harness.labs.kip.runner import plan_within_budget
 from aftershock.harness.labs.kip.trials import Planned, Trial
-from aftershock.results.trials.claim import Claim, Parts
-from aftershock.results.trials.statement import Judged, Role
+from aftershock.results.trials.claim import Claim, Parts, Registration
+from aftershock.results.trials.statement import Measured, Role, Rule
 
 LONG, SHORT, WHOLE = (
     Planned("long", "demo", 60.0, (), 40, 6.0),
     Planned("short", "demo", 60.0, (), 10, 20.0),
     Planned("whole", "demo", 300.0),
 )
-PARTS = (LONG, SHORT, WHOLE)
 
 
-def test_without_budget_all_parts_run_in_full() -> None:
-    found = allot(PARTS, None)
-    assert {LONG: 40, SHORT: 10, WHOLE: None} == found.blocks
-    assert 300 + 260 + 300 == found.takes_s
-
-
-@pytest.mark.parametrize("budget_s", [300, 420, 600, 700, 859])
-def test_parts_never_exceed_the_budget(budget_s: float) -> None:
-    """The selected parts fit; a shortened part has at least six blocks; a part without blocks is whole or left out."""
-    found = allot(PARTS, budget_s)
-    assert found.takes_s <= budget_s
-    assert all(blocks is None or 6 <= blocks <= (part.blocks or 0) for part, blocks in found.blocks.items())
-
-
-def test_parts_are_shortened_by_the_same_share() -> None:
-    """If all parts fit, each gets about the same share of its blocks beyond six."""
-    found = allot((LONG, SHORT), 396)
-    assert {LONG: 22, SHORT: 7} == found.blocks
-
-
-def test_earlier_parts_take_precedence() -> None:
-    """If not all parts fit, later parts are left out, but a still later part that fits is taken."""
-    cheap = Planned("cheap", "demo", 10.0, (), 6, 1.0)
-    found = allot((LONG, WHOLE, cheap), 112)
-    assert {LONG: 6, cheap: 6} == found.blocks
-
-
-def trial(kip: int, *parts: Planned, deciding: int = 9) -> Trial:
-    """A trial whose first ``deciding`` parts have claims; the other parts are only reported."""
-    roles: list[Role] = ["claim" if place < deciding else "report" for place in range(len(parts))]
-    claims = [Claim("", "", "", (part.name,), _never, role=role) for role, part in zip(roles, parts, strict=True)]
-    return Trial(kip, "", tuple(claims), parts, lambda _: ())
-
-
-def test_a_part_without_its_counterpart_is_not_run() -> None:
-    """A part that is compared with a part that doesn't fit leaves its time to other parts."""
-    half, other, alone = (Planned(name, "demo", 100.0) for name in ("half", "other", "alone"))
-    pair = Claim("", "", "", ("half", "other"), _never, role="report")
-    single = Claim("", "", "", ("alone",), _never, role="report")
-    asked = Trial(951, "", (pair, single), (half, other, alone), lambda _: ())
-    assert {alone: None} == plan_within_budget([asked], 150.0).blocks
-    assert {half: None, other: None} == plan_within_budget([asked], 250.0).blocks
-    assert {half: None, other: None, alone: None} == plan_within_budget([asked], None).blocks
-
-
-def _never(parts: Parts) -> Judged:
+def _never(parts: Parts) -> Measured:
     raise AssertionError(parts)
 
 
-def test_a_budget_too_small_for_any_part_is_refused() -> None:
-    """The error names a budget that would do."""
-    with pytest.raises(
-        AftershockError, match=r"budget of 1m is too small for any run of a trial, .* use --budget 2m or more"
-    ):
-        plan_within_budget([trial(1, *PARTS)], 60)
+def claim(name: str, *parts: Planned, role: Role = "claim", n: int = 6, **more: object) -> Claim:
+    rule = None if role == "figure" else Rule("fact")
+    needs = tuple(part.name for part in parts)
+    return Claim(name, "", needs, _never, role, rule, n=n, **more)  # type: ignore[arg-type]  # named as the fields
+
+
+def trial(kip: int, *claims: Claim, parts: tuple[Planned, ...] = (LONG, SHORT, WHOLE)) -> Trial:
+    return Trial(kip, "", Registration(1, claims), parts, lambda _: ())
+
+
+def test_without_budget_all_parts_run_in_full() -> None:
+    found = plan_within_budget([trial(1, claim("a", LONG), claim("b", SHORT, WHOLE))], None)
+    assert ({LONG, SHORT, WHOLE}, 860) == ({*found.parts}, found.takes_s)
+    assert [(1, "a"), (1, "b")] == found.decides
+    assert ["can decide KIP-1: a, b"] == found.forecast()
+
+
+def test_the_headline_comes_first_and_a_later_claim_that_fits_is_taken() -> None:
+    asked = trial(1, claim("a", LONG), claim("b", WHOLE), claim("c", SHORT, headline=True))
+    found = plan_within_budget([asked], 570)
+    assert ((SHORT, LONG), [(1, "b", 300.0)]) == (found.parts, found.open)
+    assert {WHOLE: "budget 9.5 min"} == found.left_out
+    assert ["can decide KIP-1: c, a", "KIP-1 b: needs 5 min, not in this budget"] == found.forecast()
+
+
+def test_a_claim_needs_the_parts_of_its_control_and_assay() -> None:
+    """Without them it would be undecided, so it is not run without them."""
+    control, assay = claim("kill", SHORT, role="control"), claim("must", WHOLE, role="assay")
+    asked = trial(1, claim("a", LONG, control=("kill",), assay=("must",)), control, assay)
+    assert [] == plan_within_budget([asked], 859).decides
+    found = plan_within_budget([asked], 860)
+    assert ([(1, "a")], {LONG, SHORT, WHOLE}) == (found.decides, {*found.parts})
+
+
+def test_a_budget_that_decides_nothing_says_what_each_claim_needs() -> None:
+    """Figures may still fit; the caller runs nothing, because nothing is decided."""
+    found = plan_within_budget([trial(951, claim("a", WHOLE), claim("b", LONG, SHORT))], 120)
+    assert ([], ()) == (found.decides, found.parts)
+    expected = ["KIP-951 a: needs 5 min, not in this budget", "KIP-951 b: needs 9.33 min, not in this budget"]
+    assert expected == found.forecast()
+
+
+def test_stored_runs_cost_nothing() -> None:
+    """A claim whose runs are stored is decided by any budget, and the budget goes to the next claim."""
+    asked = trial(1, claim("a", LONG), claim("b", WHOLE))
+    assert ((LONG,), [(1, "a")]) == (plan_within_budget([asked], 300).parts, plan_within_budget([asked], 300).decides)
+    later = plan_within_budget([asked], 300, [LONG])
+    assert ((WHOLE,), [(1, "a"), (1, "b")]) == (later.parts, later.decides)
+    assert [(1, "a")] == plan_within_budget([asked], 1, [LONG]).decides
 
 
 def test_several_trials_take_turns() -> None:
-    """The first parts of all trials come first, so that a small budget tests each KIP's main claim."""
-    found = plan_within_budget([trial(1, LONG, SHORT), trial(2, WHOLE)], 400)
-    assert [LONG, WHOLE] == list(found.blocks)
-    assert {SHORT: "budget 6.67m"} == found.left_out
+    """A small budget tests each KIP's first claim."""
+    found = plan_within_budget([trial(1, claim("a", LONG), claim("b", SHORT)), trial(2, claim("c", WHOLE))], 610)
+    assert [(1, "a"), (2, "c")] == found.decides
 
 
-def test_parts_with_claims_come_before_reported_parts() -> None:
-    found = plan_within_budget([trial(1, LONG, SHORT, deciding=1)], 300 + 60 + 119)
-    assert ({LONG: 40}, {SHORT: "budget 7.98m"}) == (found.blocks, found.left_out)
-    assert {LONG: 40, SHORT: 6} == plan_within_budget([trial(1, LONG, SHORT, deciding=1)], 300 + 60 + 120).blocks
+def test_claims_without_enough_units_and_figures_come_last() -> None:
+    """One death decides nothing, so its run gets only what decidable claims leave, and it is named beforehand."""
+    asked = trial(1, claim("dies", WHOLE, n=1), claim("figure", SHORT, role="figure"), claim("a", LONG))
+    found = plan_within_budget([asked], 300)
+    assert ((LONG,), [(1, "dies")]) == (found.parts, found.undecidable)
+    assert "undecided by design, fewer than 6 independent units: KIP-1: dies" == found.forecast()[-1]
+    assert (LONG, WHOLE) == plan_within_budget([asked], 600).parts

@@ -1,4 +1,4 @@
-"""The trials' parts: valid plans, claims on existing parts, and durations that a budget can rely on."""
+"""The trials' parts: valid plans, claims on existing parts, sabotage, and durations that a budget can rely on."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from aftershock.errors import AftershockError
 from aftershock.faults.plan.check import load_plan
 from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_plan
+from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import KIP_227, KIP_1224, OLD_KAFKA, TRIALS, Planned, Trial, select_trials
-from aftershock.results.compare.comparison import BLOCKS_MIN
 from aftershock.results.trials.kip227 import CPU_FULL, CPU_SESSION, FOLLOWERS_FULL, FOLLOWERS_SESSION
 from aftershock.results.trials.kip1224 import IDLE, OLD, SHARE
 from aftershock.results.trials.kip1224_commits import LINGER, SHARE_LINGER
@@ -20,14 +20,35 @@ NAMES = [f"{trial.kip}-{part.name}" for trial, part in PARTS]
 
 @pytest.mark.parametrize(("trial", "part"), PARTS, ids=NAMES)
 def test_every_part_is_valid_and_used(trial: Trial, part: Planned) -> None:
-    """Each part is a valid plan at its shortest, is read by a claim, and lasts about as long as the budget assumes."""
-    shortest = None if part.blocks is None else min(part.blocks, BLOCKS_MIN)
-    checked = load_plan(find(part.plan), part.settings(shortest))
+    """Each part is a valid plan, is read by a claim, and lasts about as long as the budget assumes."""
+    checked = load_plan(find(part.plan), part.settings(part.blocks))
     assert checked.warnings == ()
     assert any(part.name in claim.needs for claim in trial.claims)
     timeline = compile_plan(checked.plan, 1, checked.source, checked.slo_positions)
-    told_s = part.around_s + part.block_s * (shortest or 0)
-    assert told_s >= (timeline.length_ms + timeline.timing.steady_ms) / 1000
+    assert part.takes_s >= (timeline.length_ms + timeline.timing.steady_ms) / 1000
+
+
+@pytest.mark.parametrize(("trial", "part"), PARTS, ids=NAMES)
+def test_sabotage_switches_the_kip_off(trial: Trial, part: Planned) -> None:
+    """The sabotaged part is a valid plan that differs from the part's own, which has another record."""
+    (sabotaged,) = [other for other in trial.sabotage().parts if other.name == part.name]
+    load_plan(find(part.plan), sabotaged.settings(part.blocks))
+    assert bool(part.off) == (digest(part, 1) != digest(sabotaged, 1))
+
+
+def test_every_deciding_part_can_be_sabotaged() -> None:
+    """Only parts of controls, of figures, and of clients without the KIP run as they are."""
+    left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
+    controls = {(227, CPU_FULL), (227, FOLLOWERS_FULL), (392, "selector-off"), (794, "rack")}
+    assert left <= controls | {(1224, name) for name in ("user", "old", "open")}
+
+
+def test_a_claim_has_as_many_units_as_its_runs_have_blocks() -> None:
+    """Runs of KIP-951's claims have exactly the registered number of moves, kills or returns."""
+    (trial,) = select_trials("951")
+    blocks = {part.name: part.blocks or 0 for part in trial.parts}
+    for claim in trial.claims:
+        assert claim.rule is None or claim.n == sum(blocks[name] for name in claim.needs), claim.id
 
 
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
