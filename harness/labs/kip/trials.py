@@ -166,14 +166,25 @@ KIP_392 = Trial(
 )
 
 
-_OLDER = {"uniform": "sticky", "adaptive": "uniform", "availability": "uniform"}
-_UNLIKE = tuple(f"workloads.orders.arms.{arm}.partitioner={older}" for arm, older in _OLDER.items())
+DEATHS = 6
+_SHIPPED = tuple(f"workloads.orders.arms.{arm}.switch=delayed" for arm in kip794.ARMS)
+_OTHERS = {"uniform": "adaptive", "adaptive": "uniform", "availability": "uniform", "sticky": "uniform"}
+_UNLIKE = tuple(f"workloads.orders.arms.{arm}.partitioner={other}" for arm, other in _OTHERS.items())
+_JAVA_UNLIKE = tuple(
+    f"workloads.orders.arms.{arm}.settings.partitioner.adaptive.partitioning.enable={adaptive}"
+    for arm, adaptive in (("java", "false"), ("java-uniform", "true"))
+)
 
 KIP_794 = Trial(
     kip=794,
     title="the built-in partitioner",
     registration=kip794.REGISTRATION,
-    parts=(Planned("slow", "kips/794-slow", 450.0, off=_UNLIKE), Planned("rack", "kips/794-rack", 165.0)),
+    parts=(
+        Planned(kip794.TEXT, "kips/794-series", 690.0, off=_UNLIKE),
+        Planned(kip794.SHIPPED, "kips/794-series", 690.0, _SHIPPED, off=_UNLIKE),
+        Planned(kip794.FOREIGN, "kips/794-foreign", 320.0, off=_JAVA_UNLIKE),
+        Planned(kip794.RACK, "kips/794-rack", 105.0, blocks=DEATHS, block_s=55.0),
+    ),
     plots=kip794.plots,
 )
 

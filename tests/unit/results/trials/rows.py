@@ -91,4 +91,4 @@ def _phase(name: str, start_s: int, end_s: int) -> Row:
     fault = None if name in ("steady", "recovery") else name
     kind = "fault" if fault else name
     times = {"start_us": start_s * SECOND_US, "end_us": end_s * SECOND_US}
-    return {"name": kind, "fault": fault, "entry": fault, "block": 0, **times}
+    return {"name": kind, "fault": fault, "entry": fault and fault.partition("-")[0], "block": 0, **times}
