@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import docker
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from kio.static.protocol import RequestPayload
 
 from aftershock.faults.plan.cluster import Cluster as ClusterPlan
 from aftershock.faults.targets.values import BrokerId
@@ -19,6 +20,15 @@ from aftershock.harness.cluster import engine, ownership
 from aftershock.harness.cluster.cluster import Cluster
 from aftershock.harness.run.assignments import java_command
 from aftershock.tests.contract.load import Load, new_topic, out_of_order, records, rotate_leaders, wait
+from aftershock.tests.unit.workloads.kafka.consuming import Reader
+from aftershock.tests.unit.workloads.kafka.producing import Writer
+from aftershock.workloads.kafka.client.settings import parse
+from aftershock.workloads.kafka.committer.attempts import CommitterSettings
+from aftershock.workloads.kafka.committer.committer import Committer
+from aftershock.workloads.kafka.rules import values
+from aftershock.workloads.kafka.rules.commits import Outcome, Target
+from aftershock.workloads.kafka.wire import channel
+from aftershock.workloads.kafka.wire.codec import Api, Versions
 from aftershock.workloads.load.fleet import Fleet
 
 Launch = Callable[[ClusterPlan, Path], AbstractContextManager[Cluster]]
@@ -134,6 +144,65 @@ def test_commits_of_every_client_are_in_the_group(cluster: Cluster, tmp_path: Pa
         assert told.groups == len(last)
         for group, (partition, offset) in last.items():
             assert offset == committed(load, group)[partition]
+
+
+CAPPED = {Api.PRODUCE: 12, Api.METADATA: 12, Api.OFFSET_COMMIT: 9, Api.TXN_OFFSET_COMMIT: 4, Api.END_TXN: 4}
+"""Highest versions before topic ids, KIP-1102 and version 2 of the transactions."""
+
+
+@pytest.mark.parametrize("capped", [False, True])
+async def test_versions_as_kafka_speaks_them_and_capped(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, capped: bool
+) -> None:
+    """Records and commits arrive in both; a cap is an ApiVersions response with less than the broker offers."""
+    topic = new_topic(cluster, f"versions-{capped}", 1).name
+    caps = CAPPED if capped else {}
+    spoken = await versions_spoken(cluster.bootstrap("a"), topic, caps, monkeypatch)
+    assert {api: {CAPPED[api] + (not capped)} for api in CAPPED} == {api: spoken[api] for api in CAPPED}
+    assert capped == bool(spoken.get(Api.ADD_OFFSETS_TO_TXN))
+
+
+async def versions_spoken(
+    bootstrap: str, topic: str, caps: Mapping[int, int], monkeypatch: pytest.MonkeyPatch
+) -> dict[int, set[int]]:
+    """Produce, read and commit in this process; return the versions of all requests by API."""
+    spoken: dict[int, set[int]] = {}
+    head = channel.frame_head
+
+    def recorded(kind: type[RequestPayload], *rest: Any) -> bytes:
+        spoken.setdefault(int(kind.__api_key__), set()).add(int(kind.__version__))
+        return head(kind, *rest)
+
+    def offered(ranges: Mapping[int, tuple[int, int]], *features: Any) -> Versions:
+        lowered = {api: (low, min(high, caps.get(api, high))) for api, (low, high) in ranges.items()}
+        return Versions(lowered, *features)
+
+    monkeypatch.setattr(channel, "frame_head", recorded)
+    monkeypatch.setattr(channel, "Versions", offered)
+    writer = Writer(bootstrap, topic)
+    await writer.producer.start([topic])
+    await writer.send(5)
+    await writer.producer.close(5_000)
+    assert {0} == {delivery.error for delivery in writer.deliveries}
+    reader = Reader({"bootstrap.servers": bootstrap})
+    await reader.consumer.start([topic])
+    reader.consumer.assign({values.TopicPartition(topic, 0): "earliest"})
+    assert list(range(5)) == [offset for _, _, offset in await reader.take(5)]
+    await reader.consumer.close(5_000)
+    for transactional in (False, True):
+        outcomes: list[Outcome] = []
+        settings = parse(CommitterSettings, {"bootstrap.servers": bootstrap, "transactional": transactional})
+        committer = Committer(settings, report=outcomes.append, on_event=lambda _, **__: None)
+        target = Target(f"{topic}-{transactional}", topic, 0)
+        await committer.start([target])
+        for offset in range(3):
+            committer.offer(target, offset, token=offset)
+            async with asyncio.timeout(20):
+                while len(outcomes) <= offset:  # noqa: ASYNC110  # the outcome is reported by a callback
+                    await asyncio.sleep(0.01)
+        await committer.close(5_000)
+        assert [0, 0, 0] == [outcome.error for outcome in outcomes]
+    return spoken
 
 
 def traffic_of(load: Load, rack: str) -> dict[int, int]:
