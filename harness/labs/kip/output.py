@@ -68,8 +68,9 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
             default = stale if record.stale(part) else "not requested yet"
             left_out[part.name] = record.left_out.get(part.name) or default
     statements = state_claims(trial.claims, parts, left_out)
+    title = f"{trial.title} (sabotage: the KIP is off)" if trial.sabotaged else trial.title
     version = trial.registration.version
-    return TrialResult(trial.kip, trial.title, version, verdict(statements), statements, parts, left_out)
+    return TrialResult(trial.kip, title, version, verdict(statements), statements, parts, left_out)
 
 
 def _environment(run: Mapping[str, Any]) -> str:

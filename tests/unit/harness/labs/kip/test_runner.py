@@ -164,6 +164,17 @@ def test_a_sabotaged_trial_has_runs_of_its_own(tmp_path: Path) -> None:
     assert home_of(sabotaged, tmp_path) != home_of(TRIAL, tmp_path)
     told = read_result(sabotaged, home_of(sabotaged, tmp_path))
     assert {"undecided"} == {entry.word for entry in told.statements}
+    assert "KIP-951 made up (sabotage: the KIP is off): UNDECIDED" in output.text(told)
+
+
+def test_a_sabotaged_broker_is_judged_as_if_its_setting_were_on(tmp_path: Path) -> None:
+    """A trial that reads a broker's setting from the plan must not learn from the plan that the setting is off."""
+    linger = "group.coordinator.append.linger.ms"
+    off = replace(ONE, plan="kips/1224-failover", changes=(), off=(f"cluster.config.{linger}=5",))
+    sabotaged = replace(TRIAL, parts=(off,)).sabotage()
+    run_missing(sabotaged, plan_within_budget([sabotaged], None), tmp_path, 1, Fake(ratio=1.0), lambda _: None)
+    told = read_result(sabotaged, home_of(sabotaged, tmp_path))
+    assert "-1" == told.parts["a"].run.timeline["cluster"]["config"][linger]
 
 
 def test_a_broken_record_is_an_error(go: Callable[..., runner.Record], tmp_path: Path) -> None:
