@@ -26,7 +26,11 @@ after a kill.
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import numpy as np
+import pyarrow.compute as pc
+
 from aftershock.results.compare.blocks import Block
+from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.part import Part, onsets, ratio_of_blocks, worst_latencies
@@ -39,6 +43,10 @@ CONSUMED = "consume.latency max in fault/move"
 ELECTED = "produce.latency max in fault/back"
 BOTH, NEITHER, RETRY, HINTS = (f"moves/{arm}" for arm in ("both", "neither", "retry", "hints"))
 UNDELAYED = ("delay-0", "delay-0-2", "delay-0-3")
+BUSY_MS: Mapping[str, int] = {"busy-300": 60, "busy-100": 20, "busy-0": 1}
+"""Delay of each Produce response, by the run named by what a request waits behind five others."""
+BACKOFF_MS: Mapping[str, int] = {"backoff-100": 100, "backoff-10": 10, "backoff-1000": 1000}
+"""Back-off of the followers, by the run in which one partition moves every 400 ms."""
 P999_RECORDS_MIN = 10_000
 TOST = 0.90  # confidence of the interval that corresponds to two one-sided tests at 0.05
 DELAYS_MS: Mapping[str, int] = {"delay-0": 0, "delay-100": 100, "delay-300": 300}
@@ -74,6 +82,42 @@ def undelayed(runs: Sequence[Part], ours: str, theirs: str) -> Measured:
         for blocks, client in zip(sides, (ours, theirs), strict=True):
             blocks.update({1000 * number + move: block for move, block in run.blocks(client, WORST_ALONE).items()})
     return Measured(ratio_of_blocks(sides[0], sides[1], 0.95, runs[0].run.run_id), medians(*sides))
+
+
+def of_moving_partition(part: Part, client: str) -> dict[int, Block]:
+    """Map each block to the slowest record to partition 0 of a move, as the geometric mean over the block's moves.
+
+    A move lasts from 50 ms before it was requested until 100 ms after it ended; the heal of a fault with ``for`` is a
+    move too. The partition's records alone are compared, because the others wait for their connections in both arms.
+    """
+    rows = part.outcomes("produce", ("partition", "intended_us", "done_us", "status"), client)
+    rows = rows.filter(pc.equal(rows["partition"], 0))
+    intended_us, done_us = (rows[name].to_numpy().astype(float) for name in ("intended_us", "done_us"))
+    latency_us = np.where(pc.equal(rows["status"], "ok").to_numpy(), done_us - intended_us, np.inf)
+    times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
+    proven, _ = part.run.trials()
+    slowest: dict[int, list[float]] = {}
+    for step in part.run.timeline["steps"]:
+        if step["entry"] != "move" or (proven is not None and step["block"] not in proven):
+            continue
+        for start, end in (("intended", "injected"), ("healing", "healed")):
+            span = times.get((step["id"], start)), times.get((step["id"], end))
+            if span[0] is None or span[1] is None:
+                continue
+            during = (intended_us >= span[0] - 50_000) & (intended_us < span[1] + 100_000)
+            if during.any():
+                slowest.setdefault(step["block"], []).append(float(latency_us[during].max()))
+    return {
+        block: Block(round(float(np.exp(np.log(values).mean()))) if np.isfinite(values).all() else None, len(values))
+        for block, values in slowest.items()
+    }
+
+
+def one_partition(part: Part) -> Measured:
+    """Return the ratio of the slowest records to the moving partition, arm ``both`` / arm ``neither``."""
+    both, neither = of_moving_partition(part, BOTH), of_moving_partition(part, NEITHER)
+    moves = sum(block.n for block in both.values())
+    return Measured(ratio_of_blocks(both, neither, 0.95, part.run.run_id), f"{medians(both, neither)}, {moves} moves")
 
 
 def classic(part: Part) -> Measured:
@@ -118,6 +162,7 @@ REGISTRATION = register(
         "delay-100": on_part("delay-100", compared, BOTH, NEITHER),
         "rejected-0": on_parts(UNDELAYED, undelayed, BOTH, RETRY),
         "hints-300": on_part("delay-300", compared, HINTS, NEITHER),
+        **{name: on_part(name, one_partition) for name in (*BUSY_MS, *BACKOFF_MS)},
         "classic-300": on_part("delay-300", classic),
         "kill-whole": on_part("kill", compared, BOTH, NEITHER, WORST_KILL),
         "acks-1": on_part("acks-1", compared, BOTH, NEITHER, WORST_ALONE),

@@ -68,18 +68,20 @@ _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
 """Commit load of a trial, as a change of its plan; the rate is 50 to 70 % of the capacity measured on two cores."""
+_FLUSHED = ("cluster.config.log.flush.interval.messages=1", "workloads.commits.commit.groups=600")
+"""Each append waits for the disk; a round of fewer groups is as short as one of more groups without a flush."""
 _FIXED = (f"cluster.config.{LINGER}={FIXED}",)
 _SQUARE = ((ADAPTIVE, FIXED, NONE), (NONE, ADAPTIVE, FIXED), (FIXED, NONE, ADAPTIVE))
 
 
 def _one_linger_per_broker(
-    names: Iterable[str], plan: str, around_s: float, setting: str = LINGER
+    names: Iterable[str], plan: str, around_s: float, setting: str = LINGER, changes: tuple[str, ...] = ()
 ) -> Iterator[Planned]:
     """Yield three runs of a plan, so that each broker runs once with each value of the append linger ``setting``."""
     for name, lingers in zip(names, _SQUARE, strict=True):
         brokers = ", ".join(f"{broker}: {{{setting}: {linger}}}" for broker, linger in enumerate(lingers, start=1))
         change = f"cluster.brokers={{{brokers}}}"
-        yield Planned(name, plan, around_s, (change,), off=(change.replace(ADAPTIVE, FIXED),))
+        yield Planned(name, plan, around_s, (change, *changes), off=(change.replace(ADAPTIVE, FIXED),))
 
 
 KIP_1224 = Trial(
@@ -89,6 +91,7 @@ KIP_1224 = Trial(
     parts=(
         *_one_linger_per_broker(kip1224.IDLE, "kips/1224-idle", _IDLE_S),
         *_one_linger_per_broker(kip1224.BUSY, "kips/1224-busy", _BUSY_S),
+        *_one_linger_per_broker(kip1224.FLUSHED, "kips/1224-busy", _BUSY_S, changes=_FLUSHED),
         Planned(kip1224.FAILOVER, "kips/1224-failover", 90.0, blocks=KILLS, block_s=13.0, off=_FIXED),
         Planned(kip1224.FULL, "kips/1224-full", _FULL_S, off=_FIXED),
         Planned(kip1224.USER, "kips/1224-idle", _IDLE_S, ("cluster.config.offsets.topic.replication.factor=3",)),
@@ -190,6 +193,7 @@ KIP_794 = Trial(
 
 
 MOVES, KIP_951_KILLS, OTHERS = 24, 8, 12
+ROUNDS = 13  # of twenty moves of one partition
 UNDELAYED_MOVES = 84  # in each of three runs: an effect of 5 % with a standard deviation of 28 % a move
 AROUND_S = 65.0
 _ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
@@ -219,6 +223,22 @@ KIP_951 = Trial(
         *(
             Planned(name, "kips/951-undelayed", AROUND_S, (), UNDELAYED_MOVES, 6.0, off=_OFF)
             for name in kip951.UNDELAYED
+        ),
+        *(
+            Planned(name, "kips/951-busy", AROUND_S, (f"faults.0.delay={delay_ms}ms",), MOVES, 7.5, off=_BOTH_OFF)
+            for name, delay_ms in kip951.BUSY_MS.items()
+        ),
+        *(
+            Planned(
+                name,
+                "kips/951-one",
+                AROUND_S,
+                (f"cluster.config.replica.fetch.backoff.ms={backoff_ms}",),
+                ROUNDS,
+                10.6,
+                off=_BOTH_OFF,
+            )
+            for name, backoff_ms in kip951.BACKOFF_MS.items()
         ),
         Planned("kill", "kips/951-kill", AROUND_S, (), KIP_951_KILLS, 20.0, off=_BOTH_OFF),
         Planned("delay-100", "kips/951-move", AROUND_S, ("faults.0.delay=100ms",), MOVES, 6.0, off=_OFF),

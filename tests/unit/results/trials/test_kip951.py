@@ -1,12 +1,20 @@
 """Statements of KIP-951 from given runs: the effect, no effect, the opposite effect, and an invalid control."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from aftershock.results.compare import comparison
 from aftershock.results.trials.claim import Parts, state_claims, verdict
-from aftershock.results.trials.kip951 import REGISTRATION, UNDELAYED, plots
+from aftershock.results.trials.kip951 import REGISTRATION, UNDELAYED, of_moving_partition, plots
+from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Word
-from aftershock.tests.unit.results.trials.made import part
+from aftershock.tests.unit.results.trials.made import judge, part
+from aftershock.tests.unit.results.trials.rows import part_of, produced
+from aftershock.workloads.load.outcomes import SCHEMA
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +100,52 @@ def test_the_plot() -> None:
     assert "300 ms, both: median" in plot.svg
     assert "Metadata 0 ms late" in plot.svg
     assert () == plots({})
+
+
+def rounds(home: Path, both_ms: float, neither_ms: float, blocks: int = 13) -> Part:
+    """Return a run in which partition 0 moves and moves back once a block, 20 s apart.
+
+    A record to it that is due right after a move takes as long as given, any other record 5 ms, one to another
+    partition 9 s.
+    """
+    journal, rows = [], []
+    for block in range(1, blocks + 1):
+        for offset_s, (start, end) in ((0, ("intended", "injected")), (10, ("healing", "healed"))):
+            at_us = (20 * block + offset_s) * 1_000_000
+            journal += [{"fault": f"move-{block}-1", "state": start, "t_us": at_us}]
+            journal += [{"fault": f"move-{block}-1", "state": end, "t_us": at_us + 300_000}]
+            for arm, slow_ms in (("both", both_ms), ("neither", neither_ms)):
+                waited_ms = slow_ms * (NOISE[block % 8] if arm == "both" else 1)
+                moving = (20 * block + offset_s) + 0.1
+                for from_s, partition, ms in (
+                    (moving, 0, waited_ms),
+                    (moving, 1, 9000),
+                    (moving + 2, 0, 5),
+                    (moving + 3, 0, 9000),
+                ):
+                    rows += produced(arm, [partition], workload="moves", from_s=from_s, latency_ms=ms)
+    made = part_of(home, rows, {"move": (0, 300)}, journal=journal)
+    steps = [{"id": f"move-{block}-1", "entry": "move", "block": block} for block in range(1, blocks + 1)]
+    return Part("backoff-100", replace(made.run, timeline={**made.run.timeline, "steps": steps}))
+
+
+def test_one_partition(tmp_path: Path) -> None:
+    """Moves there and back count, records to other partitions and those due later don't; blocks are the units."""
+    run = rounds(tmp_path, 100, 400)
+    ours = of_moving_partition(run, "moves/neither")
+    assert dict.fromkeys(range(1, 14), (400_000, 2)) == {block: (v.value_us, v.n) for block, v in ours.items()}
+    result = judge(REGISTRATION, "backoff-100", {"backoff-100": run})
+    assert ("confirmed", 13, pytest.approx(0.25, rel=0.05)) == (result.word, result.ours.n, result.ours.value)
+    assert result.why.endswith("26 moves")
+    alike = {"backoff-100": rounds(tmp_path / "alike", 100, 100)}
+    assert "undecided" == judge(REGISTRATION, "backoff-100", alike).word
+
+
+def test_a_failed_record_leaves_its_block_without_a_value(tmp_path: Path) -> None:
+    """A failed record is slower than any other."""
+    run = rounds(tmp_path, 100, 400, blocks=6)
+    table = pq.read_table(run.home / "outcomes" / "part-0.parquet").to_pylist()
+    table[0]["status"] = "failed"
+    pq.write_table(pa.Table.from_pylist(table, SCHEMA), run.home / "outcomes" / "part-0.parquet")
+    blocks = of_moving_partition(run, "moves/both")
+    assert [None] + [True] * 5 == [block.value_us and block.value_us > 0 for block in blocks.values()]
