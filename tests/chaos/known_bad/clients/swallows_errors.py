@@ -9,7 +9,7 @@ from aftershock.workloads.kafka.rules.values import UNKNOWN
 
 
 def plant() -> None:
-    put(BatchCompleter, "_end_failed", lambda self, batch, _: self._end_delivered(batch, UNKNOWN))
+    put(BatchCompleter, "_end_failed", lambda self, batch, _, **__: self._end_delivered(batch, UNKNOWN))
 
 
 BAD = KnownBad("Produce is refused for good", "integrity/lost", "not in the log", plant)
