@@ -28,7 +28,8 @@ from aftershock.results.trials.part import Floats, Part, Slice, mean, ratio, ste
 from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
 
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
-CPU_SESSION, CPU_FULL = "cpu-session", "cpu-full"
+CPU_SIZES = (1000, 250, 50)
+"""Numbers of idle partitions; the run ``cpu-1000`` and its siblings measure what a fetch of them costs a broker."""
 FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
 STRANGER, RESTART, BACK = "stranger", "restart", "back"
 FULL, INCREMENTAL = "full", "incremental"
@@ -75,18 +76,30 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
     return [Slice(before["t_us"], after["t_us"])], usage
 
 
-def cpu(parts: Sequence[Part]) -> Measured:
-    """Report a broker's CPU time per fetch of a thousand partitions with fetch sessions, relative to without."""
-    figures = []
-    for part, kind in zip(parts, (INCREMENTAL, FULL), strict=True):
-        span, brokers = broker_usage(part)
-        count = sum(growth(part, f"fetches_{kind}", "p1000/reader", span))
-        figures.append(sum(usage["cpu_us"] for usage in brokers.values()) / count if count else 0.0)
-    ours, theirs = figures
-    if not ours or not theirs:
-        return Measured(unknown("times"), _UNKNOWN_USAGE)
-    why = f"{ours:,.0f} us of CPU per fetch with sessions, {theirs:,.0f} us without; all work of the brokers counts"
-    return Measured(Estimate(ours / theirs, None, None, 1, "times"), why)
+def threads_cpu(part: Part) -> Measured:
+    """Measure the CPU time of a broker's request threads per fetch, with a fetch session relative to without, by round.
+
+    A round has a turn of each consumer and one in which both stand, whose CPU time is subtracted. A turn is measured
+    from 1 s after its start to 1 s before its end. The first round is left out, in which the broker's code is compiled.
+    """
+    samples = part.samples("broker.request_cpu_us")
+    times_us, used_us = (samples[name].to_numpy().astype(float) for name in ("t_us", "value"))
+    turns = {
+        name: [Slice(row["start_us"] + 1_000_000, row["start_us"] + 9_000_000) for row in part.phases(name)][1:]
+        for name in ("session", "full", "none")
+    }
+    if not len(times_us) or len({len(spans) for spans in turns.values()}) != 1:
+        return Measured(unknown("times"), doubt="the CPU time of the broker's request threads was not sampled")
+    ends = {name: np.array(spans, float).reshape(-1, 2) for name, spans in turns.items()}
+    cpu_us = {name: np.diff(np.interp(each, times_us, used_us))[:, 0] for name, each in ends.items()}
+    session, full = (
+        (cpu_us[arm] - cpu_us["none"]) / np.maximum(1, growth(part, f"fetches_{kind}", f"readers/{arm}", turns[arm]))
+        for kind, arm in ((INCREMENTAL, "session"), (FULL, "full"))
+    )
+    if not len(full) or min(session.min(), full.min()) <= 0:
+        return Measured(unknown("times"), doubt="in a turn the broker's request threads used no more than in none")
+    why = f"{session.mean():,.0f} us of CPU per fetch with sessions, {full.mean():,.0f} us without"
+    return Measured(ratio(session, full), why)
 
 
 def followers_bytes(parts: Sequence[Part]) -> Measured:
@@ -255,7 +268,7 @@ REGISTRATION = register(
         "no-gain": on_part(CONTROL, no_gain),
         "bytes-full": on_part(BYTES, largest, FULL),
         "bytes-incremental": on_part(BYTES, largest, INCREMENTAL),
-        "cpu": on_parts((CPU_SESSION, CPU_FULL), cpu),
+        **{f"cpu-{size}": on_part(f"cpu-{size}", threads_cpu) for size in CPU_SIZES},
         "followers-bytes": on_parts(_FOLLOWERS, followers_bytes),
         "followers-cpu": on_parts(_FOLLOWERS, followers_cpu),
     },

@@ -130,8 +130,16 @@ KIP_227 = Trial(
             13.0,
             off=_full(*(f"readers.arms.r{number}" for number in range(1, 7))),
         ),
-        Planned(kip227.CPU_SESSION, "kips/227-cpu", 110.0, off=_full("p1000.arms.reader")),
-        Planned(kip227.CPU_FULL, "kips/227-cpu", 110.0, _full("p1000.arms.reader")),
+        *(
+            Planned(
+                f"cpu-{size}",
+                "kips/227-threads",
+                560.0,
+                (f"topics.0.partitions={size}",),
+                off=_full("readers.arms.session"),
+            )
+            for size in kip227.CPU_SIZES
+        ),
         Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", 110.0, off=(_NO_SLOTS,)),
         Planned(kip227.FOLLOWERS_FULL, "kips/227-followers", 110.0, (_NO_SLOTS,)),
     ),

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from aftershock.results.trials.claim import state_claims
-from aftershock.results.trials.kip227 import REGISTRATION, cpu, followers_bytes, followers_cpu
+from aftershock.results.trials.kip227 import REGISTRATION, followers_bytes, followers_cpu, threads_cpu
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
+from aftershock.results.trials.statement import Word
 from aftershock.tests.unit.results.trials import on_disk
-from aftershock.tests.unit.results.trials.fetched import counted
+from aftershock.tests.unit.results.trials.made import judge
+from aftershock.tests.unit.results.trials.rows import part_of
 
 BEGUN = 500
 
@@ -27,15 +29,41 @@ def samples(*used: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("used_us", "value"), [(3_000_000, 0.5), (None, None)])
-def test_cpu(used_us: int | None, value: float | None, tmp_path: Path) -> None:
-    """CPU time is between two samples in steady, divided by the fetches; without samples there is no figure."""
-    parts = {}
-    for name, kind, factor in (("cpu-session", "incremental", 1), ("cpu-full", "full", 2)):
-        events = samples(factor * used_us) if used_us else []
-        metrics = counted("p1000-reader-consume", kind, 10.0)
-        parts[name] = on_disk.part(tmp_path / name, metrics=metrics, events=events)
-    assert value == cpu([*parts.values()]).ours.value
+@pytest.mark.parametrize(
+    ("full_us", "word"), [(3000, "confirmed"), (1000, "undecided"), (500, "contradicted"), (0, "undecided")]
+)
+def test_cpu_of_the_request_threads(full_us: int, word: Word, tmp_path: Path) -> None:
+    """A fetch with a session costs 1 ms; what the broker uses while both consumers stand is subtracted."""
+    windows: dict[str, tuple[int, int]] = {}
+    used = [0.0]
+    fetches = {"session": [0.0], "full": [0.0]}
+    for number in range(13 * 36):
+        turn = ("session", "full", "none", None)[min(3, number % 36 // 12)] if number % 12 < 10 else None
+        if number % 12 == 0:
+            windows[f"{('session', 'full', 'none')[number % 36 // 12]}-{number // 36}"] = (number, number + 10)
+        for arm, each in fetches.items():
+            each.append(each[-1] + 20 * (turn in (arm, None)))
+        noise = 1 + 0.01 * (number // 36 % 3)
+        used.append(used[-1] + 5000 + 20 * noise * {"session": 1000, "full": full_us}.get(str(turn), 0))
+    series = {
+        f"client.fetches_{kind}/readers-{arm}-consume": fetches[arm]
+        for kind, arm in (("incremental", "session"), ("full", "full"))
+    }
+    rows = [
+        {"t_us": at * 1_000_000, "broker_id": 1, "name": name, "value": value}
+        for name, values in {**series, "broker.request_cpu_us": used}.items()
+        for at, value in enumerate(values)
+    ]
+    part = part_of(tmp_path, [], windows, samples=rows)
+    result = judge(REGISTRATION, "cpu-1000", {"cpu-1000": part})
+    assert word == result.word
+    assert full_us == 0 or (12, pytest.approx(1000 / full_us, rel=0.01)) == (result.ours.n, result.ours.value)
+
+
+def test_unsampled_cpu_leaves_no_figure(tmp_path: Path) -> None:
+    """As where the brokers run on another host."""
+    part = part_of(tmp_path, [], {"session-1": (0, 10), "full-1": (12, 22), "none-1": (24, 34)})
+    assert threads_cpu(part).doubt.endswith("was not sampled")
 
 
 def followed(home: Path, session: list[dict[str, Any]], full: list[dict[str, Any]]) -> list[Part]:
