@@ -201,7 +201,7 @@ KIP_794 = Trial(
 
 
 MOVES, KIP_951_KILLS, OTHERS = 24, 8, 12
-ROUNDS = 13  # of twenty moves of one partition
+ROUNDS = 15  # of twenty moves of one partition
 UNDELAYED_MOVES = 84  # in each of three runs: an effect of 5 % with a standard deviation of 28 % a move
 AROUND_S = 65.0
 _ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
