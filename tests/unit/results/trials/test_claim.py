@@ -140,7 +140,7 @@ ALL = {module.__name__: module.REGISTRATION for module in (kip227, kip392, kip79
 
 @pytest.mark.parametrize("registration", ALL.values(), ids=[name.rpartition(".")[2] for name in ALL])
 def test_every_registration_is_complete(registration: Registration) -> None:
-    """One claim is the headline; controls and assays exist; a claim of six units has a power of 80 %."""
+    """One claim is the headline; controls and assays exist; a claim of six units has a power of 80 %, or no pilot."""
     ids = {claim.id for claim in registration.claims}
     assert 1 == sum(claim.headline for claim in registration.claims)
     for entry in registration.claims:
@@ -149,8 +149,7 @@ def test_every_registration_is_complete(registration: Registration) -> None:
         if entry.rule and entry.rule.kind == "within" and entry.role != "assay":
             assert entry.assay or registration is kip794.REGISTRATION, f"{entry.id}: equivalence without an assay"
         if entry.rule and entry.n >= UNITS_MIN and registration is not kip794.REGISTRATION:
-            assert entry.power is not None, entry.id
-            assert entry.power >= 0.8, entry.id
+            assert (entry.power or 0) >= 0.8 or entry.pilot_source.startswith("no pilot: "), entry.id
 
 
 def statement(role: Role, word: Word) -> Statement:
