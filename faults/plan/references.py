@@ -43,8 +43,8 @@ _REFERENCE = """
     auto.commit.interval.ms batch.size buffer.memory check.crcs compression.type connections.max.idle.ms
     default.api.timeout.ms fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.remote.assignor max.block.ms
     max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
-    max.request.size metadata.max.age.ms partitioner.availability.timeout.ms partitioner.ignore.keys
-    partitioner.rack.aware reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
+    max.request.size metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
+    partitioner.availability.timeout.ms partitioner.ignore.keys partitioner.rack.aware reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
     retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms transaction.timeout.ms
 """
 _JAVA = """
