@@ -44,8 +44,8 @@ _REFERENCE = """
     default.api.timeout.ms fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.remote.assignor max.block.ms
     max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
     max.request.size metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
-    partitioner.availability.timeout.ms partitioner.ignore.keys partitioner.rack.aware reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries
-    retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms transaction.timeout.ms
+    partitioner.availability.timeout.ms partitioner.ignore.keys partitioner.rack.aware reconnect.backoff.max.ms
+    reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms transaction.timeout.ms
 """
 _JAVA = """
     enable.auto.commit enable.metrics.push group.protocol heartbeat.interval.ms isolation.level metadata.max.idle.ms
