@@ -45,7 +45,8 @@ _REFERENCE = """
     max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records
     max.request.size metadata.max.age.ms metadata.recovery.rebootstrap.trigger.ms
     partitioner.availability.timeout.ms partitioner.ignore.keys partitioner.rack.aware reconnect.backoff.max.ms
-    reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms socket.connection.setup.timeout.ms transaction.timeout.ms
+    reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+    socket.connection.setup.timeout.ms transaction.timeout.ms
 """
 _JAVA = """
     enable.auto.commit enable.metrics.push group.protocol heartbeat.interval.ms isolation.level metadata.max.idle.ms
