@@ -208,8 +208,9 @@ def statuses(load: Load, since_us: int, until_us: int) -> set[str]:
 def test_an_order_without_a_record_fails_and_is_not_in_doubt(bench: Bench) -> None:
     """No record arrived before the deadline, so no acknowledgement was sent."""
     with bench.session() as talk:
-        talk.start(bench.committing(bench.topic(), settings=SHARE, deadline_ms=500))
-        talk.order(commit_order(0, "conformance-conformance-0", 0, 0))
+        assignment = bench.committing(bench.topic(), settings=SHARE, deadline_ms=500)
+        talk.start(assignment)
+        talk.order(commit_order(0, assignment.group_of(0), 0, 0))
         talk.until(lambda: talk.reports_of(Failed), "fail an order that no record is there for", ONCE)
         assert [Failed(seq=0, error="_NO_OFFSET", in_doubt=False)] == talk.reports_of(Failed)
 
