@@ -31,9 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # runs before pytest deselects tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marks that ``tiers.toml`` lists, and keep all tests with a Spark session in one process."""
+    """Add the marks that ``tiers.toml`` lists, and run all tests with a Spark session in one process."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
             item.add_marker(pytest.mark.xdist_group("spark"))
     tiers = tomllib.loads(TIERS.read_text(encoding="utf-8"))

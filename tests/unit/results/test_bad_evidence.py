@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aftershock.results.judge import Judge
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 PART = "outcomes/produce-0.parquet"
 

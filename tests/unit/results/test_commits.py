@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 OURS, THEIRS = "positions/ours", "positions/theirs"
 RATE, GROUPS, TAKEN_US = 20, 5, 8_000
 FAILED_SEQ = 26 * RATE

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # ruff: noqa: S608 - the queries are put together from numbers and names of our own
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 QS = (0.5, 0.9, 0.95, 0.99, 0.999, 0.9999, MAX)
 

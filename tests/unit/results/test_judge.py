@@ -11,7 +11,7 @@ import pytest
 
 from aftershock.tests.unit.results.evidence_factory import Made
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 JUDGE = """
 import sys

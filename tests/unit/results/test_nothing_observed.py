@@ -191,8 +191,6 @@ def _subject(check: Check) -> str:
     return next((metric for metric in METRICS if name.startswith(metric)), name.split("-")[0])
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("client", WITHOUT)
 def test_the_slos_pass_if_everything_is_observed(verdicts: Verdicts, client: str) -> None:
     """Otherwise the other tests could not fail."""
@@ -200,8 +198,6 @@ def test_the_slos_pass_if_everything_is_observed(verdicts: Verdicts, client: str
     assert passed >= {*METRICS, "recovery", "duplicate", "phantom"}
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.__name__)
 @pytest.mark.parametrize("client", WITHOUT)
 def test_nothing_observed_is_never_a_pass(verdicts: Verdicts, client: str, condition: Callable[[Run], None]) -> None:
@@ -214,8 +210,6 @@ def test_nothing_observed_is_never_a_pass(verdicts: Verdicts, client: str, condi
     assert [] == [check.id for check in checks if check.status is not Status.PASS and not check.next]
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("client", WITHOUT)
 def test_what_is_observed_still_passes(verdicts: Verdicts, client: str) -> None:
     """The log gives the offsets that a producer with acks=0 is not told; deliveries are observed in any case."""

@@ -64,7 +64,6 @@ _SPELT = ("0", "1")  # "none of 12" and "0 of 12" are the same statement
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("names", [RUNS[::2], RUNS[1::2]], ids=" ".join)
 def test_stored_runs_are_judged_as_version_0_1_0_judged_them(tmp_path: Path, names: Sequence[str]) -> None:
     """Evidence of 0.1.0 is readable, and its checks, exit codes and reported figures are those of 0.1.0."""

@@ -12,8 +12,6 @@ from aftershock.results.spark.tables import columns
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 
 def test_7_replaced_records(spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both tables; a comparison of counts alone overlooks every replaced record, and the experiment says so."""

@@ -10,7 +10,7 @@ import pytest
 
 from aftershock.tests.unit.harness.pytest.foreign_suite import GOOD, SPOILT, TRUNCATED, Told, project, run_suite
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 SUITE = """
 import pytest

@@ -17,7 +17,7 @@ from aftershock.harness.run.so_far import judge_so_far
 from aftershock.results.checks.check import Status, Verdict
 from aftershock.results.report.verdict_formats import summary
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 STORED = Path(__file__).parents[3] / "data" / "evidence" / "demo"
 

@@ -5,8 +5,6 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
-
 from aftershock.results.checks.findings.groups import SESSION_US, co_owned
 from aftershock.results.checks.findings.records import summed
 from aftershock.results.measure.tables import Dims, Scene
@@ -14,8 +12,6 @@ from aftershock.tests.unit.results.checks.slo.stage import A, S, Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 DELIVERED = "run int, client string, group string, topic string, partition int, member string, lane bigint, at bigint"
 Span = tuple[int, str, int, int]

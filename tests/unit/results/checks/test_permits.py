@@ -80,8 +80,6 @@ def test_a_killed_producer_may_be_late_and_out_of_order(evidence: Evidence, fact
     assert status(FROZEN) == "FAIL"
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_lateness_is_excused_for_that_time_and_that_client_only(
     spark: "SparkSession", made: Made, tmp_path: Path
 ) -> None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 BLOCKS, EACH_S, FAULT_S, FIRST_S = 8, 4, 2, 16
 CLIENTS = ("orders/patient", "orders/baseline")
 P90 = Measure("produce.latency", 0.9, "fault")

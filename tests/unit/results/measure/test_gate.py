@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from aftershock.results.evidence.evidence import Evidence
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 BLOCK = 100
 """Blocks of a hundred records, so that a run of six thousand has sixty."""
 Runs = dict[str, "Evidence"]

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 BASELINE, PATIENT = "orders/baseline", "orders/patient"
 BY_PARTITION, BY_RACK = Cut("produce.latency", "run", "partition"), Cut("produce.service", "steady", "rack")
 SECONDS, SILENCE = Cut("consume.latency", "fault/kill-1", None, S), Cut("produce.gap", "fault", "partition")

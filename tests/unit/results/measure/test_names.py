@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 Names = tuple[str | None, ...]
 
 PLANNED: list[Names] = [

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 Row = tuple[Any, ...]
 
 

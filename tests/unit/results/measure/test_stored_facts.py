@@ -2,12 +2,8 @@
 
 from dataclasses import fields
 
-import pytest
-
 from aftershock.results.measure.facts import Facts
 from aftershock.tests.unit.results.stored_facts import CLEAN_RUN, clean_facts, text_of
-
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
 def test_stored_facts_equal_measured_facts(facts: Facts) -> None:

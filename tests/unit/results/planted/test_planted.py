@@ -51,8 +51,6 @@ def by_id(checks: tuple[Check, ...]) -> dict[tuple[str, str], str]:
     return {(check.id, check.subject): check.status.value for check in checks}
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("one", READABLE, ids=lambda one: one.name)
 def test_a_planted_defect_is_caught_by_its_check_alone(verdicts: Verdicts, one: Defect) -> None:
     """A check whose status differs from the clean run must be in the catalogue with that status."""
@@ -63,16 +61,12 @@ def test_a_planted_defect_is_caught_by_its_check_alone(verdicts: Verdicts, one: 
     assert [] == [check.id for check in verdicts[one.name] if check.status.value != "PASS" and not check.next]
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
 def test_clean_bases_raise_no_alarm(verdicts: Verdicts, base: object) -> None:
     """Otherwise an existing alarm could hide a defect."""
     assert set() == alarms(verdicts[getattr(base, "__name__", "")])
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("seed", range(NOISY))
 def test_a_clean_run_with_noise_raises_no_alarm(verdicts: Verdicts, seed: int) -> None:
     """Slow tails, failures within the SLOs, moved leaders and redeliveries after a rebalance are permitted."""
@@ -80,15 +74,11 @@ def test_a_clean_run_with_noise_raises_no_alarm(verdicts: Verdicts, seed: int) -
 
 
 @pytest.mark.nightly
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("seed", range(NOISY, NOISY_AT_NIGHT))
 def test_more_clean_runs_with_noise_raise_no_alarm(noisy_verdicts: Verdicts, seed: int) -> None:
     assert set() == alarms(noisy_verdicts[f"noisy-{seed}"])
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_exhaustive_judging_gives_the_same_checks(spark: "SparkSession", verdicts: Verdicts, tmp_path: Path) -> None:
     """By default only blocks that the gate doubts are compared row by row; exhaustive judging compares all."""
     homes = [planted(sequence, tmp_path) for sequence in SEQUENCES]

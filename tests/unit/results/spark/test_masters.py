@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 
 WRITTEN = ("verdict.json", "analysis.json", "junit.xml", "silver/latency.parquet", "gold/checks.parquet")
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
-
 def values(evidence: Evidence) -> list[object]:
     """Return all fields except those with locations."""
     skipped = ("home", "parquet")

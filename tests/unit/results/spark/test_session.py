@@ -147,7 +147,6 @@ def test_the_archive_is_created_only_if_missing(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.nightly
 def test_the_archive_is_created_once_and_used(cache: Path, tmp_path: Path) -> None:
     """A session with the archive computes the same as one without, and its creation is announced."""
@@ -161,7 +160,6 @@ def test_the_archive_is_created_once_and_used(cache: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_spark_connect_runs_without_a_local_jvm(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SPARK_REMOTE gives a session with the project's settings; errors are logged in full."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - tests without Spark should not load it

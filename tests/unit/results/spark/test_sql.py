@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 PAGE = (Path(__file__).parents[4] / "docs" / "SPARK.md").read_text(encoding="utf-8")
 

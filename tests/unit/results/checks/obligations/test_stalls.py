@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 SHAPE = "run int, side string, client string, partition int, wanted_us bigint, done_us bigint, ok boolean"
 Wait = tuple[int, int, bool]
 
