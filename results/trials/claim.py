@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 from aftershock.results.checks.check import Status
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import (
+    DECIDING,
     UNITS_MIN,
     Estimate,
     Judged,
@@ -87,7 +88,10 @@ class Registration(NamedTuple):
 
 
 def register(name: str, measures: Mapping[str, Measure]) -> Registration:
-    """Read the registration ``name.toml``; ``measures`` maps the id of each registered claim to its measurement."""
+    """Read the registration ``name.toml``; ``measures`` maps the id of each registered claim to its measurement.
+
+    A claim with ``as`` has the fields of the claim that it names, except for those of its own.
+    """
     document = tomllib.loads((resources.files(__package__) / f"{name}.toml").read_text(encoding="utf-8"))
     claims, source = document["claims"], document.get("pilot_source", "")
     if claims.keys() != measures.keys():
@@ -95,8 +99,13 @@ def register(name: str, measures: Mapping[str, Measure]) -> Registration:
     return Registration(
         document["version"],
         tuple(
-            _claim(claim_id, {"pilot_source": source} | claims[claim_id], measures[claim_id], document["headline"])
-            for claim_id in claims
+            _claim(
+                claim_id,
+                {"pilot_source": source} | claims.get(entry.pop("as", ""), {}) | entry,
+                measures[claim_id],
+                document["headline"],
+            )
+            for claim_id, entry in claims.items()
         ),
     )
 
@@ -114,22 +123,25 @@ def _claim(claim_id: str, entry: dict[str, Any], measure: Measure, headline: str
 
 def on_part(name: str, measure: Callable[..., Measured], *arguments: object, faults: Sequence[str] = ()) -> Measure:
     """Return a function that measures a claim by one run, undecided unless ``faults`` took effect in the run."""
+    return on_parts((name,), lambda parts: measure(parts[0], *arguments), faults=faults)
+
+
+def on_parts(
+    names: Sequence[str], measure: Callable[..., Measured], *arguments: object, faults: Sequence[str] = ()
+) -> Measure:
+    """Return a function that measures a claim by several runs, which ``measure`` gets as a list in order of names."""
 
     def measure_if_proven(parts: Parts) -> Measured:
-        unproven = parts[name].run.unproven() if faults else {}
-        for fault in faults:
-            if fault in unproven:
-                return Measured(unknown(), doubt=f"{fault}: {unproven[fault]}")
-            if not parts[name].phases(fault):
-                return Measured(unknown(), doubt=f"{fault} was never injected")
-        return measure(parts[name], *arguments)
+        for part in (parts[name] for name in names):
+            unproven = part.run.unproven() if faults else {}
+            for fault in faults:
+                if fault in unproven:
+                    return Measured(unknown(), doubt=f"{fault}: {unproven[fault]}")
+                if not part.phases(fault):
+                    return Measured(unknown(), doubt=f"{fault} was never injected")
+        return measure([parts[name] for name in names], *arguments)
 
-    return Measure((name,), measure_if_proven)
-
-
-def on_parts(names: Sequence[str], measure: Callable[..., Measured], *arguments: object) -> Measure:
-    """Return a function that measures a claim by several runs, which ``measure`` gets as a list in order of names."""
-    return Measure((*names,), lambda parts: measure([parts[name] for name in names], *arguments))
+    return Measure((*names,), measure_if_proven)
 
 
 def requirements(claim: Claim, claims: Sequence[Claim]) -> tuple[Claim, ...]:
@@ -168,15 +180,15 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
     return tuple(statements)
 
 
-def integrity(part: Part, rules: Collection[str], faults: Collection[str]) -> Measured:
+def integrity(parts: Sequence[Part], rules: Collection[str], faults: Collection[str]) -> Measured:
     """Count failed integrity checks; the units are the injections of ``faults`` that took effect."""
-    checks = [check for check in part.run.verdict.checks if check.id.removeprefix("integrity/") in rules]
+    by_part = [[c for c in part.run.verdict.checks if c.id.removeprefix("integrity/") in rules] for part in parts]
+    checks = [check for of_part in by_part for check in of_part]
     failed = [check for check in checks if check.status is Status.FAIL]
-    decided = bool(failed) or (bool(checks) and all(check.status is Status.PASS for check in checks))
+    decided = bool(failed) or (all(by_part) and all(check.status is Status.PASS for check in checks))
     why = failed[0].why if failed else f"{len(checks)} checks of {sum(check.n for check in checks)} observations"
-    unproven = part.run.unproven()
-    steps = [step for step in part.run.timeline["steps"] if step.get("entry") in faults]
-    n = sum(step["id"] not in unproven for step in steps)
+    steps = [(part, step) for part in parts for step in part.run.timeline["steps"] if step.get("entry") in faults]
+    n = sum(step["id"] not in part.run.unproven() for part, step in steps)
     ours = Estimate(float(len(failed)), None, None, n, "checks failed")
     return Measured(ours, why, len(failed) if decided else None)
 
@@ -195,7 +207,7 @@ class Tally(NamedTuple):
 
 
 def tally(statements: Sequence[Statement]) -> Tally:
-    words = [entry.word for entry in statements if entry.role in ("claim", "mechanism")]
+    words = [entry.word for entry in statements if entry.role in DECIDING]
     return Tally(words.count("confirmed"), words.count("contradicted"), words.count("undecided"))
 
 
@@ -212,7 +224,7 @@ def verdict(statements: Sequence[Statement]) -> Verdict:
     """
     counts = str(tally(statements))
     order: tuple[Word, ...] = ("contradicted", "undecided")
-    decisive = [entry for entry in statements if entry.role in ("claim", "mechanism")]
+    decisive = [entry for entry in statements if entry.role in DECIDING]
     for word in order:
         if entry := next((entry for entry in decisive if entry.word == word), None):
             return Verdict(word, f"{counts}; {entry.id}: {entry.why}")

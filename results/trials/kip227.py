@@ -31,6 +31,7 @@ BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
 CPU_SIZES = (1000, 250, 50)
 """Numbers of idle partitions; the run ``cpu-1000`` and its siblings measure what a fetch of them costs a broker."""
 FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
+PRODUCTION = "production"
 STRANGER, RESTART, BACK = "stranger", "restart", "back"
 FULL, INCREMENTAL = "full", "incremental"
 SIZES = (50, 200, 500, 1000)
@@ -145,7 +146,7 @@ def regained(part: Part, fault: str) -> Measured:
     Only fetch sessions lost after the start of the first fault are included. A lost session counts as not regained
     unless the client's next event with the same broker is the response to a full fetch.
     """
-    since_us = min((window["start_us"] for window in _proven(part, fault)), default=float("inf"))
+    since_us = min((window["start_us"] for window in part.proven(fault)), default=float("inf"))
     events, waits = _session_events(part), list[float | None]()
     for index, event in enumerate(events):
         if event["event"] == "session_lost" and event["t_us"] >= since_us:
@@ -163,7 +164,7 @@ def regained(part: Part, fault: str) -> Measured:
 
 def reopened(part: Part, fault: str) -> Measured:
     """Judge that each broker restart cost one full fetch, and that no fetch session was lost."""
-    windows = _proven(part, fault)
+    windows = part.proven(fault)
     starts_us = [window["start_us"] for name in (STRANGER, fault) for window in part.phases(name)]
     events, wrong = _session_events(part), list[int]()
     for window in windows:
@@ -185,12 +186,6 @@ def sessions_left(part: Part) -> Measured:
     remaining, reported = len(event["left"]), event["told"]
     why = f"{remaining} of {reported} sessions still exist at their brokers after the clients have closed"
     return Measured(Estimate(remaining, None, None, reported, "sessions"), why, remaining)
-
-
-def _proven(part: Part, fault: str) -> list[dict[str, Any]]:
-    """Return the windows of a fault in which the fault took effect (was witnessed) and met traffic (was exposed)."""
-    unproven = part.run.unproven()
-    return [window for window in part.phases(fault) if window["fault"] not in unproven]
 
 
 def _session_events(part: Part) -> list[Event]:
@@ -257,12 +252,13 @@ REGISTRATION = register(
     {
         "full-slope": on_part(BYTES, full_slope),
         "incremental-slope": on_part(BYTES, incremental_slope),
+        "incremental-slope-production": on_part(PRODUCTION, incremental_slope),
         "share": on_part(BYTES, share),
         "closed-by-stranger": on_part(SESSIONS, regained, STRANGER),
         "restarted": on_part(SESSIONS, reopened, RESTART),
         "evicted": on_part(EVICTED, regained, BACK),
-        "nothing-lost-sessions": on_part(SESSIONS, integrity, _NOTHING_LOST, (RESTART,)),
-        "nothing-lost-evicted": on_part(EVICTED, integrity, _NOTHING_LOST, (BACK,)),
+        "nothing-lost-sessions": on_parts((SESSIONS,), integrity, _NOTHING_LOST, (RESTART,)),
+        "nothing-lost-evicted": on_parts((EVICTED,), integrity, _NOTHING_LOST, (BACK,)),
         "left-sessions": on_part(SESSIONS, sessions_left),
         "left-evicted": on_part(EVICTED, sessions_left),
         "no-gain": on_part(CONTROL, no_gain),

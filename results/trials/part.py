@@ -163,6 +163,11 @@ class Part:
     def phases(self, entry: str) -> list[dict[str, Any]]:
         return [row for row in self.windows() if row.get("entry") == entry]
 
+    def proven(self, entry: str) -> list[dict[str, Any]]:
+        """Return the windows of a fault in which the fault took effect (was witnessed) and met traffic."""
+        unproven = self.run.unproven()
+        return [row for row in self.phases(entry) if row["fault"] not in unproven]
+
     def outcomes(self, op: str, columns: Sequence[str], client: str | None = None) -> pa.Table:
         """Return the outcome rows (one per record or commit) of operation ``op``, of all clients or of ``client``."""
         condition = ds.field("op") == op

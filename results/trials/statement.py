@@ -9,9 +9,9 @@ A rule is fixed before the run (``kip951.toml`` and its siblings). The word depe
 *Below* and *above* use the 95 % interval. *Within* uses the 90 % interval, which corresponds to two one-sided tests
 (TOST) at 0.05: it is the only rule that concludes "no difference". A *fact* is confirmed if no unit violates it.
 
-No word comes from fewer than six independent units (a sign test of five can't be more significant than 1 in 16), or
-from fewer than nine tenths of the registered number: units without proof of their fault may be missing, but a trial is
-not stopped early. Everything else is *undecided*, with a reason that says what is missing.
+No word comes from fewer than six independent units (a sign test of five can't be more significant than 1 in 16). A
+tenth of the registered units, at least one, may be missing for want of proof of their fault; a trial is not stopped
+early. Everything else is *undecided*, with a reason that says what is missing.
 """
 
 import math
@@ -25,10 +25,12 @@ from scipy.special import nctdtr, stdtrit
 from aftershock.results.compare.comparison import BLOCKS_MIN, Tested
 
 Word: TypeAlias = Literal["confirmed", "contradicted", "undecided"]
-Role: TypeAlias = Literal["claim", "mechanism", "control", "assay", "figure"]
+Role: TypeAlias = Literal["claim", "mechanism", "production", "control", "assay", "figure"]
+DECIDING: tuple[Role, ...] = ("claim", "mechanism", "production")
+"""Roles of the claims that decide a trial. *Production* is the headline claim under Kafka's default settings."""
 UNITS_MIN = BLOCKS_MIN
 PRESENT = 0.9
-"""Share of the registered units that must have been observed."""
+"""Share of the registered units that must have been observed; one may be missing of less than ten."""
 ALPHA = 0.05
 
 
@@ -102,7 +104,7 @@ class Rule:
     def decide(self, measured: Measured, unit: str, n: int) -> Judged:
         """Return the word for a measurement of ``n`` registered units."""
         ours, why = measured.ours, measured.why
-        least = max(UNITS_MIN, math.ceil(PRESENT * n))
+        least = max(UNITS_MIN, min(n - 1, math.ceil(PRESENT * n)))
         word: Word = "undecided"
         text = measured.doubt
         if text:

@@ -62,8 +62,11 @@ class Trial:
         return replace(self, parts=parts, sabotaged=True)
 
 
+PRODUCTION = "cluster.profile=production"
+"""Kafka's default settings and the C2 compiler, whose code is slower at first, so these runs take longer to warm up."""
 OLD_KAFKA = "4.1.2"
 KILLS = 6
+_SLOWER_S = 30.0
 _IDLE_S, _BUSY_S = 100.0, 105.0
 _FULL_S = 85.0
 _OPEN = "workloads.commits.commit={groups: 2400, rate: 1500/s, by_coordinator: true, rack: a}"
@@ -100,6 +103,7 @@ KIP_1224 = Trial(
         ),
         *_one_linger_per_broker(kip1224.SHARE, "kips/1224-share", _IDLE_S, SHARE_LINGER),
         Planned(kip1224.OPEN, "kips/1224-busy", _BUSY_S, (_OPEN,)),
+        *_one_linger_per_broker(kip1224.PRODUCTION, "kips/1224-idle", _IDLE_S + _SLOWER_S, changes=(PRODUCTION,)),
     ),
     plots=kip1224.plots,
 )
@@ -142,6 +146,13 @@ KIP_227 = Trial(
         ),
         Planned(kip227.FOLLOWERS_SESSION, "kips/227-followers", 110.0, off=(_NO_SLOTS,)),
         Planned(kip227.FOLLOWERS_FULL, "kips/227-followers", 110.0, (_NO_SLOTS,)),
+        Planned(
+            kip227.PRODUCTION,
+            "kips/227-bytes",
+            100.0 + _SLOWER_S,
+            (PRODUCTION,),
+            off=_full(*(f"p{size}.arms.session" for size in kip227.SIZES)),
+        ),
     ),
     plots=kip227.plots,
 )
@@ -156,7 +167,8 @@ KIP_392 = Trial(
     registration=kip392.REGISTRATION,
     parts=(
         Planned("near", "kips/392-near", 165.0, off=_FROM_LEADER),
-        Planned("lease", "kips/392-lease", 240.0, off=_FROM_LEADER),
+        Planned("lease", "kips/392-lease", 300.0, off=_FROM_LEADER),
+        Planned("deaths", "kips/392-deaths", 480.0, off=_FROM_LEADER),
         Planned("selector-off", "kips/392-near", 165.0, _NO_SELECTOR),
         Planned(
             "selector-own",
@@ -172,6 +184,7 @@ KIP_392 = Trial(
             off=_NO_SELECTOR,
         ),
         Planned("trickle", "kips/392-near", 200.0, ("workloads.writes.produce.rate=1/s",), off=_FROM_LEADER),
+        Planned("production", "kips/392-near", 165.0 + _SLOWER_S, (PRODUCTION,), off=_FROM_LEADER),
     ),
     plots=kip392.plots,
 )
@@ -195,6 +208,7 @@ KIP_794 = Trial(
         Planned(kip794.SHIPPED, "kips/794-series", 690.0, _SHIPPED, off=_UNLIKE),
         Planned(kip794.FOREIGN, "kips/794-foreign", 320.0, off=_JAVA_UNLIKE),
         Planned(kip794.RACK, "kips/794-rack", 105.0, blocks=DEATHS, block_s=55.0),
+        Planned(kip794.SHIPPED_PRODUCTION, "kips/794-series", 690.0 + _SLOWER_S, (*_SHIPPED, PRODUCTION), off=_UNLIKE),
     ),
     plots=kip794.plots,
 )
@@ -220,6 +234,7 @@ _READERS_OFF = _without("readers.arms.told", retry=True)
 _STRIPPED = ("faults.1.client=whole",)
 _ROLL_OFF = _without("all.arms.both", "one.arms.both")
 _120 = ("topics.0.partitions=120",)
+_DEFAULT_BACKOFF = (PRODUCTION, "cluster.config.replica.fetch.backoff.ms=''")
 
 KIP_951 = Trial(
     kip=951,
@@ -266,6 +281,7 @@ KIP_951 = Trial(
         Planned("java", "kips/951-foreign", 75.0, _JAVA, MOVES, 8.5, off=_STRIPPED),
         Planned("restart", "kips/951-restart", AROUND_S, (), 8, 15.0, off=_ROLL_OFF),
         Planned("restart-many", "kips/951-restart", AROUND_S, _120, 8, 15.0, off=_ROLL_OFF),
+        Planned("production", "kips/951-shared", AROUND_S + _SLOWER_S, _DEFAULT_BACKOFF, MOVES, 7.0, off=_OFF),
     ),
     plots=kip951.plots,
 )

@@ -109,7 +109,7 @@ def test_integrity_claims_use_the_checks_of_the_run(
     ]
     other = Check("integrity/order", "integrity", "arm=w consume", Status.FAIL, 10, 1, "", "")
     part_of_kills = on_disk.part(tmp_path, faults={"kill": [1, 2, 3], "elect": [4]}, checks=[*checks, other])
-    result = integrity(part_of_kills, ["lost", "duplicate"], ["kill"])
+    result = integrity([part_of_kills], ["lost", "duplicate"], ["kill"])
     assert (violations, 3) == (result.violations, result.ours.n)
 
 

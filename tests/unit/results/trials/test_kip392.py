@@ -1,18 +1,21 @@
 """Statements of KIP-392 about consumers with known bytes and records."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from aftershock.results.trials import kip392
 from aftershock.results.trials.claim import Parts, state_claims
 from aftershock.results.trials.kip392 import REGISTRATION, plots
+from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Word
-from aftershock.tests.unit.results.trials.made import decide
+from aftershock.tests.unit.results.trials.made import decide, doubted
 from aftershock.tests.unit.results.trials.rows import SECOND_US, Row, consumed, counter, part_of
 
 WINDOWS = {"replicas": (10, 12), "recovery": (12, 92)}
-LEASE = {"lag": (20, 50), "preferred": (60, 70), "recovery": (70, 90)}
 
 
 def received(arm: str, rates: dict[int, float]) -> list[Row]:
@@ -58,58 +61,121 @@ def test_staleness(tmp_path: Path) -> None:
     assert pytest.approx(250) == result.ours.value
 
 
-def lease_part(home: Path, rows: list[Row], events: list[Row] | None = None, **more: object) -> Parts:
-    all_events = [{"event": "replica_switched", "arm": "closest", "partition": 0, "t_us": 0}, *(events or [])]
-    return {"lease": part_of(home, rows, LEASE, events=all_events, **more)}  # type: ignore[arg-type]  # as they are named
+LAGS = tuple(20 + 27 * number for number in range(7))
+LAG_S, LEASE_S = 20, 10
 
 
-@pytest.mark.parametrize(("left_s", "violations"), [(38, 0), (48, 1)])
-def test_a_lagging_replica_is_read_for_at_most_a_lease(tmp_path: Path, left_s: int, violations: int) -> None:
-    """The time from the start of the lag to the first record from another broker: 18 s is within a lease, 28 s
-    is not.
+def leased(leaves_s: Sequence[float | None], grants_s: float = -5) -> tuple[list[Row], list[Row]]:
+    """Return the records and grants of a consumer that leaves partition 0 so many seconds after a lag's start.
+
+    It was sent to its replica ``grants_s`` after the start of the lag, and again 22 s after it. None: it stays.
     """
-    rows = [*consumed("closest", range(15, left_s), 2), *consumed("closest", range(left_s, 60), 1)]
-    result = kip392.lease(lease_part(tmp_path, rows)["lease"])
-    assert (violations, 1, pytest.approx(left_s - 20, abs=0.1)) == (result.violations, result.ours.n, result.ours.value)
+    rows, events, near_from = [], [], 0.0
+    for lag_s, leave_s in zip(LAGS, leaves_s, strict=True):
+        gone = [lag_s + LAG_S, lag_s + LAG_S] if leave_s is None else [lag_s + leave_s, lag_s + LAG_S + 1]
+        rows += consumed("closest", np.arange(near_from, gone[0], 0.25), 2)
+        rows += consumed("closest", np.arange(gone[0], gone[1], 0.25), 1)
+        events.append({"t_us": round((lag_s + grants_s) * SECOND_US)})
+        near_from = gone[1]
+    rows += consumed("closest", np.arange(near_from, LAGS[-1] + 27, 0.25), 2)
+    named = {"event": "replica_switched", "arm": "closest", "partition": 0, "node_id": 2}
+    return rows, [named | event for event in events]
 
 
-def test_without_a_change_of_broker_the_lease_is_inconclusive(tmp_path: Path) -> None:
-    assert kip392.lease(lease_part(tmp_path, consumed("closest", range(90), 2))["lease"]).violations is None
+def failing(home: Path, rows: list[Row], fault: str, events: Sequence[Row] = (), **more: Any) -> Part:
+    windows = {f"{fault}-{number}": (at, at + LAG_S) for number, at in enumerate(LAGS, 1)}
+    return part_of(home, rows, windows | {"recovery": (LAGS[-1] + LAG_S, LAGS[-1] + 27)}, events=events, **more)
 
 
-@pytest.mark.parametrize(("ours_s", "violations"), [(4.0, 0), (9.0, 1), (None, None)])
-def test_gaps_exceed_those_of_the_leaders_reader(tmp_path: Path, ours_s: float | None, violations: int | None) -> None:
-    """A gap two seconds longer than that of the leader's reader is caused by the replica."""
-    gaps = [
-        {"metric": "consume.gap", "client": f"reads/{arm}", "window": "fault/preferred", "n": 9, "longest_us": s * 1e6}
-        for arm, s in (("closest", ours_s), ("leader", 3.0))
-        if s is not None
-    ]
-    back = {"event": "replica_failed_back", "arm": "closest", "partition": 0, "t_us": 61 * SECOND_US}
-    result = kip392.survived(lease_part(tmp_path, [], [back], gaps=gaps)["lease"], "preferred")
-    assert violations == result.violations
-    assert ours_s is None or "1 partitions failed back" in result.why
+@pytest.mark.parametrize(
+    ("leaves_s", "word"),
+    [
+        ([5.2] * 7, "confirmed"),  # at the end of the lease, which began 5 s before the lag
+        ([5.9, 5.1, 5, 5, 5, 4.9, 5], "confirmed"),
+        ([0.1] * 7, "contradicted"),  # at once
+        ([5.2] * 6 + [0.1], "contradicted"),
+        ([8.0] * 7, "contradicted"),  # late
+        ([None] * 7, "contradicted"),  # never
+    ],
+)
+def test_a_lagging_replica_is_kept_for_exactly_a_lease(
+    tmp_path: Path, leaves_s: Sequence[float | None], word: Word
+) -> None:
+    """A lease of 10 s, of which 5 s are over when a lag begins; the consumer may leave 1 s before or after its end."""
+    rows, events = leased(leaves_s)
+    result = decide(REGISTRATION, "kept", kip392.lease(failing(tmp_path, rows, "lag", events)))
+    assert (word, 7) == (result.word, result.ours.n)
 
 
-@pytest.mark.parametrize(("every_s", "violations"), [(20, 0), (4, 1)])
-def test_oscillation(tmp_path: Path, every_s: int, violations: int) -> None:
-    """One change of broker per lease is expected; one every four seconds is oscillation."""
-    rows = [row for n in range(5) for row in consumed("closest", range(n * every_s, (n + 1) * every_s), 1 + n % 2)]
-    assert violations == kip392.oscillation(lease_part(tmp_path, rows)["lease"]).violations
+@pytest.mark.parametrize("broker", [1, 2])
+def test_without_the_kip_no_lease_is_judged(tmp_path: Path, broker: int) -> None:
+    """A consumer that is never sent to a replica, or reads from it without a grant, gives no unit."""
+    part = failing(tmp_path, consumed("closest", range(LAGS[-1] + 27), broker), "lag")
+    assert ("undecided", 0) == ((word := decide(REGISTRATION, "kept", kip392.lease(part))).word, word.ours.n)
+
+
+def test_a_lease_that_outlives_the_lag_is_no_unit(tmp_path: Path) -> None:
+    """The leader named the replica again late in the lag, so nothing shows whether the consumer would have left."""
+    rows, events = leased([None] * 7, grants_s=12)
+    assert 0 == kip392.lease(failing(tmp_path, rows, "lag", events)).ours.n
+
+
+@pytest.mark.parametrize(
+    ("from_broker", "gap_s", "word"),
+    [(2, 4.0, "confirmed"), (2, 9.0, "contradicted"), (2, LAG_S, "contradicted"), (1, 4.0, "undecided")],
+)
+@pytest.mark.parametrize("fault", ["preferred", "leader"])
+def test_gaps_exceed_those_of_the_leaders_reader(
+    tmp_path: Path, fault: str, from_broker: int, gap_s: float, word: Word
+) -> None:
+    """A gap two seconds longer than that of the leader's reader, 3 s, is caused by the replica.
+
+    With the KIP off the consumer reads from the leader before a death, which is then no unit.
+    """
+
+    def with_gaps(arm: str, broker: int, seconds: float) -> list[Row]:
+        at_s = np.arange(0, LAGS[-1] + 27, 0.5)
+        return consumed(arm, [t for t in at_s if not any(at <= t < at + seconds for at in LAGS)], broker)
+
+    rows = [*with_gaps("closest", from_broker, gap_s), *with_gaps("leader", 1, 3.0)]
+    back = {"event": "replica_failed_back", "arm": "closest", "partition": 0, "t_us": (LAGS[0] + 1) * SECOND_US}
+    result = kip392.survived(failing(tmp_path, rows, fault, [back]), fault)
+    assert word == decide(REGISTRATION, f"{fault}-dies", result).word
+    assert from_broker == 1 or "1 returns to the leader" in result.why
+
+
+def test_six_deaths_are_needed(tmp_path: Path) -> None:
+    """Two of seven deaths had no witness."""
+    rows = [*consumed("closest", range(LAGS[-1] + 27), 2), *consumed("leader", range(LAGS[-1] + 27), 1)]
+    checks = [doubted(f"witness/leader-{number}", "witness") for number in (1, 2)]
+    result = decide(
+        REGISTRATION, "leader-dies", kip392.survived(failing(tmp_path, rows, "leader", checks=checks), "leader")
+    )
+    assert ("undecided", True) == (result.word, "5 deaths of" in result.why)
+
+
+@pytest.mark.parametrize(("every_s", "word"), [(14, "confirmed"), (4, "contradicted")])
+def test_oscillation(tmp_path: Path, every_s: int, word: Word) -> None:
+    """Two changes in ten seconds are expected, to the leader and back; one every four seconds is oscillation."""
+    spans = range((LAGS[-1] + 27) // every_s)
+    rows = [row for n in spans for row in consumed("closest", range(n * every_s, (n + 1) * every_s), 1 + n % 2)]
+    parts = [failing(tmp_path / fault, rows, fault) for fault in ("lag", "preferred", "leader")]
+    result = decide(REGISTRATION, "no-oscillation", kip392.oscillation(parts))
+    assert (word, 21) == (result.word, result.ours.n)
 
 
 def test_grants_are_counted_for_each_partition(tmp_path: Path) -> None:
-    """Two partitions get ten grants each, one per second, besides the first of all; the counts decide nothing."""
+    """Two partitions get five grants each, one every two seconds; the counts decide nothing."""
     granted = [
         {"event": "replica_switched", "arm": "closest", "partition": n % 2, "t_us": n * SECOND_US} for n in range(10)
     ]
-    result = kip392.grants(lease_part(tmp_path, [], granted)["lease"])
-    assert (6.0, 11) == (result.ours.value, result.ours.n)
+    result = kip392.grants(failing(tmp_path, [], "lag", granted))
+    assert (5.0, 10) == (result.ours.value, result.ours.n)
 
 
 def test_features_that_were_not_shipped_decide_nothing() -> None:
     """Rows of features that the KIP promised exist without any run; those not shipped are figures without a rule."""
-    left_out = dict.fromkeys(("near", "lease", "selector-off", "selector-own", "trickle"), "budget")
+    left_out = dict.fromkeys(("near", "lease", "deaths", "selector-off", "selector-own", "trickle"), "budget")
     rows = [row for row in state_claims(REGISTRATION.claims, {}, left_out) if row.published == "promised"]
     assert 4 == len(rows)  # one feature was shipped later and has a part
     assert ["", "", ""] == [row.bound for row in rows if row.id.startswith("text-")]

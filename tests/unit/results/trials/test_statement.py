@@ -74,10 +74,17 @@ def test_within(low: float, high: float, word: Word) -> None:
 
 @pytest.mark.parametrize(
     ("n", "registered", "word"),
-    [(5, 5, "undecided"), (6, 6, "confirmed"), (35, 40, "undecided"), (36, 40, "confirmed")],
+    [
+        (5, 5, "undecided"),
+        (6, 6, "confirmed"),
+        (6, 7, "confirmed"),
+        (6, 8, "undecided"),
+        (35, 40, "undecided"),
+        (36, 40, "confirmed"),
+    ],
 )
 def test_too_few_units(n: int, registered: int, word: Word) -> None:
-    """Five units decide nothing, whatever is registered, and a trial that stopped early decides nothing."""
+    """Five units decide nothing; of more, one or a tenth may be missing. A trial that stopped early decides nothing."""
     for rule in (HALF, Rule("within", (0.1, 2)), Rule("above", (0.1,))):
         judged = decide(rule, 0.2, 0.3, n, registered)
         assert (word, word == "undecided") == (judged.word, f"{n} moves of {registered} registered" in judged.why)
