@@ -32,6 +32,7 @@ from aftershock.results.trials.statement import Estimate, Measured, Plot
 IDLE, SHARE = ("idle-1", "idle-2", "idle-3"), ("share-1", "share-2", "share-3")
 BUSY, OPEN = ("busy-1", "busy-2", "busy-3"), "open"
 FLUSHED = ("flushed-1", "flushed-2", "flushed-3")  # each append waits for the disk, so batches must win
+PRODUCTION = ("production-1", "production-2", "production-3")
 USER, OLD, FULL, FAILOVER = "user", "old", "full", "failover"
 FAULT = "coordinator"
 PLAIN, TRANSACTIONAL, ACKNOWLEDGING = "commits/plain", "transactions/transactional", "shares/acknowledging"
@@ -174,6 +175,7 @@ REGISTRATION = register(
     "kip1224",
     {
         "idle-saved": on_parts(IDLE, saved, PLAIN),
+        "idle-saved-production": on_parts(PRODUCTION, saved, PLAIN),
         "idle-as-none": on_parts(IDLE, alike, PLAIN, ADAPTIVE, NONE),
         "killed-kept": on_part(FAILOVER, survived, "lost"),
         "killed-monotonic": on_part(FAILOVER, survived, "backward"),

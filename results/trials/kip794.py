@@ -42,6 +42,7 @@ from aftershock.results.trials.part import Floats, Part, Slice, bootstrap, mean,
 from aftershock.results.trials.statement import Estimate, Measured, Plot
 
 TEXT, SHIPPED, FOREIGN, RACK = "text", "shipped", "foreign", "rack"
+SHIPPED_PRODUCTION = f"{SHIPPED}-production"
 SERIES1, SERIES2, EQUAL = "series1", "series2", "equal"
 ARMS = ("uniform", "adaptive", "availability")
 P99 = 0.99
@@ -81,7 +82,7 @@ def _draw_shares(part: Part, arm: str, fault: str) -> list[float]:
 
 def bytes_share(part: Part, arm: str, fault: str, confidence: float = 0.95) -> Measured:
     """Measure the slow broker's percentage of an arm's bytes."""
-    predicted = PREDICTED.get((part.name, arm, fault))
+    predicted = PREDICTED.get((part.name.removesuffix("-production"), arm, fault))
     draws = mean(_draw_shares(part, arm, fault), "%").value
     texts = [
         "" if predicted is None else f"the simulation predicts {predicted:g} %",
@@ -285,6 +286,7 @@ REGISTRATION = register(
                 **{f"equal-{arm}": _on(name, bytes_share, EQUAL, arm, EQUAL, TOST) for arm in ARMS},
             }.items()
         },
+        "shipped-uniform-bytes-production": _on(SHIPPED_PRODUCTION, bytes_share, SERIES1, "uniform", SERIES1, TOST),
         "java-as-reference": _on(FOREIGN, less_than, SERIES1, "java", "adaptive", SERIES1, TOST),
         "java-adaptive-less": _on(FOREIGN, less_than, SERIES1, "java", "java-uniform", SERIES1),
         "java-bytes": _on(FOREIGN, bytes_share, SERIES1, "java", SERIES1),

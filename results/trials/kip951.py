@@ -155,6 +155,7 @@ REGISTRATION = register(
     "kip951",
     {
         "shared-300": on_part("shared", compared, BOTH, NEITHER),
+        "shared-300-production": on_part("production", compared, BOTH, NEITHER),
         "delay-300": on_part("delay-300", compared, BOTH, NEITHER),
         "rejected-300": on_part("delay-300", compared, BOTH, RETRY),
         "delay-0": on_parts(UNDELAYED, undelayed, BOTH, NEITHER),

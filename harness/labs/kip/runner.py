@@ -25,7 +25,7 @@ from aftershock.harness.labs.kip.trials import Planned, Trial
 from aftershock.harness.run.run import Request
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.results.trials.claim import Claim, requirements
-from aftershock.results.trials.statement import UNITS_MIN
+from aftershock.results.trials.statement import DECIDING, UNITS_MIN
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,18 @@ def _listed(claims: Iterable[tuple[int, str]]) -> str:
 
 def plan_within_budget(trials: Sequence[Trial], budget_s: float | None, stored: Collection[Planned] = ()) -> Allotted:
     """Select the parts of the trials that fit ``budget_s``, if given; parts in ``stored`` have their runs already."""
-    queues: list[list[tuple[Trial, Claim]]] = []
+    queues, later, production = (list[list[tuple[Trial, Claim]]]() for _ in range(3))
     for trial in trials:
-        worded = [claim for claim in trial.claims if claim.rule and claim.role in ("claim", "mechanism")]
+        worded = [claim for claim in trial.claims if claim.rule and claim.role in DECIDING[:-1]]
         queues.append([(trial, claim) for claim in sorted(worded, key=lambda claim: not claim.headline)])
+        later.append([(trial, claim) for claim in trial.claims if claim.role != "production"])
+        production.append([(trial, claim) for claim in trial.claims if claim.role == "production"])
     selected, takes_s = list[Planned](), 0.0
     decides, undecidable = list[tuple[int, str]](), list[tuple[int, str]]()
     left = list[tuple[int, str, float]]()
     # Claims that the design can't decide, and then figures and lone controls, get what the decidable claims leave.
-    later = [[(trial, claim) for claim in trial.claims] for trial in trials]
-    for first, entries in ((True, queues), (False, later)):
+    # The headlines under Kafka's default settings come last.
+    for first, entries in ((True, queues), (False, later), (True, production)):
         for trial, claim in (entry for group in zip_longest(*entries) for entry in group if entry is not None):
             too_few = any(other.rule and other.n < UNITS_MIN for other in requirements(claim, trial.claims))
             if first and too_few:

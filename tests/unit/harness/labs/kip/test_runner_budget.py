@@ -73,6 +73,16 @@ def test_several_trials_take_turns() -> None:
     assert [(1, "a"), (2, "c")] == found.decides
 
 
+def test_headlines_under_kafkas_defaults_come_last() -> None:
+    """Even a figure is run before them, so that they take nothing from the other claims."""
+    asked = trial(
+        1, claim("a", LONG), claim("a-production", WHOLE, role="production"), claim("f", SHORT, role="figure")
+    )
+    assert (LONG, SHORT) == plan_within_budget([asked], 620).parts
+    found = plan_within_budget([asked], 860)
+    assert ((LONG, SHORT, WHOLE), [(1, "a"), (1, "a-production")]) == (found.parts, found.decides)
+
+
 def test_claims_without_enough_units_and_figures_come_last() -> None:
     """One death decides nothing, so its run gets only what decidable claims leave, and it is named beforehand."""
     asked = trial(1, claim("dies", WHOLE, n=1), claim("figure", SHORT, role="figure"), claim("a", LONG))

@@ -61,6 +61,24 @@ def test_every_trial_has_a_control_and_claims(trial: Trial) -> None:
     assert trial.plots({}) == ()
 
 
+@pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
+def test_the_headline_is_run_under_kafkas_defaults(trial: Trial) -> None:
+    """The claim beside the headline has its rule, units and estimand, and runs of its own under profile production."""
+    place = next(place for place, claim in enumerate(trial.claims) if claim.headline)
+    headline, beside = trial.claims[place : place + 2]
+    assert (f"{headline.id}-production", "production") == (beside.id, beside.role)
+    for name in ("rule", "unit", "n", "estimand", "smallest_effect", "pilot", "control", "assay"):
+        assert getattr(headline, name) == getattr(beside, name)
+    by_name = {part.name: part for part in trial.parts}
+    assert len(headline.needs) == len(beside.needs)
+    for name, production in zip(headline.needs, beside.needs, strict=True):
+        part, ours = by_name[name], by_name[production]
+        assert (part.plan, part.blocks, part.off) == (ours.plan, ours.blocks, ours.off)
+        assert "cluster.profile=production" in ours.changes
+        cluster = load_plan(find(ours.plan), ours.settings(ours.blocks)).plan.cluster
+        assert ("production", None) == (cluster.profile, cluster.config.get("replica.fetch.backoff.ms") or None)
+
+
 def test_trials_are_selected_by_number() -> None:
     """A KIP number in any spelling, or all trials; anything else is an error."""
     assert [951] == [trial.kip for trial in select_trials("KIP-951")] == [trial.kip for trial in select_trials("951")]
