@@ -9,7 +9,8 @@ counter from the last sample before its start to the last sample before its end.
 
 The **cost at the brokers** is the CPU and network use of each broker's container in the steady phase, which the kernel
 counts for all clients together, so only one arm runs at a time. A session cache of size 0
-(``max.incremental.fetch.session.cache.slots``) disables the fetch sessions of followers.
+(``max.incremental.fetch.session.cache.slots``) disables the fetch sessions of followers. The brokers of a launch share
+boot and host, so the unit is a pair of launches, and pairs alternate in which of both comes first.
 
 A fetch session is *lost* when its broker no longer knows the session. A lost session is *regained* when the client's
 next event with this broker is the response to a full fetch, with or without a new session (the session cache may be
@@ -30,7 +31,8 @@ from aftershock.results.trials.statement import Estimate, Measured, Plot, unknow
 BYTES, CONTROL, SESSIONS, EVICTED = "bytes", "control", "sessions", "evicted"
 CPU_SIZES = (1000, 250, 50)
 """Numbers of idle partitions; the run ``cpu-1000`` and its siblings measure what a fetch of them costs a broker."""
-FOLLOWERS_SESSION, FOLLOWERS_FULL = "followers-session", "followers-full"
+FOLLOWERS = tuple((f"followers-session-{pair}", f"followers-full-{pair}") for pair in range(1, 7))
+"""Pairs of launches, one with and one without fetch sessions of the followers."""
 PRODUCTION = "production"
 STRANGER, RESTART, BACK = "stranger", "restart", "back"
 FULL, INCREMENTAL = "full", "incremental"
@@ -38,7 +40,6 @@ SIZES = (50, 200, 500, 1000)
 ANSWERED_MS = 600.0
 """Limit for the response to a full fetch: ``fetch.max.wait.ms`` (500 by default) and a round trip."""
 _ARMS = {FULL: "full", INCREMENTAL: "session"}
-_UNKNOWN_USAGE = "the CPU and network use of the brokers was not recorded"
 
 
 def growth(part: Part, counter: str, client: str, spans: Sequence[Slice]) -> list[float]:
@@ -77,11 +78,12 @@ def broker_usage(part: Part) -> tuple[list[Slice], dict[str, dict[str, int]]]:
     return [Slice(before["t_us"], after["t_us"])], usage
 
 
-def threads_cpu(part: Part) -> Measured:
-    """Measure the CPU time of a broker's request threads per fetch, with a fetch session relative to without, by round.
+def fetch_cpu_us(part: Part) -> tuple[Floats, Floats] | str:
+    """Return the CPU time of a broker's request threads per fetch by round, with and without a fetch session.
 
     A round has a turn of each consumer and one in which both stand, whose CPU time is subtracted. A turn is measured
     from 1 s after its start to 1 s before its end. The first round is left out, in which the broker's code is compiled.
+    Without a figure, the reason is returned.
     """
     samples = part.samples("broker.request_cpu_us")
     times_us, used_us = (samples[name].to_numpy().astype(float) for name in ("t_us", "value"))
@@ -90,7 +92,7 @@ def threads_cpu(part: Part) -> Measured:
         for name in ("session", "full", "none")
     }
     if not len(times_us) or len({len(spans) for spans in turns.values()}) != 1:
-        return Measured(unknown("times"), doubt="the CPU time of the broker's request threads was not sampled")
+        return "the CPU time of the broker's request threads was not sampled"
     ends = {name: np.array(spans, float).reshape(-1, 2) for name, spans in turns.items()}
     cpu_us = {name: np.diff(np.interp(each, times_us, used_us))[:, 0] for name, each in ends.items()}
     session, full = (
@@ -98,43 +100,49 @@ def threads_cpu(part: Part) -> Measured:
         for kind, arm in ((INCREMENTAL, "session"), (FULL, "full"))
     )
     if not len(full) or min(session.min(), full.min()) <= 0:
-        return Measured(unknown("times"), doubt="in a turn the broker's request threads used no more than in none")
+        return "in a turn the broker's request threads used no more than in none"
+    return session, full
+
+
+def threads_cpu(part: Part) -> Measured:
+    """Measure the CPU time per fetch with a fetch session relative to without, by round."""
+    if isinstance(cpu_us := fetch_cpu_us(part), str):
+        return Measured(unknown("times"), doubt=cpu_us)
+    session, full = cpu_us
     why = f"{session.mean():,.0f} us of CPU per fetch with sessions, {full.mean():,.0f} us without"
     return Measured(ratio(session, full), why)
 
 
-def followers_bytes(parts: Sequence[Part]) -> Measured:
-    """Judge the bytes that each broker sends to followers with fetch sessions, relative to without."""
-    if (usage := _follower_usage_per_s(parts, "sent_bytes")) is None:
-        return Measured(unknown("times"), _UNKNOWN_USAGE)
-    ours, theirs = (side.mean() / 1e3 for side in usage)
-    why = f"{ours:,.0f} kB/s sent per broker with sessions, {theirs:,.0f} kB/s without, records included"
-    return Measured(_of_launch(usage), why)
+def cpu_slope(parts: Sequence[Part], arm: int) -> Measured:
+    """Report the CPU time that one more idle partition adds to a fetch, by round; ``arm`` 0 has a fetch session.
+
+    Each size has a boot of its own, and rounds are paired by their number.
+    """
+    costs_ns = {}
+    for size, part in zip(CPU_SIZES, parts, strict=True):
+        if isinstance(cpu_us := fetch_cpu_us(part), str):
+            return Measured(unknown("ns"), doubt=f"{size} partitions: {cpu_us}")
+        costs_ns[size] = list(1000 * cpu_us[arm])
+    rounds = min(map(len, costs_ns.values()))
+    return Measured(slope({size: values[:rounds] for size, values in costs_ns.items()}, 0.95, "ns a partition"))
 
 
-def followers_cpu(parts: Sequence[Part]) -> Measured:
-    """Report the CPU use of brokers with fetch sessions of followers, relative to without."""
-    if (usage := _follower_usage_per_s(parts, "cpu_us")) is None:
-        return Measured(unknown("times"), _UNKNOWN_USAGE)
-    ours, theirs = (side.mean() / 1e4 for side in usage)
-    why = f"a broker used {ours:.1f} % of a core with fetch sessions, {theirs:.1f} % without; one run each"
-    return Measured(_of_launch(usage), why)
+def followers(parts: Sequence[Part], name: str, per_unit: float, unit: str) -> Measured:
+    """Measure the CPU or network use of brokers whose followers have fetch sessions, relative to without, by pair.
 
-
-def _of_launch(usage: tuple[Floats, Floats]) -> Estimate:
-    """Return the mean ratio over the brokers of one launch, which is one unit: its brokers share boot and host."""
-    return Estimate(ratio(*usage).value, None, None, 1, "times")
-
-
-def _follower_usage_per_s(parts: Sequence[Part], name: str) -> tuple[Floats, Floats] | None:
-    """Return the CPU or network use per second of each broker in two runs; None if a broker has no figures."""
-    sides: list[Floats] = []
+    ``parts`` has the launches of FOLLOWERS in order; a launch is the mean of its brokers.
+    """
+    used = []
     for part in parts:
         spans, brokers = broker_usage(part)
-        duration_s = sum(span.end_us - span.start_us for span in spans) / 1e6
-        sides.append(np.array([usage[name] / duration_s for _, usage in sorted(brokers.items())]))
-    ours, theirs = sides
-    return (ours, theirs) if len(ours) == len(theirs) > 0 else None
+        if not brokers:
+            doubt = f"the CPU and network use of the brokers was not recorded in {part.name}"
+            return Measured(unknown("times"), doubt=doubt)
+        duration_s = (spans[0].end_us - spans[0].start_us) / 1e6
+        used.append(float(np.mean([usage[name] for usage in brokers.values()])) / duration_s / per_unit)
+    session, full = np.array(used[::2]), np.array(used[1::2])
+    why = f"a broker with fetch sessions {session.mean():,.1f} {unit}, without {full.mean():,.1f} {unit}"
+    return Measured(ratio(session, full), why)
 
 
 Event = Mapping[str, Any]
@@ -200,11 +208,11 @@ def costs(part: Part, kind: str) -> dict[int, list[float]]:
     return {size: bytes_per_fetch(part, f"p{size}/{_ARMS[kind]}", kind, spans) for size in SIZES}
 
 
-def slope(costs_by_size: dict[int, list[float]], confidence: float) -> Estimate:
-    """Return the bytes that one more partition adds to a fetch, as the mean slope over slices of time."""
-    sizes, rows = np.array(SIZES, float), np.array([costs_by_size[size] for size in SIZES], float)
+def slope(costs_by_size: Mapping[int, list[float]], confidence: float, unit: str = "B") -> Estimate:
+    """Return what one more partition adds to the cost of a fetch, as the mean slope over slices of time or rounds."""
+    sizes, rows = np.array([*costs_by_size], float), np.array([*costs_by_size.values()], float)
     offsets = sizes - sizes.mean()
-    return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], "B", confidence)
+    return _mean([float(offsets @ row / (offsets @ offsets)) for row in rows.T], unit, confidence)
 
 
 def full_slope(part: Part) -> Measured:
@@ -245,7 +253,8 @@ def _mean(values: list[float], unit: str, confidence: float) -> Estimate:
     return mean(values, unit, confidence)
 
 
-_FOLLOWERS = (FOLLOWERS_SESSION, FOLLOWERS_FULL)
+_CPU = [f"cpu-{size}" for size in CPU_SIZES]
+_LAUNCHES = [name for pair in FOLLOWERS for name in pair]
 _NOTHING_LOST = ("lost", "duplicate", "skipped")
 REGISTRATION = register(
     "kip227",
@@ -264,9 +273,11 @@ REGISTRATION = register(
         "no-gain": on_part(CONTROL, no_gain),
         "bytes-full": on_part(BYTES, largest, FULL),
         "bytes-incremental": on_part(BYTES, largest, INCREMENTAL),
-        **{f"cpu-{size}": on_part(f"cpu-{size}", threads_cpu) for size in CPU_SIZES},
-        "followers-bytes": on_parts(_FOLLOWERS, followers_bytes),
-        "followers-cpu": on_parts(_FOLLOWERS, followers_cpu),
+        **{name: on_part(name, threads_cpu) for name in _CPU},
+        "cpu-slope-session": on_parts(_CPU, cpu_slope, 0),
+        "cpu-slope-full": on_parts(_CPU, cpu_slope, 1),
+        "followers-bytes": on_parts(_LAUNCHES, followers, "sent_bytes", 1e3, "kB/s sent"),
+        "followers-cpu": on_parts(_LAUNCHES, followers, "cpu_us", 1e4, "% of a core"),
     },
 )
 

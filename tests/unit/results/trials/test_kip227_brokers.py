@@ -1,16 +1,18 @@
 """Statements about brokers with known resource usage of their containers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from aftershock.results.trials.claim import state_claims
-from aftershock.results.trials.kip227 import REGISTRATION, followers_bytes, followers_cpu, threads_cpu
+from aftershock.results.trials.claim import Parts, state_claims
+from aftershock.results.trials.kip227 import FOLLOWERS, REGISTRATION, threads_cpu
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
 from aftershock.results.trials.statement import Word
 from aftershock.tests.unit.results.trials import on_disk
-from aftershock.tests.unit.results.trials.made import judge
+from aftershock.tests.unit.results.trials.made import judge, measure
 from aftershock.tests.unit.results.trials.rows import part_of
 
 BEGUN = 500
@@ -29,11 +31,8 @@ def samples(*used: int) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("full_us", "word"), [(3000, "confirmed"), (1000, "undecided"), (500, "contradicted"), (0, "undecided")]
-)
-def test_cpu_of_the_request_threads(full_us: int, word: Word, tmp_path: Path) -> None:
-    """A fetch with a session costs 1 ms; what the broker uses while both consumers stand is subtracted."""
+def with_turns(home: Path, session_us: int, full_us: int) -> Part:
+    """Return 13 rounds in which a fetch costs so much CPU time, and the broker 5 ms a second besides."""
     windows: dict[str, tuple[int, int]] = {}
     used = [0.0]
     fetches = {"session": [0.0], "full": [0.0]}
@@ -44,7 +43,7 @@ def test_cpu_of_the_request_threads(full_us: int, word: Word, tmp_path: Path) ->
         for arm, each in fetches.items():
             each.append(each[-1] + 20 * (turn in (arm, None)))
         noise = 1 + 0.01 * (number // 36 % 3)
-        used.append(used[-1] + 5000 + 20 * noise * {"session": 1000, "full": full_us}.get(str(turn), 0))
+        used.append(used[-1] + 5000 + 20 * noise * {"session": session_us, "full": full_us}.get(str(turn), 0))
     series = {
         f"client.fetches_{kind}/readers-{arm}-consume": fetches[arm]
         for kind, arm in (("incremental", "session"), ("full", "full"))
@@ -54,10 +53,26 @@ def test_cpu_of_the_request_threads(full_us: int, word: Word, tmp_path: Path) ->
         for name, values in {**series, "broker.request_cpu_us": used}.items()
         for at, value in enumerate(values)
     ]
-    part = part_of(tmp_path, [], windows, samples=rows)
-    result = judge(REGISTRATION, "cpu-1000", {"cpu-1000": part})
+    return part_of(home, [], windows, samples=rows)
+
+
+@pytest.mark.parametrize(
+    ("full_us", "word"), [(3000, "confirmed"), (1000, "undecided"), (500, "contradicted"), (0, "undecided")]
+)
+def test_cpu_of_the_request_threads(full_us: int, word: Word, tmp_path: Path) -> None:
+    """A fetch with a session costs 1 ms; what the broker uses while both consumers stand is subtracted."""
+    result = judge(REGISTRATION, "cpu-1000", {"cpu-1000": with_turns(tmp_path, 1000, full_us)})
     assert word == result.word
     assert full_us == 0 or (12, pytest.approx(1000 / full_us, rel=0.01)) == (result.ours.n, result.ours.value)
+
+
+def test_cpu_by_partition(tmp_path: Path) -> None:
+    """100 us a fetch, and 0.1 us a partition with a fetch session, 2 us without."""
+    parts = {
+        f"cpu-{size}": with_turns(tmp_path / str(size), 100 + size // 10, 100 + 2 * size) for size in (1000, 250, 50)
+    }
+    slopes = [measure(REGISTRATION, f"cpu-slope-{arm}", parts).ours for arm in ("session", "full")]
+    assert [(12, pytest.approx(100, rel=0.02)), (12, pytest.approx(2000, rel=0.02))] == [(s.n, s.value) for s in slopes]
 
 
 def test_unsampled_cpu_leaves_no_figure(tmp_path: Path) -> None:
@@ -66,25 +81,32 @@ def test_unsampled_cpu_leaves_no_figure(tmp_path: Path) -> None:
     assert threads_cpu(part).doubt.endswith("was not sampled")
 
 
-def followed(home: Path, session: list[dict[str, Any]], full: list[dict[str, Any]]) -> list[Part]:
-    runs = {"followers-session": session, "followers-full": full}
-    return [on_disk.part(home / name, events=events) for name, events in runs.items()]
+def followed(home: Path, session: Sequence[int], full: Sequence[int]) -> Parts:
+    """Return six pairs of launches, of three brokers with this usage each."""
+    used = [use for pair in zip(session, full, strict=True) for use in pair]
+    names = [name for pair in FOLLOWERS for name in pair]
+    launches = [samples(each, each + 10, each - 10) if each else [] for each in used]
+    return {name: on_disk.part(home / name, events=events) for name, events in zip(names, launches, strict=True)}
 
 
-def test_brokers_of_one_launch_are_one_unit(tmp_path: Path) -> None:
-    """Three brokers with a tenth of the bytes share one launch, which decides nothing however clear the figure is."""
-    parts = followed(tmp_path, samples(100, 110, 120), samples(1_000, 1_100, 1_200))
-    result = [judge(parts).ours for judge in (followers_bytes, followers_cpu)]
-    assert [(pytest.approx(0.1), None, 1)] * 2 == [(ours.value, ours.interval, ours.n) for ours in result]
-    statement = next(
-        entry
-        for entry in state_claims(REGISTRATION.claims, {part.name: part for part in parts}, {})
-        if entry.id == "followers-bytes"
-    )
-    assert ("undecided", True) == (statement.word, "1 launches of 1 registered are too few" in statement.why)
+@pytest.mark.parametrize(
+    ("session", "word"),
+    [
+        ([100, 120, 90, 110, 100, 95], "confirmed"),
+        ([1_100, 930, 960, 1_060, 1_010, 970], "undecided"),  # KIP switched off
+        ([2_000, 2_100, 1_900, 2_000, 2_050, 1_990], "contradicted"),
+        ([100, 0, 90, 110, 100, 95], "undecided"),  # a launch without samples
+    ],
+)
+def test_a_pair_of_launches_is_the_unit(session: list[int], word: Word, tmp_path: Path) -> None:
+    """However many brokers a launch has; both figures are the geometric mean of the ratios of six pairs."""
+    parts = followed(tmp_path, session, [1_000] * 6)
+    assert word == judge(REGISTRATION, "followers-bytes", parts).word
+    ours = measure(REGISTRATION, "followers-cpu", parts).ours
+    assert 0 in session or (6, pytest.approx(float(np.exp(np.log(session).mean())) / 1_000)) == (ours.n, ours.value)
 
 
-@pytest.mark.parametrize("session_samples", [[], samples(100, 100)])
-def test_samples_of_one_run_only_are_inconclusive(session_samples: list[dict[str, Any]], tmp_path: Path) -> None:
-    parts = followed(tmp_path, session_samples, samples(1, 2, 3))
-    assert [None, None] == [judge(parts).ours.value for judge in (followers_bytes, followers_cpu)]
+def test_five_pairs_decide_nothing(tmp_path: Path) -> None:
+    parts = dict(list(followed(tmp_path, [100] * 6, [1_000] * 6).items())[:-1])
+    (result,) = [s for s in state_claims(REGISTRATION.claims, parts, {}) if s.id == "followers-bytes"]
+    assert ("undecided", True) == (result.word, "no run of its part followers-full-6" in result.why)

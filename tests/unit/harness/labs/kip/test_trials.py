@@ -10,7 +10,7 @@ from aftershock.faults.plans import find
 from aftershock.faults.timeline.compile import compile_plan
 from aftershock.harness.labs.kip.runner import digest
 from aftershock.harness.labs.kip.trials import KIP_227, KIP_1224, OLD_KAFKA, TRIALS, Planned, Trial, select_trials
-from aftershock.results.trials.kip227 import FOLLOWERS_FULL, FOLLOWERS_SESSION
+from aftershock.results.trials.kip227 import FOLLOWERS
 from aftershock.results.trials.kip1224 import IDLE, OLD, SHARE
 from aftershock.results.trials.kip1224_commits import LINGER, SHARE_LINGER
 
@@ -39,7 +39,7 @@ def test_sabotage_switches_the_kip_off(trial: Trial, part: Planned) -> None:
 def test_every_deciding_part_can_be_sabotaged() -> None:
     """Only parts of controls, of figures, and of clients without the KIP run as they are."""
     left = {(trial.kip, part.name) for trial, part in PARTS if not part.off}
-    controls = {(227, FOLLOWERS_FULL), (392, "selector-off"), (794, "rack")}
+    controls = {*((227, full) for _, full in FOLLOWERS), (392, "selector-off"), (794, "rack")}
     assert left <= controls | {(1224, name) for name in ("user", "old", "open")}
 
 
@@ -116,6 +116,6 @@ def sessions_on(part: Planned) -> set[bool | None]:
 @pytest.mark.parametrize("part", KIP_227.parts, ids=lambda part: part.name)
 def test_parts_switch_fetch_sessions(part: Planned) -> None:
     """Side-by-side parts have arms with and without sessions; followers open none."""
-    followers: dict[str, set[bool | None]] = {FOLLOWERS_SESSION: set(), FOLLOWERS_FULL: set()}
+    followers: dict[str, set[bool | None]] = {name: set() for pair in FOLLOWERS for name in pair}
     alone = {"sessions": {True}, "evicted": {None}, **followers}
     assert alone.get(part.name, {True, False}) == sessions_on(part)
