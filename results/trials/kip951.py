@@ -28,6 +28,7 @@ from typing import TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
+from matplotlib.ticker import LogLocator
 
 from aftershock.results.compare.blocks import Block
 from aftershock.results.evidence.files import read_lines
@@ -185,43 +186,50 @@ REGISTRATION = register(
 )
 
 
-ARMS = {BOTH: "both: the KIP", HINTS: "hints alone", RETRY: "retry alone: rejected", NEITHER: "neither: before"}
+ARMS = {BOTH: "both: the KIP", NEITHER: "neither: before", HINTS: "hints alone", RETRY: "retry alone: rejected"}
+PANELS: Mapping[str, str] = {
+    "shared": "Metadata 300 ms late, on the connection of the records (headline)",
+    "production": "the same, Kafka's default settings",
+    "delay-300": "Metadata 300 ms late, on a connection of its own",
+    "delay-0": "no response is late",
+}
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    """Return one chart of worst latencies, with a panel per delay of Metadata responses; none without leader moves.
+    """Return one chart of the time to the first acknowledgement of each leader move; none without leader moves.
 
-    Each arm is drawn as a cloud of points, one per leader move from left to right, without moves that have no value.
+    A move without a value counts as slower than any, so the curve of its arm ends below 100 %.
     """
-    moved = {name: parts[name] for name in DELAYS_MS if name in parts}
+    moved = {name: parts[name] for name in PANELS if name in parts}
     if not moved:
         return ()
-    title = "The slowest record of each leader move, by the delay of Metadata responses"
+    title = "Time to the first acknowledgement after each leader move"
     texts = []
-    with drawing(10.0, 3.6) as figure:
-        axes = figure.subplots(1, len(moved), sharey=True, squeeze=False)[0]
+    with drawing(5.2, 1.5 * len(moved) + 1.0) as figure:
+        axes = figure.subplots(len(moved), 1, sharex=True, squeeze=False)[:, 0]
         for axis, (name, part) in zip(axes, moved.items(), strict=True):
-            axis.set_yscale("log")
-            for place, (arm, label) in enumerate(ARMS.items()):
-                blocks = sorted(part.blocks(arm, worst(name)).items())
-                values = [value_us / 1e3 for _, block in blocks if (value_us := block.value_us) is not None]
-                colour = LINES[place][0]
-                spread = [place + 0.5 * (number / max(len(values) - 1, 1) - 0.5) for number in range(len(values))]
-                axis.plot(spread, values, ".", color=colour, markersize=5, label=label)
-                if values:
-                    median_ms = sorted(values)[len(values) // 2]
-                    axis.hlines(median_ms, place - 0.35, place + 0.35, color=colour, linewidth=2)
-                    texts.append(f"{DELAYS_MS[name]} ms, {arm.partition('/')[2]}: median {median_ms:.0f} ms")
-            axis.set_xticks(range(len(ARMS)), [arm.partition("/")[2] for arm in ARMS])
-            axis.yaxis.set_major_formatter("{x:.10g}")
-            axis.yaxis.set_minor_formatter("{x:.10g}")
-            plain(axis, f"Metadata {DELAYS_MS[name]} ms late")
-        axes[0].set_ylabel("ms")
-        legend(figure, axes[0], len(ARMS))
-        svg = rendered(figure, "moves", title, "; ".join(texts))
+            axis.set_xscale("log")
+            for (arm, label), (colour, dash) in zip(ARMS.items(), LINES, strict=False):
+                blocks = part.blocks(arm, worst(name)).values()
+                values_ms = sorted(np.inf if block.value_us is None else block.value_us / 1e3 for block in blocks)
+                shares = 100 * np.arange(1, len(values_ms) + 1) / max(1, len(values_ms))
+                width = 1.8 if arm in (BOTH, NEITHER) else 1.0
+                axis.step(values_ms, shares, color=colour, linestyle=dash, linewidth=width, label=label, where="post")
+                if values_ms and arm in (BOTH, NEITHER):
+                    texts.append(f"{name}, {arm.partition('/')[2]}: median {values_ms[len(values_ms) // 2]:.0f} ms")
+            axis.set_ylim(0, 101)
+            axis.set_yticks([0, 50, 100])
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.xaxis.set_major_formatter("{x:.10g}")
+            axis.minorticks_off()
+            plain(axis, PANELS[name])
+        axes[0].set_ylabel("% of moves")
+        axes[-1].set_xlabel("ms")
+        legend(figure, axes[0], 2)
+        svg = rendered(figure, "kip951-moves", title, "; ".join(texts))
     reading = (
-        "Each point is the slowest record of one leader move, from the request of the move to one second after the "
-        "move. A line is the median of an arm. If the KIP's claim holds, the two clouds of points on the left (with "
-        "leader hints) stay at the same height when Metadata responses get later, and the other clouds rise."
+        "A curve shows the share of moves whose slowest record was acknowledged within so many ms of the time when it "
+        "was due, so it shows how long a client needed to find the new leader. The further left, the sooner. "
+        f"{'; '.join(texts)}."
     )
     return (Plot(title, svg, reading),)

@@ -24,6 +24,7 @@ from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.trials import statement
 from aftershock.results.trials.claim import Verdict, state_claims, tally, verdict
+from aftershock.results.trials.mechanism import mechanism
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Statement, Word
 
@@ -94,7 +95,7 @@ def write(trial: Trial, result: TrialResult, home: Path) -> Path:
         verdict=result.verdict,
         status=_HEADERS[result.verdict.word],
         statements=result.statements,
-        plots=trial.plots(usable),
+        plots=(mechanism(result.kip), *trial.plots(usable)),
         runs=runs,
         left_out=list(result.left_out.items()),
         about=result.about,
