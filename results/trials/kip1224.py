@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.trials import kip1224_commits
@@ -200,28 +201,81 @@ _LABELS = {ADAPTIVE: "adaptive (-1)", FIXED: "fixed 5 ms", NONE: "none (0)"}
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
+    """Return a chart of latency and batch size over load, and the distribution of latencies at the lowest load."""
     runs = [parts[name] for name in IDLE if name in parts]
-    if not runs:
+    return (*_over_load(parts), *([_idle(runs)] if runs else []))
+
+
+def _over_load(parts: Parts) -> tuple[Plot, ...]:
+    """Plot each load that was run: idle, an open loop below capacity, and a closed loop at capacity."""
+    points: dict[str, list[tuple[float, float, float]]] = {name: [] for name in _LABELS}
+    for names in (IDLE, (OPEN,), BUSY):
+        runs = [parts[name] for name in names if name in parts]
+        sizes = [kip1224_commits.commits_per_flush(run) for run in runs]
+        latencies_ms = _pooled(runs, PLAIN) if runs and names == IDLE else {}
+        rounds = [bouts(run) for run in runs] if names != IDLE else []
+        steady_us = sum(span.end_us - span.start_us for run in runs for span in steady_slices(run))
+        for name, at in points.items():
+            of_size = [by_linger[name] for by_linger in sizes if name in by_linger]
+            of_load = [(bout.per_s, bout.p50_ms) for by_linger in rounds for bout in by_linger.get(name, ())]
+            took_ms = latencies_ms.get(name, ())
+            if len(took_ms):  # each run has one coordinator of this setting
+                of_load = [(len(took_ms) * 1e6 / steady_us, quantile(took_ms, 0.5))]
+            if of_size and of_load:
+                per_s, p50_ms = np.median(np.array(of_load), axis=0)
+                at.append((float(per_s), float(p50_ms), float(np.mean(of_size))))
+    if not any(points.values()):
         return ()
+    title = "Commit latency and batch size over load"
+    texts = [
+        f"{_LABELS[name]}: "
+        + ", ".join(f"{ms:.1f} ms and {size:.1f} a batch at {per_s:,.0f}/s" for per_s, ms, size in at)
+        for name, at in points.items()
+    ]
+    with drawing(5.2, 4.6) as figure:
+        axes = figure.subplots(2, 1, sharex=True)
+        for column, (axis, label) in enumerate(zip(axes, ("latency, p50, ms", "commits per batch"), strict=True), 1):
+            for (name, at), (colour, dash) in zip(points.items(), LINES, strict=False):
+                values = [point[column] for point in at]
+                axis.plot([point[0] for point in at], values, "o", color=colour, linestyle=dash, label=_LABELS[name])
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+            for scale in (axis.xaxis, axis.yaxis):
+                scale.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                scale.set_major_formatter("{x:,.10g}")
+            axis.minorticks_off()
+            plain(axis, label)
+        axes[-1].set_xlabel("commits/s at one coordinator")
+        legend(figure, axes[0], len(_LABELS))
+        svg = rendered(figure, "kip1224-load", title, "; ".join(texts))
+    reading = (
+        "If the KIP's claim holds, the adaptive linger is as fast as none where load is low, and batches like the "
+    )
+    return (Plot(title, svg, f"{reading}fixed linger where load is high. {'; '.join(texts)}."),)
+
+
+def _idle(runs: Sequence[Part]) -> Plot:
     plain_ms, transactional_ms = (_pooled(runs, client) for client in (PLAIN, TRANSACTIONAL))
     medians = [f"{_LABELS[name]} {quantile(took, 0.5):.2f} ms" for name, took in plain_ms.items() if len(took)]
-    sentence = f"Median latency of plain commits: {', '.join(medians)}. Transactional commits (right) never linger."
-    title = "Commit latency by the coordinator's linger"
+    sentence = f"Median latency of plain commits: {', '.join(medians)}. Transactional commits never linger."
+    title = "Commit latency by the coordinator's linger, at the lowest load"
     panels = {"commits": plain_ms, "transactional commits (control)": transactional_ms}
-    with drawing(8.5, 3.2) as figure:
-        for axis, (client, latencies) in zip(figure.subplots(1, 2), panels.items(), strict=True):
+    with drawing(5.2, 4.6) as figure:
+        axes = figure.subplots(2, 1, sharex=True)
+        for axis, (client, latencies) in zip(axes, panels.items(), strict=True):
             for number, (name, label) in enumerate(_LABELS.items()):
                 colour, dash = LINES[number]
                 took = latencies[name]
                 shares = 100 * np.arange(1, len(took) + 1) / max(1, len(took))
                 axis.plot(took, shares, color=colour, linestyle=dash, linewidth=1.3, label=label)
             plain(axis, f"{client}, % answered")
-            axis.set_xlabel("ms from the intended time")
-            axis.set_xlim(0, max((quantile(took, 0.98) for took in latencies.values() if len(took)), default=1.0))
             axis.set_ylim(0, 100)
-        legend(figure, figure.axes[0], len(_LABELS))
+        pooled = [*plain_ms.values(), *transactional_ms.values()]
+        axes[-1].set_xlabel("ms from the intended time")
+        axes[-1].set_xlim(0, max((quantile(took, 0.98) for took in pooled if len(took)), default=1.0))
+        legend(figure, axes[0], len(_LABELS))
         svg = rendered(figure, "kip1224-idle", title, sentence)
-    return (Plot(title, svg, sentence),)
+    return Plot(title, svg, sentence)
 
 
 def _pooled(runs: Sequence[Part], client: str) -> dict[str, Floats]:

@@ -160,7 +160,8 @@ def test_commits_survive_a_killed_coordinator(rule: str, kills: int, violations:
 
 def test_plot(tmp_path: Path) -> None:
     """The plot shows three settings by name with their medians; without a run there is no plot."""
-    (drawn,) = plots(square(tmp_path))
+    load, drawn = plots(square(tmp_path))
     assert all(name in drawn.svg for name in ("adaptive (-1)", "fixed 5 ms", "none (0)"))
+    assert "fixed 5 ms: 9.1 ms and 2.0 a batch at 2/s" in load.reading
     assert "fixed 5 ms 9.05 ms" in drawn.reading
     assert () == plots({})

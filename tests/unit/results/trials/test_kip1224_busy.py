@@ -14,6 +14,7 @@ from aftershock.results.trials.kip1224 import (
     OPEN,
     REGISTRATION,
     by_fixed,
+    plots,
 )
 from aftershock.results.trials.kip1224_commits import bouts
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
@@ -81,6 +82,12 @@ def test_bouts(tmp_path: Path) -> None:
     assert all(each.per_s == pytest.approx(1e6 / US) and each.p50_ms == IN_FLIGHT * US / 1000 for each in result["-1"])
     assert all(each.per_s == pytest.approx(1e6 / US / 1.3) for each in result["5"])
     assert {ROUNDS - 1} == {len(each) for each in result.values()}
+
+
+def test_the_plot_over_load(tmp_path: Path) -> None:
+    """A busy run adds a point per setting, at the rate of its bouts and the size of its batches."""
+    (load,) = plots(square(tmp_path))
+    assert "adaptive (-1): 60.0 ms and 4.0 a batch at 67/s" in load.reading
 
 
 def test_differences_of_brokers_cancel(tmp_path: Path) -> None:
