@@ -23,19 +23,22 @@ immediately after *any* news of a leader, also from Metadata (``docs/KIPS.md``),
 after a kill.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow.compute as pc
 from matplotlib.ticker import LogLocator
+from scipy.special import stdtrit
 
 from aftershock.results.compare.blocks import Block
 from aftershock.results.evidence.files import read_lines
 from aftershock.results.report.svg import LINES, drawing, legend, plain, rendered
 from aftershock.results.trials.claim import Parts, on_part, on_parts, register
 from aftershock.results.trials.part import Part, onsets, ratio_of_blocks, worst_latencies
-from aftershock.results.trials.statement import Estimate, Measured, Plot, unknown
+from aftershock.results.trials.statement import UNITS_MIN, Estimate, Measured, Plot, unknown
 
 WORST = "produce.latency max in fault/move"
 WORST_ALONE = "produce.latency max in fault"  # moves that are the only fault have no window of their own
@@ -44,6 +47,7 @@ CONSUMED = "consume.latency max in fault/move"
 ELECTED = "produce.latency max in fault/back"
 BOTH, NEITHER, RETRY, HINTS = (f"moves/{arm}" for arm in ("both", "neither", "retry", "hints"))
 UNDELAYED = ("delay-0", "delay-0-2", "delay-0-3")
+KAFKA_40 = "kafka-4.0"  # brokers whose parked fetches leave Metadata stale for up to 500 ms (before KIP-1166)
 BUSY_MS: Mapping[str, int] = {"busy-300": 60, "busy-100": 20, "busy-0": 1}
 """Delay of each Produce response, by the run named by what a request waits behind five others."""
 BACKOFF_MS: Mapping[str, int] = {"backoff-100": 100, "backoff-10": 10, "backoff-1000": 1000}
@@ -76,13 +80,69 @@ def compared(part: Part, ours: str, theirs: str, measure: str | None = None, con
     return Measured(ratio, medians(part.blocks(ours, measure), part.blocks(theirs, measure)))
 
 
+def _of_runs(runs: Sequence[Part], client: str) -> dict[int, Block]:
+    """Return a client's values over the moves of several undelayed runs, as one plan has at most 100 blocks."""
+    numbered = enumerate(run.blocks(client, WORST_ALONE) for run in runs)
+    return {1000 * number + move: block for number, blocks in numbered for move, block in blocks.items()}
+
+
 def undelayed(runs: Sequence[Part], ours: str, theirs: str) -> Measured:
-    """Return the ratio of two clients' values over the moves of several runs, as one plan has at most 100 blocks."""
-    sides: list[dict[int, Block]] = [{}, {}]
-    for number, run in enumerate(runs):
-        for blocks, client in zip(sides, (ours, theirs), strict=True):
-            blocks.update({1000 * number + move: block for move, block in run.blocks(client, WORST_ALONE).items()})
+    sides = [_of_runs(runs, client) for client in (ours, theirs)]
     return Measured(ratio_of_blocks(sides[0], sides[1], 0.95, runs[0].run.run_id), medians(*sides))
+
+
+def newer_brokers(runs: Sequence[Part]) -> Measured:
+    """Report the ratio of arm ``both`` to arm ``neither`` with the brokers of the first run, relative to the others."""
+    logs = []
+    for some in (runs[:1], runs[1:]):
+        both, neither = (_of_runs(some, client) for client in (BOTH, NEITHER))
+        values = [(both[move].value_us, neither[move].value_us) for move in both.keys() & neither.keys()]
+        logs.append(np.array([np.log(ours / theirs) for ours, theirs in values if ours and theirs]))
+    fewest = min(map(len, logs))
+    if fewest < UNITS_MIN:
+        return Measured(unknown("times"), f"a run has only {fewest} moves in which both arms have a value")
+    effect = float(logs[0].mean() - logs[1].mean())
+    # Welch's interval, with the degrees of freedom of the smaller sample, which errs to the wide side.
+    reach = float(stdtrit(fewest - 1, 0.975)) * float(np.sqrt(sum(side.var(ddof=1) / len(side) for side in logs)))
+    value, low, high = (float(np.exp(log)) for log in (effect, effect - reach, effect + reach))
+    means = " and ".join(f"{np.exp(side.mean()):.3f} times in {len(side)} moves" for side in logs)
+    return Measured(Estimate(value, low, high, fewest, "times"), f"with the KIP relative to without: {means}")
+
+
+def refused_again(runs: Sequence[Part], client: str, *, immediate: bool) -> Measured:
+    """Report the percentage of moves in which a retry was refused again at the same leader epoch.
+
+    An immediate retry (which follows a hint or newer Metadata) then met a leader that had not applied its epoch yet,
+    and backs off; a later retry met the old leader, because Metadata was stale.
+    """
+    total, arms = 0, (BOTH, HINTS, RETRY, NEITHER)
+    moves: dict[tuple[str, bool], set[int]] = {(arm, kind): set() for arm in arms for kind in (True, False)}
+    for number, run in enumerate(runs):
+        proven, _ = run.run.trials()
+        windows = [row for row in run.phases("move") if proven is None or row["block"] in proven]
+        total, starts_us = total + len(windows), [row["start_us"] for row in windows]
+        earlier: dict[tuple[object, ...], dict[str, Any]] = {}
+        for event in sorted(run.events("batch_retried"), key=lambda event: int(event["t_us"])):
+            batch = tuple(event[name] for name in ("worker", "partition", "token", "records"))
+            before, earlier[batch] = earlier.get(batch), event
+            if not before or before["epoch"] != event["epoch"] or event["reason"] != "NOT_LEADER_OR_FOLLOWER":
+                continue
+            place, arm = bisect_right(starts_us, event["t_us"]) - 1, f"{event['workload']}/{event['arm']}"
+            if place >= 0 and (arm, bool(before["immediate"])) in moves:
+                moves[arm, bool(before["immediate"])].add(1000 * number + windows[place]["block"])
+    met = moves[client, immediate]
+    counts = ", ".join(f"{arm.partition('/')[2]} {len(moves[arm, True])} / {len(moves[arm, False])}" for arm in arms)
+    both, retry = (_of_runs(runs, arm) for arm in (BOTH, RETRY))
+    parted = [
+        ratio_of_blocks({move: both[move] for move in both if (move in met) is such}, retry, 0.95, "").value
+        for such in (True, False)
+    ]
+    ratios = " and ".join("no figure" if ratio is None else f"{ratio:.3f} times" for ratio in parted)
+    why = (
+        f"of {total} moves, those with an immediate / a later retry that was refused again: {counts}; slowest record "
+        f"of arm both relative to arm retry in the counted moves and in the others: {ratios}"
+    )
+    return Measured(Estimate(100 * len(met) / total if total else None, None, None, total, "% of moves"), why)
 
 
 def of_moving_partition(part: Part, client: str) -> dict[int, Block]:
@@ -163,6 +223,11 @@ REGISTRATION = register(
         "kill": on_part("kill", compared, BOTH, RETRY, WORST_KILL, TOST),
         "delay-100": on_part("delay-100", compared, BOTH, NEITHER),
         "rejected-0": on_parts(UNDELAYED, undelayed, BOTH, RETRY),
+        "early-0": on_parts(UNDELAYED, partial(refused_again, client=BOTH, immediate=True)),
+        "delay-0-old": on_parts((KAFKA_40,), undelayed, BOTH, NEITHER),
+        "newer-brokers": on_parts((KAFKA_40, *UNDELAYED), newer_brokers),
+        "stale-old": on_parts((KAFKA_40,), partial(refused_again, client=NEITHER, immediate=False)),
+        "stale-0": on_parts(UNDELAYED, partial(refused_again, client=NEITHER, immediate=False)),
         "hints-300": on_part("delay-300", compared, HINTS, NEITHER),
         **{name: on_part(name, one_partition) for name in (*BUSY_MS, *BACKOFF_MS)},
         "classic-300": on_part("delay-300", classic),

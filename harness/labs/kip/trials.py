@@ -220,6 +220,7 @@ KIP_794 = Trial(
 
 MOVES, KIP_951_KILLS, OTHERS = 24, 8, 12
 ROUNDS = 15  # of twenty moves of one partition
+KAFKA_40, MOVES_40 = "4.0.2", 36
 UNDELAYED_MOVES = 84  # in each of three runs: an effect of 5 % with a standard deviation of 28 % a move
 AROUND_S = 65.0
 _ACKS_1 = ("workloads.moves.produce.acks=1", "workloads.moves.produce.idempotence=false")
@@ -267,6 +268,7 @@ KIP_951 = Trial(
             )
             for name, backoff_ms in kip951.BACKOFF_MS.items()
         ),
+        Planned(kip951.KAFKA_40, "kips/951-undelayed", AROUND_S, (), MOVES_40, 6.0, KAFKA_40, off=_OFF),
         Planned("kill", "kips/951-kill", AROUND_S, (), KIP_951_KILLS, 20.0, off=_BOTH_OFF),
         Planned("delay-100", "kips/951-move", AROUND_S, ("faults.0.delay=100ms",), MOVES, 6.0, off=_OFF),
         Planned("acks-1", "kips/951-undelayed", AROUND_S, _ACKS_1, OTHERS, 6.0, off=_OFF),

@@ -1,5 +1,6 @@
 """Statements of KIP-951 from given runs: the effect, no effect, the opposite effect, and an invalid control."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import pytest
 
 from aftershock.results.compare import comparison
 from aftershock.results.trials.claim import Parts, state_claims, verdict
-from aftershock.results.trials.kip951 import REGISTRATION, UNDELAYED, of_moving_partition, plots
+from aftershock.results.trials.kip951 import KAFKA_40, REGISTRATION, UNDELAYED, of_moving_partition, plots
 from aftershock.results.trials.part import Part
 from aftershock.results.trials.statement import Word
-from aftershock.tests.unit.results.trials.made import judge, part
+from aftershock.tests.unit.results.trials import on_disk
+from aftershock.tests.unit.results.trials.made import judge, measure, part
 from aftershock.tests.unit.results.trials.rows import part_of, produced
 from aftershock.workloads.load.outcomes import SCHEMA
 
@@ -149,3 +151,61 @@ def test_a_failed_record_leaves_its_block_without_a_value(tmp_path: Path) -> Non
     pq.write_table(pa.Table.from_pylist(table, SCHEMA), run.home / "outcomes" / "part-0.parquet")
     blocks = of_moving_partition(run, "moves/both")
     assert [None] + [True] * 5 == [block.value_us and block.value_us > 0 for block in blocks.values()]
+
+
+def undelayed(
+    home: Path, retried: Mapping[str, Sequence[tuple[int, bool, str]]], both_ms: float, neither_ms: float
+) -> Part:
+    """Return 36 undelayed moves, 10 s apart; ``retried`` has each arm's retries of a batch in the first half of them.
+
+    A retry is its leader epoch, whether it was immediate, and the error before it.
+    """
+    events = [
+        {"event": "batch_retried", "t_us": (10 * move + 1) * 1_000_000 + number, "worker": arm, "workload": "moves"}
+        | {"arm": arm, "partition": 0, "token": move, "records": 1, "attempts": number + 1}
+        | {"epoch": epoch + move, "immediate": immediate, "reason": reason}
+        for arm, attempts in retried.items()
+        for move in range(1, 19)
+        for number, (epoch, immediate, reason) in enumerate(attempts)
+    ]
+    made = on_disk.part(home, faults={"move": [10_000_000 * move for move in range(1, 37)]}, events=events)
+    values = moves("", both_ms, neither_ms, "fault", 36)[""].run
+    return Part(home.name, replace(made.run, analysis=values.analysis, timeline=values.timeline))
+
+
+REFUSED = "NOT_LEADER_OR_FOLLOWER"
+
+
+@pytest.mark.parametrize(
+    ("retries", "percent"),
+    [
+        ([(2, True, REFUSED), (2, False, REFUSED)], 50),  # the new leader had not applied its epoch
+        ([(2, True, REFUSED)], 0),
+        ([(2, True, REFUSED), (3, True, REFUSED)], 0),  # another move, with a newer epoch
+        ([(2, True, REFUSED), (2, False, "REQUEST_TIMED_OUT")], 0),
+        ([(2, False, REFUSED), (2, False, REFUSED)], 0),  # Metadata was stale
+    ],
+)
+def test_retries_that_are_refused_again(
+    tmp_path: Path, retries: Sequence[tuple[int, bool, str]], percent: float
+) -> None:
+    """Half of the moves have such retries; what arm ``both`` loses in these moves is shown."""
+    runs = {name: undelayed(tmp_path / name, {"both": retries}, 100, 100) for name in UNDELAYED}
+    result = measure(REGISTRATION, "early-0", runs)
+    assert (percent, 108) == (result.ours.value, result.ours.n)
+    assert (f"both {54 if percent else 0} / " in result.why, "in the others: " in result.why) == (True, True)
+
+
+def test_stale_metadata_of_older_brokers(tmp_path: Path) -> None:
+    """A client without the KIP asks the old leader again; brokers of 4.0 let it do so in half of the moves."""
+    stale = {"neither": [(1, False, REFUSED), (1, False, REFUSED)]}
+    runs = {KAFKA_40: undelayed(tmp_path / "old", stale, 100, 300)}
+    runs |= {name: undelayed(tmp_path / name, {}, 95, 100) for name in UNDELAYED}
+    assert [50, 0] == [measure(REGISTRATION, claim, runs).ours.value for claim in ("stale-old", "stale-0")]
+    assert "confirmed" == judge(REGISTRATION, "delay-0-old", runs).word
+    newer = measure(REGISTRATION, "newer-brokers", runs)
+    assert (36, pytest.approx(0.351, abs=0.005)) == (newer.ours.n, newer.ours.value)
+    assert newer.ours.high is not None
+    assert newer.ours.high < 1
+    alike = {name: undelayed(tmp_path / f"alike-{name}", {}, 100, 100) for name in runs}
+    assert "undecided" == judge(REGISTRATION, "delay-0-old", alike).word
