@@ -283,35 +283,41 @@ REGISTRATION = register(
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    if BYTES not in parts:
+    """Return a chart of the bytes and the CPU time of a fetch over the number of partitions."""
+    labels = {FULL: "no session: a fetch names all partitions", INCREMENTAL: "session: changed partitions only"}
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    if BYTES in parts:
+        by_kind = {kind: costs(parts[BYTES], kind) for kind in labels}
+        medians_b = {kind: {size: float(np.median(v)) for size, v in of.items()} for kind, of in by_kind.items()}
+        panels["bytes of a fetch, without its records, 1 % of the partitions active"] = medians_b
+    cpu_us = {size: fetch_cpu_us(parts[f"cpu-{size}"]) for size in sorted(CPU_SIZES) if f"cpu-{size}" in parts}
+    if measured := {size: both for size, both in cpu_us.items() if not isinstance(both, str)}:
+        panels["us of a broker's CPU time for a fetch, no partition active"] = {
+            kind: {size: float(both[place].mean()) for size, both in measured.items()}
+            for place, kind in enumerate((INCREMENTAL, FULL))
+        }
+    if not panels:
         return ()
-    title = "Bytes per fetch (request and response without records)"
-    labels = {
-        FULL: "no session: each fetch names all partitions",
-        INCREMENTAL: "session: each fetch names changed partitions",
-    }
-    medians_b = {kind: [float(np.median(values)) for values in costs(parts[BYTES], kind).values()] for kind in labels}
-    full, incremental = medians_b[FULL], medians_b[INCREMENTAL]
-    sentence = (
-        f"From {SIZES[0]} to {SIZES[-1]} partitions a full fetch grows from {full[0]:,.0f} to {full[-1]:,.0f} B, an "
-        f"incremental fetch from {incremental[0]:,.0f} to {incremental[-1]:,.0f} B, most of it for the active "
-        "partitions."
-    )
-    with drawing(8.5, 3.2) as figure:
-        axis = figure.subplots()
-        for number, (kind, label) in enumerate(labels.items()):
-            colour, dash = LINES[number]
-            values = medians_b[kind]
-            axis.plot(SIZES, values, color=colour, linestyle=dash, marker="o", markersize=4, label=label)
-            end = (SIZES[-1], values[-1])
-            axis.annotate(f"{values[-1]:,.0f} B", end, (6, 0), textcoords="offset points", va="center")
-        plain(axis, "bytes per request and response, logarithmic scales")
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.set_xticks(SIZES, [str(size) for size in SIZES])
-        axis.minorticks_off()
-        axis.set_xlim(right=SIZES[-1] * 1.4)
-        axis.set_xlabel("partitions followed, one in a hundred active")
-        legend(figure, axis, len(labels))
-        svg = rendered(figure, "kip227-bytes", title, sentence)
-    return (Plot(title, svg, sentence),)
+    title = "Bytes and CPU time of a fetch over the number of partitions"
+    texts = []
+    with drawing(5.2, 0.9 + 1.9 * len(panels)) as figure:
+        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        for axis, (name, lines) in zip(axes, panels.items(), strict=True):
+            for (kind, label), (colour, dash) in zip(labels.items(), (LINES[1], LINES[0]), strict=True):
+                sizes, values = zip(*lines[kind].items(), strict=True)
+                axis.plot(sizes, values, color=colour, linestyle=dash, marker="o", markersize=4, label=label)
+                axis.annotate(
+                    f"{values[-1]:,.0f}", (sizes[-1], values[-1]), (6, 0), textcoords="offset points", va="center"
+                )
+                texts.append(f"{kind} fetch: {values[0]:,.0f} to {values[-1]:,.0f} {name.split()[0]}")
+            plain(axis, name)
+            axis.set_xscale("log")
+            axis.set_yscale("log")
+            axis.set_xticks(SIZES, [str(size) for size in SIZES])
+            axis.yaxis.set_major_formatter("{x:,.10g}")
+            axis.minorticks_off()
+            axis.set_xlim(right=SIZES[-1] * 1.6)
+        axes[-1].set_xlabel("partitions followed")
+        legend(figure, axes[0], 1)
+        svg = rendered(figure, "kip227-cost", title, "; ".join(texts))
+    return (Plot(title, svg, f"From the fewest to the most partitions, {'; '.join(texts)}."),)

@@ -77,7 +77,8 @@ def test_plot(tmp_path: Path) -> None:
     part = bytes_part(tmp_path, lambda size: 100 + 70 * size, lambda size: 100 + 0.7 * size)
     (drawn,) = plots({"bytes": part})
     assert "no session" in drawn.svg
-    assert "from 3,600 to 70,100 B" in drawn.reading
+    assert "no partition active" not in drawn.svg
+    assert "full fetch: 3,600 to 70,100 bytes; incremental fetch: 135 to 800 bytes" in drawn.reading
     assert () == plots({})
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from aftershock.results.trials.claim import Parts, state_claims
-from aftershock.results.trials.kip227 import FOLLOWERS, REGISTRATION, threads_cpu
+from aftershock.results.trials.kip227 import FOLLOWERS, REGISTRATION, plots, threads_cpu
 from aftershock.results.trials.part import STEADY_SLICE_US, Part
 from aftershock.results.trials.statement import Word
 from aftershock.tests.unit.results.trials import on_disk
@@ -72,6 +72,8 @@ def test_cpu_by_partition(tmp_path: Path) -> None:
         f"cpu-{size}": with_turns(tmp_path / str(size), 100 + size // 10, 100 + 2 * size) for size in (1000, 250, 50)
     }
     slopes = [measure(REGISTRATION, f"cpu-slope-{arm}", parts).ours for arm in ("session", "full")]
+    (plot,) = plots(parts)
+    assert "full fetch: 202 to 2,121 us; incremental fetch: 106 to 202 us" in plot.reading
     assert [(12, pytest.approx(100, rel=0.02)), (12, pytest.approx(2000, rel=0.02))] == [(s.n, s.value) for s in slopes]
 
 
