@@ -149,7 +149,10 @@ def test_the_plot_shows_the_mechanism(tmp_path: Path) -> None:
     """Bytes against draws of each arm, with the simulation, as text too; no plot without a run."""
     parts = made(tmp_path, dict.fromkeys(ARMS, (0, 0, 1, 2)), name=SHIPPED, weights=dict.fromkeys(ARMS, (5, 5, 5)))
     (plot,) = plots(parts)
-    assert "uniform, as shipped: 33.3 % of the draws, 50.0 % of the bytes (predicted 40.7 %)" in plot.reading
+    assert (
+        "uniform, as shipped: 33.3 % of the draws, 50.0 % of the bytes (predicted 40.7 %), 2.00 times the bytes a draw"
+        in plot.reading
+    )
     assert plots({}) == ()
 
 
