@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from aftershock.results.report.svg import GREY, LINES, drawing, legend, plain, rendered
@@ -259,26 +260,81 @@ REGISTRATION = register(
 )
 
 
-_ARMS = {"near": ("closest", "leader", "rackless"), "lease": ("closest", "leader")}
-_READING = {
-    "near": "Leaders are in rack a, consumers in rack b. Arm closest fetches from rack b, the other arms from rack a.",
-    "lease": "Bands: the replica lags. Arm closest stays until its lease ends, and then reads from the leader.",
-}
+_ROWS = (
+    ("near", "closest"),
+    ("production", "closest"),
+    ("near", "leader"),
+    ("near", "rackless"),
+    ("selector-off", "closest"),
+    ("selector-own", "closest"),
+)
+_STALENESS = {"near": "100 records/s", "trickle": "1 record/s"}
 
 
 def plots(parts: Parts) -> tuple[Plot, ...]:
-    return tuple(_plot(parts[name], name) for name in _ARMS if name in parts)
+    """Return the traffic between racks with the staleness of a follower, and a lagging replica; none without runs."""
+    traffic = [_traffic(parts)] if "near" in parts else []
+    return (*traffic, *([_lagging(parts["lease"])] if "lease" in parts else []))
 
 
-def _plot(part: Part, name: str) -> Plot:
+def _traffic(parts: Parts) -> Plot:
+    title = "Traffic between racks, and staleness of the closest replica"
+    rows = [(name, arm) for name, arm in _ROWS if name in parts]
+    panels = [name for name in _STALENESS if name in parts]
+    texts = []
+    with drawing(5.2, 1.2 + 0.32 * len(rows) + 1.6 * len(panels)) as figure:
+        heights = [0.32 * len(rows) + 0.5, *[1.6] * len(panels)]
+        matrix, *delays = figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for row, (name, arm) in enumerate(rows):
+            by_broker = bytes_by_broker(parts[name], arm, spans(parts[name]))
+            total = sum(float(values.sum()) for values in by_broker.values())
+            for column, broker in enumerate(parts[name].run.run["brokers"]):
+                share = float(by_broker[int(broker["id"])].sum()) / total if total else 0.0
+                matrix.add_patch(Rectangle((column, row), 1, 1, color=LINES[0][0], alpha=0.35 * share, linewidth=0))
+                matrix.text(column + 0.5, row + 0.5, f"{share:.0%}", ha="center", va="center")
+        racks = [f"rack {broker['rack']}" for broker in parts["near"].run.run["brokers"]]
+        matrix.set_xticks(np.arange(len(racks)) + 0.5, racks)
+        matrix.set_yticks(
+            np.arange(len(rows)) + 0.5, [arm if name == "near" else f"{arm}, {name}" for name, arm in rows]
+        )
+        matrix.set_xlim(0, len(racks))
+        matrix.set_ylim(len(rows), 0)
+        plain(matrix, f"bytes fetched in rack {RACK}, by rack of the broker")
+        matrix.grid(visible=False)
+        for axis, name in zip(delays, panels, strict=True):
+            for arm, (colour, dash) in zip(("closest", "leader"), LINES, strict=False):
+                records = received(parts[name], f"reads/{arm}")
+                since_us = spans(parts[name])[0].start_us
+                took_ms = np.sort(((records.done_us - records.intended_us) / 1e3)[records.intended_us >= since_us])
+                shares = 100 * np.arange(1, len(took_ms) + 1) / max(1, len(took_ms))
+                axis.plot(took_ms, shares, color=colour, linestyle=dash, linewidth=1.5, label=f"arm {arm}")
+                if len(took_ms):
+                    texts.append(f"{arm} at {_STALENESS[name]}: median {quantile(took_ms, 0.5):.1f} ms")
+            axis.set_xscale("log")
+            axis.set_ylim(0, 101)
+            axis.xaxis.set_major_formatter("{x:,.10g}")
+            plain(axis, f"% of records delivered, at {_STALENESS[name]}")
+        delays[-1].set_xlabel("ms from the intended send time")
+        legend(figure, delays[0], 2)
+        svg = rendered(figure, "kip392-traffic", title, "; ".join(texts))
+    reading = (
+        "All leaders are in rack a. Above: only arm closest stays in its rack; the other rows are controls, and the "
+        "selector of selector-own names rack c. Below: how much later a follower delivers, because it must learn first "
+        "what is committed. "
+    )
+    return Plot(title, svg, f"{reading}{'; '.join(texts)}.")
+
+
+def _lagging(part: Part) -> Plot:
     rows = part.windows()
     bin_us = 2_000_000
     bins = slices(min(row["start_us"] for row in rows), max(row["end_us"] for row in rows), bin_us)
     times_s = np.array([span.start_us for span in bins]) / 1e6
     racks = {int(broker["id"]): broker["rack"] for broker in part.run.run["brokers"]}
-    with drawing(8.5, 2.9) as figure:
-        axes = figure.subplots(1, len(_ARMS[name]), sharey=True)
-        for axis, arm in zip(axes, _ARMS[name], strict=True):
+    reading = "Bands: the replica lags. Arm closest stays until its lease ends, and then reads from the leader."
+    with drawing(5.2, 4.2) as figure:
+        axes = figure.subplots(2, 1, sharex=True)
+        for axis, arm in zip(axes, ("closest", "leader"), strict=True):
             for number, (broker, values) in enumerate(bytes_by_broker(part, arm, bins).items()):
                 colour, dash = LINES[number]
                 label = f"from k{broker}, rack {racks[broker]}"
@@ -286,9 +342,8 @@ def _plot(part: Part, name: str) -> Plot:
             for row in rows:
                 if row["name"] == "fault":
                     axis.axvspan(row["start_us"] / 1e6, row["end_us"] / 1e6, color=GREY, alpha=0.15, linewidth=0)
-            plain(axis, f"{arm}, in rack {RACK}")
-            axis.set_xlabel("s of the run")
-        axes[0].set_ylabel("kB/s")
+            plain(axis, f"kB/s of arm {arm}, in rack {RACK}")
+        axes[-1].set_xlabel("s of the run")
         legend(figure, axes[0], len(racks))
-        svg = rendered(figure, f"kip392-{name}", f"KIP-392, {name}", _READING[name])
-    return Plot("Where the bytes came from" if name == "near" else "When the replica fails", svg, _READING[name])
+        svg = rendered(figure, "kip392-lease", "KIP-392, a lagging replica", reading)
+    return Plot("When the replica lags", svg, reading)

@@ -182,6 +182,13 @@ def test_features_that_were_not_shipped_decide_nothing() -> None:
 
 
 def test_plots(tmp_path: Path) -> None:
-    """The plots name the rack of each broker."""
-    result = plots(near_part(tmp_path, {"closest": {1: 10, 2: 1000}, "leader": {1: 1000}, "rackless": {1: 1000}}))
-    assert "from k2, rack b" in str(result[0].svg)
+    """The traffic of each arm by rack with the follower's delay, and a lagging replica with the rack of each broker."""
+    rows = [*consumed("closest", [20, 30], 2, latency_ms=40), *consumed("leader", [20, 30], 1, latency_ms=10)]
+    parts = near_part(tmp_path, {"closest": {1: 10, 2: 1000}, "leader": {1: 1000}, "rackless": {1: 1000}}, rows)
+    traffic, lagging = plots({**parts, "lease": parts["near"]})
+    assert all(words in traffic.svg for words in (">99%<", ">100%<", "rackless"))
+    assert traffic.reading.endswith(
+        "closest at 100 records/s: median 40.0 ms; leader at 100 records/s: median 10.0 ms."
+    )
+    assert "from k2, rack b" in lagging.svg
+    assert plots({}) == ()
