@@ -50,8 +50,8 @@ class Claim:
     """Claim about a KIP, which ``measure`` measures by the trial's runs that ``needs`` names.
 
     ``n`` is the fixed number of observations, in ``unit``. ``control`` and ``assay`` are ids of claims that must be
-    confirmed. ``pilot`` is as for `sd_of_pilot`. A claim without a rule
-    is a figure that is only shown.
+    confirmed. ``pilot`` is as for `sd_of_pilot`, ``predicted`` the figure of a simulation. A claim without a rule is a
+    figure that is only shown.
     """
 
     id: str
@@ -63,6 +63,7 @@ class Claim:
     unit: str = "blocks"
     n: int = UNITS_MIN
     published: str = "-"
+    predicted: str = ""
     estimand: str = ""
     smallest_effect: float | None = None
     pilot: tuple[float, ...] | None = None
@@ -176,7 +177,8 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
                 result = Judged(result.ours, "undecided", why)
         texts = (claim.id, claim.claim, claim.published, str(claim.rule or ""))
         design = (claim.headline, claim.unit, claim.n, claim.power)
-        statements.append(Statement(*texts, result.ours, result.word, result.why, claim.role, *design))
+        decided = (result.ours, result.word, result.why)
+        statements.append(Statement(*texts, *decided, claim.role, *design, predicted=claim.predicted))
     return tuple(statements)
 
 

@@ -201,6 +201,7 @@ class Statement:
     unit: str = ""
     n: int = 0
     power: float | None = None
+    predicted: str = ""
 
     @property
     def label(self) -> str:
@@ -208,9 +209,13 @@ class Statement:
 
     @property
     def design(self) -> str:
-        """The decision rule with its registered number of units and power, as in ``below 1 times; 40 moves, 81 %``."""
+        """The decision rule with its registered number of units, power, and prediction of a simulation.
+
+        For example ``below 1 times; 40 moves, power 81%; a simulation predicts 0.9 times``.
+        """
         power = "" if self.power is None else f", power {self.power:.0%}"
-        return self.bound and f"{self.bound}; {self.n} {self.unit}{power}"
+        predicted = f"; a simulation predicts {self.predicted}" if self.predicted else ""
+        return self.bound and f"{self.bound}; {self.n} {self.unit}{power}{predicted}"
 
 
 def ratio_of(tested: Tested, n: int, confidence: float = 0.95) -> Estimate:

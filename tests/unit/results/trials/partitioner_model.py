@@ -6,7 +6,7 @@ partition 0, needs ``delay_ms`` more. The accumulator, the partitioner and the o
 reference producer (``ProducerRules``, ``Sender._send_ready``); no code of the partitioner is repeated here.
 """
 
-from collections import deque
+from collections import Counter, deque
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -28,16 +28,17 @@ SLICE_MS = 20_000.0
 
 
 class Prediction(NamedTuple):
-    """The slow broker's percentage of the bytes and of the draws, the number of draws, and of refused records.
+    """The slow broker's percentage of the bytes and of the draws, and the number of draws.
 
-    ``slices`` has its percentage of the records in each slice of ``SLICE_MS``, by the time at which they were due.
+    ``slices`` has its percentage of the records in each slice of ``SLICE_MS``, by the time at which they were due, and
+    ``refused`` the percentage of records that found no room in the buffer.
     """
 
     bytes_percent: float
     draws_percent: float
     draws: int
-    refused: int
     slices: tuple[float, ...]
+    refused: tuple[float, ...]
 
 
 class Simulation:
@@ -52,7 +53,7 @@ class Simulation:
         self.blocked: deque[tuple[float, int]] = deque()
         self.bytes_of = [0] * len(BROKERS)
         self.records_of: dict[int, list[int]] = {}
-        self.refused = 0
+        self.refused: Counter[int] = Counter()
         parts = tuple(PartitionMetadata(n, Leader(broker, 0), BROKERS, BROKERS, 0) for n, broker in enumerate(BROKERS))
         self.rules.metadata.want(["orders"])
         self.rules.metadata.request_sent()
@@ -67,9 +68,8 @@ class Simulation:
             answer_ms = self.answers[0][0] if self.answers else inf
             # A record that waited too long for room is refused, as in ``Producer.send``.
             while self.blocked and self.blocked[0][0] + self.settings.max_block_ms <= min(due_ms, answer_ms):
-                self.blocked.popleft()
+                self.refused[int(self.blocked.popleft()[0] // SLICE_MS)] += 1
                 self.rules.accumulator.waiting -= 1
-                self.refused += 1
             if due_ms <= answer_ms:
                 if not self.append(number, due_ms):
                     self.blocked.append((due_ms, number))
@@ -93,7 +93,9 @@ class Simulation:
         share = 100 * draws["partition_draws_0"] / draws["partition_draws"]
         slices = tuple(100 * counts[0] / sum(counts) for _, counts in sorted(self.records_of.items()))
         total = 100 * self.bytes_of[0] / sum(self.bytes_of)
-        return Prediction(total, share, draws["partition_draws"], self.refused, slices)
+        per_slice = rate_per_s * SLICE_MS / 1000
+        refused = tuple(100 * self.refused[number] / per_slice for number in range(len(slices)))
+        return Prediction(total, share, draws["partition_draws"], slices, refused)
 
     def append(self, number: int, now_ms: float) -> bool:
         headers = ((HEADER, pack(0, number, 0)),)
