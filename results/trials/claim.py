@@ -175,10 +175,23 @@ def state_claims(claims: Sequence[Claim], parts: Parts, left_out: Mapping[str, s
             if judged[other.id].word != "confirmed" and result.word != "undecided":
                 why = f"its {other.role} {other.id} is {judged[other.id].word} ({judged[other.id].why}); {result.why}"
                 result = Judged(result.ours, "undecided", why)
-        texts = (claim.id, claim.claim, claim.published, str(claim.rule or ""))
-        design = (claim.headline, claim.unit, claim.n, claim.power)
-        decided = (result.ours, result.word, result.why)
-        statements.append(Statement(*texts, *decided, claim.role, *design, predicted=claim.predicted))
+        statements.append(
+            Statement(
+                claim.id,
+                claim.claim,
+                claim.published,
+                str(claim.rule or ""),
+                result.ours,
+                result.word,
+                result.why,
+                claim.role,
+                claim.headline,
+                claim.unit,
+                claim.n,
+                claim.power,
+                claim.predicted,
+            )
+        )
     return tuple(statements)
 
 
