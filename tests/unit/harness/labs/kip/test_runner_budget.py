@@ -67,10 +67,17 @@ def test_stored_runs_cost_nothing() -> None:
     assert [(1, "a")] == plan_within_budget([asked], 1, [LONG]).decides
 
 
-def test_several_trials_take_turns() -> None:
-    """A small budget tests each KIP's first claim."""
-    found = plan_within_budget([trial(1, claim("a", LONG), claim("b", SHORT)), trial(2, claim("c", WHOLE))], 610)
-    assert [(1, "a"), (2, "c")] == found.decides
+def test_a_small_budget_tests_the_headline_of_each_kip() -> None:
+    asked = [trial(1, claim("b", SHORT), claim("a", LONG, headline=True)), trial(2, claim("c", WHOLE, headline=True))]
+    assert [(1, "a"), (2, "c")] == plan_within_budget(asked, 610).decides
+
+
+def test_after_the_headlines_the_time_for_each_claim_counts() -> None:
+    """Two claims on one run of 300 s come before a claim on a run of 260 s."""
+    asked = [trial(1, claim("a", SHORT)), trial(2, claim("b", LONG), claim("c", LONG, WHOLE), claim("d", LONG))]
+    assert [(2, "b"), (2, "d")] == plan_within_budget(asked, 310).decides
+    assert [(2, "b"), (2, "d"), (1, "a")] == plan_within_budget(asked, 560).decides
+    assert [(2, "b"), (2, "d"), (1, "a"), (2, "c")] == plan_within_budget(asked, 860).decides
 
 
 def test_headlines_under_kafkas_defaults_come_last() -> None:
