@@ -117,6 +117,13 @@ def led_by(topic: str, leader: int) -> Effect:
     return effect
 
 
+def only_partition_1_moved(seen: Observation) -> None:
+    """Assert that metadata has another leader and another order of replicas for partition 1 alone."""
+    partitions = topic_of(seen, "topic_of_two_partitions").partitions
+    leaders = {number: (partition.leader, list(partition.replicas)) for number, partition in partitions.items()}
+    assert {0: (1, [1, 2, 3]), 1: (3, [3, 1, 2])} == leaders
+
+
 async def partition_without_leader(stand: Stand) -> None:
     """Create a partition whose only in-sync replica, broker 1, is dead; broker 2 lives and lacks the newest records."""
     await put(stand, "partition_without_leader", {0: (1, 2)})
@@ -267,6 +274,11 @@ CASES = {
     "reassign": [
         Case("{kind: reassign, topic: probe, rotate: 1, for: 3s}", leaders_moved, before=balanced),
         Case("{kind: reassign, topic: probe, swap: {from: 1, to: 2}, for: 3s}", leaders_moved, before=balanced),
+        Case(
+            "{kind: reassign, topic: topic_of_two_partitions, partition: 1, rotate: 1}",
+            only_partition_1_moved,
+            before=topic_of_two_partitions,
+        ),
         Case(
             "{kind: reassign, topic: topic_on_broker_1, move: {from: 1, to: 2}}",
             replicas_changed,

@@ -48,7 +48,10 @@ def kept(out: Path, both_ms: float, checks: tuple[Check, ...] = ()) -> Path:
         }
         window = "fault" if planned.name in UNDELAYED else WINDOWS.get(planned.name, "fault/move")
         made = part(planned.name, values, window=window, checks=checks)
-        found = found.with_run(planned, written(made, home_of(KIP_951, out)).name)
+        home = written(made, home_of(KIP_951, out))
+        (home / "phases.json").write_text("[]")
+        (home / "events.jsonl").touch()
+        found = found.with_run(planned, home.name)
     runner.write(home_of(KIP_951, out), found)
     return home_of(KIP_951, out)
 
