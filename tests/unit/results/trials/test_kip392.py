@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aftershock.results.checks.check import Check, Status
 from aftershock.results.trials import kip392
 from aftershock.results.trials.claim import Parts, state_claims
 from aftershock.results.trials.kip392 import REGISTRATION, plots
@@ -61,6 +62,7 @@ def test_staleness(tmp_path: Path) -> None:
     assert pytest.approx(250) == result.ours.value
 
 
+LOST = Check("integrity/lost", "integrity", "run", Status.PASS, 9, 1, "", "")
 LAGS = tuple(20 + 27 * number for number in range(7))
 LAG_S, LEASE_S = 20, 10
 
@@ -162,6 +164,25 @@ def test_oscillation(tmp_path: Path, every_s: int, word: Word) -> None:
     parts = [failing(tmp_path / fault, rows, fault) for fault in ("lag", "preferred", "leader")]
     result = decide(REGISTRATION, "no-oscillation", kip392.oscillation(parts))
     assert (word, 21) == (result.word, result.ours.n)
+
+
+def test_with_the_kip_off_no_claim_is_confirmed(tmp_path: Path) -> None:
+    """Both arms read from the leader: nothing wavers or is lost, which the assay on bytes across racks reveals."""
+    arms = ("closest", "leader", "rackless")
+    samples = [row for arm in arms for row in received(arm, {1: 100_000.0, 2: 0.0})]
+    rows = [row for arm in arms for row in consumed(arm, range(LAGS[-1] + 27), 1)]
+    set_up = dict.fromkeys(("second", "third", "replicas"), (10, 12))
+    faults = {f"{fault}-{n}": (at, at + 5) for fault in ("lag", "preferred", "leader") for n, at in enumerate(LAGS, 1)}
+    windows = {"lease": set_up | faults, "deaths": set_up | faults, "near": set_up | WINDOWS, "selector-off": WINDOWS}
+    parts = {
+        name: part_of(tmp_path / name, rows, spans | set_up, samples=samples, checks=[LOST])
+        for name, spans in windows.items()
+    }
+    words = {each.id: each.word for each in state_claims(REGISTRATION.claims, parts, {}) if each.role == "claim"}
+    assert "contradicted" == words.pop("cross-rack")
+    assert {"undecided"} == {*words.values()}
+    alone = decide(REGISTRATION, "no-oscillation", kip392.oscillation([parts["lease"], parts["deaths"]]))
+    assert "confirmed" == alone.word
 
 
 def test_grants_are_counted_for_each_partition(tmp_path: Path) -> None:
