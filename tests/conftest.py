@@ -31,8 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # runs before pytest deselects tests by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the marks that ``tiers.toml`` lists, and run all tests with a Spark session in one process."""
+    """Add the marks that ``tiers.toml`` lists, and group tests by process for pytest-xdist.
+
+    One process runs all tests with a Spark session. Of tests with a Docker engine, one process runs those of each
+    folder, which share a cluster.
+    """
     for item in items:
+        if item.get_closest_marker("engine"):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(TIERS.parent).parts[0]))
         if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
             item.add_marker(pytest.mark.xdist_group("spark"))

@@ -84,7 +84,7 @@ class Command:
     def facts(self) -> dict[str, Any]:
         return dict(json.loads((self.run_dir / "run.json").read_text()))
 
-    def left_behind(self, within_s: float = 5) -> str:
+    def left_behind(self, within_s: float = 30) -> str:
         """Return the containers, networks, volumes, processes and spools of this run that still exist after a
         moment.
 
