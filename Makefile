@@ -1,5 +1,5 @@
 # Every target sets up what is missing first (ci/bootstrap says what it installs) and needs no other command before it.
-.PHONY: demo test test-quick lint bench torture docs site kips mutants clean bootstrap
+.PHONY: demo test test-quick lint bench torture docs site kips evidence mutants clean bootstrap
 
 BIN := .venv/bin
 # Some containers set it; tests then compile every module in each of the processes that they start.
@@ -48,6 +48,10 @@ site: docs
 # the result tables of the KIPs' trials, and their digest in the README, from what `aftershock kip` has left under runs/; nothing is run
 kips: bootstrap
 	$(BIN)/python -m aftershock.harness.labs.kip.output runs docs/KIPS.md README.md
+
+# the evidence of the KIPs' headline claims, from runs/ into the repository: `aftershock kip 951 --from docs/evidence/kip951`
+evidence: bootstrap
+	$(BIN)/python -m aftershock.harness.labs.kip.reduce runs docs/evidence
 
 # plants bugs in copies of the clients' rules, one at a time, and shows the test that catches each
 mutants: bootstrap

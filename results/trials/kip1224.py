@@ -218,7 +218,7 @@ def _over_load(parts: Parts) -> tuple[Plot, ...]:
         for name, at in points.items():
             of_size = [by_linger[name] for by_linger in sizes if name in by_linger]
             of_load = [(bout.per_s, bout.p50_ms) for by_linger in rounds for bout in by_linger.get(name, ())]
-            took_ms = latencies_ms.get(name, ())
+            took_ms = latencies_ms.get(name, np.empty(0))
             if len(took_ms):  # each run has one coordinator of this setting
                 of_load = [(len(took_ms) * 1e6 / steady_us, quantile(took_ms, 0.5))]
             if of_size and of_load:

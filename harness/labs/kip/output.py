@@ -23,10 +23,10 @@ from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.report.page import filled
 from aftershock.results.report.several import link
 from aftershock.results.trials import statement
-from aftershock.results.trials.claim import Verdict, state_claims, tally, verdict
+from aftershock.results.trials.claim import Parts, Verdict, state_claims, tally, verdict
 from aftershock.results.trials.mechanism import mechanism
 from aftershock.results.trials.part import Part
-from aftershock.results.trials.statement import Statement, Word
+from aftershock.results.trials.statement import Measured, Statement, Word, unknown
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,24 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     for part in trial.parts:
         if part not in runs:
             stale = "the plan or seed of this part of the trial has changed since the part ran"
-            default = stale if record.stale(part) else "not requested yet"
+            default = stale if record.stale(part) else "not requested yet" if record.claims is None else "not stored"
             left_out[part.name] = record.left_out.get(part.name) or default
-    statements = state_claims(trial.claims, parts, left_out)
+    claims = [
+        claim if record.claims is None or claim.id in record.claims else replace(claim, needs=(), measure=_not_stored)
+        for claim in trial.claims
+    ]
+    statements = state_claims(claims, parts, left_out)
     title = f"{trial.title} (sabotage: the KIP is off)" if trial.sabotaged else trial.title
     version = trial.registration.version
     return TrialResult(trial.kip, title, version, verdict(statements), statements, parts, left_out)
+
+
+def _not_stored(_: Parts) -> Measured:
+    return Measured(unknown(), doubt="its evidence is not stored; run the trial")
+
+
+def as_text(entry: Statement) -> str:
+    return f"{entry.word}: {statement.figure(entry.ours)}; {entry.why}"
 
 
 def _environment(run: Mapping[str, Any]) -> str:

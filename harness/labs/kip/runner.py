@@ -135,7 +135,8 @@ class FinishedPart:
 class Record:
     """Content of ``trial.json``; ``left_out`` maps the parts omitted by the latest execution to their reasons.
 
-    ``version`` is the version of the trial's registration by which the runs were designed.
+    ``version`` is the version of the trial's registration by which the runs were designed. ``claims`` has the results
+    of the claims whose evidence is stored if the runs are reduced (see ``reduce.py``), else None.
     """
 
     kip: int
@@ -143,6 +144,7 @@ class Record:
     parts: Mapping[str, FinishedPart] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     seed: int = SEED
+    claims: Mapping[str, str] | None = None
 
     def finished(self, part: Planned, home: Path) -> FinishedPart | None:
         """Return the stored run of a trial part; None if the run must be repeated.
@@ -182,8 +184,9 @@ def read(home: Path, trial: Trial, seed: int | None = None) -> Record:
         document = read_object(path)
         parts = {name: FinishedPart(**values) for name, values in document["parts"].items()}
         stored_seed = document.get("seed", SEED) if seed is None else seed
+        left_out, claims = dict(document["left_out"]), document.get("claims")
         # Records before version 2 name no version.
-        record = Record(document["kip"], document.get("version", 1), parts, dict(document["left_out"]), stored_seed)
+        record = Record(document["kip"], document.get("version", 1), parts, left_out, stored_seed, claims)
     except (KeyError, TypeError, EvidenceError) as error:
         raise EvidenceError(
             f"{path}: the record of a trial is damaged ({error}); remove the file, and the parts of the trial run again"

@@ -1,0 +1,265 @@
+"""Reduction of a trial's runs to the evidence that its headline claims are judged from, small enough for a repository.
+
+``python -m aftershock.harness.labs.kip.reduce OUT FOLDER [KIP ...]`` reads ``OUT/kips/951`` and its siblings and writes
+``FOLDER/kip951``, which ``aftershock kip 951 --from FOLDER/kip951`` judges without Docker.
+
+The headline claims (under both profiles) and the claims that they depend on are measured once, and only what the
+measurements read is kept: the rows and columns of outcomes, the samples, the events, and the fields of documents that
+trials use. All other claims say that their evidence is not stored. Reduced files are not the run's own, so the manifest
+is written again, with the digests of the original files under ``reduced_from``. The reduced runs are judged again, and
+must give the same words, byte for byte.
+"""
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from aftershock.errors import AftershockError
+from aftershock.harness.labs.kip import runner
+from aftershock.harness.labs.kip.output import as_text, read_result
+from aftershock.harness.labs.kip.runner import home_of
+from aftershock.harness.labs.kip.trials import Trial, select_trials
+from aftershock.results.compare.blocks import Block, parse
+from aftershock.results.evidence import manifest
+from aftershock.results.evidence.files import read_lines, read_object
+from aftershock.results.trials.claim import Claim, state_claims
+from aftershock.results.trials.part import Part
+
+BYTES_MAX = 3_000_000
+_RUN = (
+    "schema_version",
+    "run_id",
+    "plan",
+    "seed",
+    "started_at",
+    "status",
+    "why",
+    "versions",
+    "git",
+    "profile",
+    "topics",
+)
+_TIMELINE = ("schema_version", "name", "seed", "cluster", "timing", "topics", "workloads", "steps")
+_CHECKS = ("harness", "witness", "exposure", "integrity")
+_JOURNAL = ("t_us", "fault", "state")
+_TABLES = ("outcomes", "metrics", "offsets")
+_PLACE = re.compile(
+    r"(?<![\w.:/-])/(?:home|root|work|tmp|var|opt|mnt|srv|private|Users)/[^\s\"']*"
+    r"|\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org|cloud|internal|local)(?::\d+|/)[^\s\"']*"
+)
+"""Absolute paths of a machine, and host names with a port or path, as those of image registries."""
+
+
+@dataclass(frozen=True)
+class _Observed(Part):
+    """Part of a trial that records what the measurements of claims read."""
+
+    cuts: set[tuple[str, str, str]] = field(default_factory=set)
+    distributions: set[tuple[str, str, str]] = field(default_factory=set)
+    rows: set[tuple[str, str | None]] = field(default_factory=set)
+    columns: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    event_names: set[str] = field(default_factory=set)
+
+    def blocks(self, client: str, measure: str) -> dict[int, Block]:
+        parsed = parse(measure)
+        self.cuts.add((parsed.metric, parsed.window, client))
+        return super().blocks(client, measure)
+
+    def quantile_us(self, client: str, metric: str, window: str, q: float) -> tuple[int | None, int]:
+        self.distributions.add((metric, client, window))
+        return super().quantile_us(client, metric, window, q)
+
+    def events(self, event: str) -> list[dict[str, Any]]:
+        self.event_names.add(event)
+        return super().events(event)
+
+    def outcomes(self, op: str, columns: Sequence[str], client: str | None = None) -> pa.Table:
+        self.rows.add((op, client))
+        self.columns.update(columns)
+        return super().outcomes(op, columns, client)
+
+    def samples(self, name: str) -> pa.Table:
+        self.names.add(name)
+        return super().samples(name)
+
+
+def kept_claims(claims: Sequence[Claim], parts: Iterable[str]) -> tuple[Claim, ...]:
+    """Return the headline claim, the same under the production profile, and all claims that these depend on.
+
+    The claim under the production profile is left out if its runs did not take place.
+    """
+    by_id, present = {claim.id: claim for claim in claims}, set(parts)
+    kept: set[str] = set()
+    for claim in claims:
+        if claim.headline or claim.role == "production":
+            needed, open_ids = set[str](), [claim.id]
+            while open_ids:
+                needed.add(found := open_ids.pop())
+                open_ids += {*by_id[found].control, *by_id[found].assay} - needed
+            if claim.headline or all(present.issuperset(by_id[found].needs) for found in needed):
+                kept |= needed
+    return tuple(claim for claim in claims if claim.id in kept)
+
+
+def reduce_trial(trial: Trial, home: Path, target: Path, bytes_max: int = BYTES_MAX) -> int:
+    """Write the evidence of the headline claims in ``home`` to the folder ``target``; return its size in bytes.
+
+    Raises AftershockError if a run of the headline claim is missing, if the evidence is larger than ``bytes_max`` or
+    names a place of this machine, or if it gives other words than the runs.
+    """
+    result = read_result(trial, home)
+    claims = kept_claims(trial.claims, result.parts)
+    if missing := sorted({name for claim in claims for name in claim.needs} - result.parts.keys()):
+        raise AftershockError(
+            f"{home}: no run of {', '.join(missing)}, which the headline claim of KIP-{trial.kip} needs; run "
+            f"`aftershock kip {trial.kip}` first"
+        )
+    if target.exists() and not (target / runner.NAME).is_file():
+        raise AftershockError(f"{target}: the folder is not evidence of a trial; name another folder")
+    parts = {name: _Observed(name, result.parts[name].run) for claim in claims for name in claim.needs}
+    state_claims(claims, parts, {})
+    words = {entry.id: as_text(entry) for entry in result.statements if entry.id in {claim.id for claim in claims}}
+    record = runner.read(home, trial)
+    draft = target.with_name(f".{target.name}.inprogress")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        for part in parts.values():
+            _write_run(part, draft / part.home.name)
+        stored = {name: record.parts[name] for name in parts}
+        runner.write(draft, replace(record, parts=stored, left_out={}, claims=words))
+        files = [path for path in sorted(draft.rglob("*")) if path.is_file()]
+        _refuse_places(files, draft)
+        size = sum(path.stat().st_size for path in files)
+        if size > bytes_max:
+            largest = max(files, key=lambda path: path.stat().st_size).relative_to(draft)
+            raise AftershockError(
+                f"{target}: the reduced evidence has {size} bytes, more than {bytes_max}; the largest file is {largest}"
+            )
+        again = {entry.id: as_text(entry) for entry in read_result(trial, draft).statements}
+        if changed := [claim for claim, text in words.items() if again[claim] != text]:
+            raise AftershockError(f"{target}: the reduced evidence gives other words for {', '.join(changed)}")
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.rename(target)
+        return size
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write_run(part: _Observed, folder: Path) -> None:
+    """Write the reduced documents, tables and manifest of one run."""
+    folder.mkdir(parents=True)
+    run, home = part.run, part.home
+    host = {key: value for key, value in (run.run.get("host") or {}).items() if key != "hostname"}
+    brokers = [{"id": broker["id"], "rack": broker["rack"]} for broker in run.run.get("brokers", ())]
+    series = ("metric", "window", "client")
+    documents: dict[str, Any] = {
+        "run": {key: run.run[key] for key in _RUN if key in run.run} | {"host": host, "brokers": brokers},
+        "timeline": {key: run.timeline[key] for key in _TIMELINE if key in run.timeline},
+        "verdict": replace(
+            run.verdict, checks=tuple(check for check in run.verdict.checks if check.kind in _CHECKS)
+        ).to_json(),
+        "analysis": {key: run.analysis[key] for key in ("schema_version", "gaps", "recoveries") if key in run.analysis}
+        | {
+            "cuts": [
+                row
+                for row in run.analysis.get("cuts", ())
+                if row["each"] == "block" and tuple(row[key] for key in series) in part.cuts
+            ],
+            "distributions": [
+                row
+                for row in run.analysis["distributions"]
+                if (row["metric"], row["client"], row["window"]) in part.distributions
+                or tuple(row[key] for key in series) in part.cuts
+            ],
+        },
+    }
+    if (home / "phases.json").exists():
+        documents["phases"] = part.windows()
+    for name, document in documents.items():
+        (folder / f"{name}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n", encoding="utf-8")
+    lines = {
+        "journal": [{key: line[key] for key in _JOURNAL} for line in read_lines(home / "journal.jsonl")],
+        "events": [line for line in read_lines(home / "events.jsonl") if line.get("event") in part.event_names],
+    }
+    for name, rows in lines.items():
+        content = "".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(content, encoding="utf-8")
+    conditions = []
+    for op, client in part.rows:
+        condition = ds.field("op") == op
+        if client is not None:
+            workload, arm = client.split("/")
+            condition &= (ds.field("workload") == workload) & (ds.field("arm") == arm)
+        conditions.append(condition)
+    keys = ("op", "workload", "arm") if any(client for _, client in part.rows) else ("op",)
+    if conditions:
+        columns = sorted({*keys, *part.columns})
+        outcomes = ds.dataset(home / "outcomes", format="parquet")
+        _write_table(outcomes.to_table(columns=columns, filter=reduce(or_, conditions)), folder / "outcomes")
+    if part.names:
+        samples = ds.dataset(home / "metrics", format="parquet")
+        of_names = ds.field("name").isin(sorted(part.names))
+        _write_table(samples.to_table(["t_us", "broker_id", "name", "value"], filter=of_names), folder / "metrics")
+    if "commit" in {op for op, _ in part.rows} and (home / "offsets").exists():
+        _write_table(pq.read_table(home / "offsets"), folder / "offsets")
+    own = read_object(home / manifest.NAME) if (home / manifest.NAME).exists() else {}
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    names = [name for name in names if name.split("/")[0] in (*manifest.DOCUMENTS, *manifest.TABLES)]
+    digests = {name: asdict(digest) for name in names if (digest := manifest.digest_of(folder / name))}
+    reduced = {"schema_version": manifest.SCHEMA_VERSION, "files": names, "digests": digests}
+    reduced["reduced_from"] = own.get("digests", {})
+    (folder / manifest.NAME).write_text(json.dumps(reduced, indent=1) + "\n", encoding="utf-8")
+
+
+def _write_table(table: pa.Table, folder: Path) -> None:
+    """Write a table in its order of rows, as small as Parquet can: deltas of integers, dictionaries of words."""
+    folder.mkdir()
+    integers = [column.name for column in table.schema if pa.types.is_integer(column.type)]
+    words = [column.name for column in table.schema if pa.types.is_string(column.type)]
+    encodings = dict.fromkeys(integers, "DELTA_BINARY_PACKED")
+    options: Mapping[str, Any] = {"compression": "zstd", "compression_level": 19, "write_statistics": False}
+    path = folder / "part-0.parquet"
+    pq.write_table(table.combine_chunks(), path, use_dictionary=words, column_encoding=encodings, **options)
+
+
+def _refuse_places(files: Sequence[Path], home: Path) -> None:
+    for path in files:
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            columns = [column for column in table.columns if pa.types.is_string(column.type)]
+            content = "\n".join(str(value) for column in columns for value in pc.unique(column).to_pylist())
+        else:
+            content = path.read_text(encoding="utf-8")
+        if found := _PLACE.search(content):
+            raise AftershockError(
+                f"{path.relative_to(home)}: the evidence has {found[0]!r}, a path of this machine or a host name, "
+                "which must not be published; leave the field out in harness/labs/kip/reduce.py"
+            )
+
+
+def main(out: str, folder: str, *kips: str) -> None:
+    for trial in [trial for kip in kips or ("all",) for trial in select_trials(kip)]:
+        target = Path(folder) / f"kip{trial.kip}"
+        size = reduce_trial(trial, home_of(trial, Path(out)), target)
+        print(f"{target}: {size} bytes")  # noqa: T201
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except AftershockError as error:
+        sys.exit(str(error))

@@ -1,0 +1,174 @@
+"""Reduction of runs to the evidence of the headline claims: same words, few bytes, and nothing of this machine."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aftershock.errors import AftershockError
+from aftershock.harness.labs.kip import output, runner
+from aftershock.harness.labs.kip.reduce import BYTES_MAX, kept_claims, reduce_trial
+from aftershock.harness.labs.kip.runner import Record, home_of
+from aftershock.harness.labs.kip.trials import KIP_951, KIP_1224, TRIALS, Trial
+from aftershock.results.evidence.manifest import digest_of, manifest_of
+from aftershock.results.trials.part import Part
+from aftershock.tests.unit.harness.cli.test_search_kip import kept
+from aftershock.tests.unit.results.trials.test_kip1224 import square
+
+DOCUMENTED = {"distributions": [], "gaps": [], "recoveries": []}
+
+
+def leader_discovery(out: Path) -> tuple[Trial, Path]:
+    return KIP_951, kept(out, 100.0)
+
+
+def append_linger(out: Path) -> tuple[Trial, Path]:
+    """Write runs that lie on the disk with their tables; each has a manifest, and fields that must not be published."""
+    home = home_of(KIP_1224, out)
+    record = Record(1224, KIP_1224.registration.version)
+    for name, part in square(home).items():
+        places = {"command": "aftershock kip 1224 --out /work/runs", "host": {"hostname": "h1", "cores": 2}}
+        run = {**part.run.run, **places, "brokers": [{"id": 1, "rack": "a", "container": "c"}]}
+        documents = {"run": run, "timeline": part.run.timeline, "analysis": {**DOCUMENTED, "bins": [{"n": 1}]}}
+        for document, content in {**documents, "verdict": part.run.verdict.to_json()}.items():
+            (part.home / f"{document}.json").write_text(json.dumps(content))
+        (part.home / "plan.yaml").write_text("")
+        (part.home / "journal.jsonl").write_text(
+            json.dumps({"t_us": 1, "fault": "f", "state": "intended", "owner": "/proc/1"})
+        )
+        (part.home / "manifest.json").write_text(json.dumps(manifest_of(part.home)))
+        (planned,) = [planned for planned in KIP_1224.parts if planned.name == name]
+        record = record.with_run(planned, part.home.name)
+    runner.write(home, record)
+    return KIP_1224, home
+
+
+Made = Callable[[Path], tuple[Trial, Path]]
+
+
+@pytest.mark.parametrize("made", [leader_discovery, append_linger])
+def test_reduced_evidence_gives_the_same_words(made: Made, tmp_path: Path) -> None:
+    """All that the headline depends on is judged alike, byte for byte; every other claim says why it is not."""
+    trial, home = made(tmp_path / "runs")
+    target = tmp_path / "evidence" / "kip"
+    size = reduce_trial(trial, home, target)
+    assert size == sum(path.stat().st_size for path in target.rglob("*") if path.is_file()) <= BYTES_MAX
+    whole, reduced = output.read_result(trial, home), output.read_result(trial, target)
+    before = {entry.id: entry for entry in whole.statements}
+    kept_ids = {claim.id for claim in kept_claims(trial.claims, whole.parts)}
+    headline = next(claim.id for claim in trial.claims if claim.headline)
+    assert "confirmed" == before[headline].word
+    for entry in reduced.statements:
+        if entry.id in kept_ids:
+            assert before[entry.id] == entry
+        else:
+            assert ("undecided", "its evidence is not stored; run the trial") == (entry.word, entry.why)
+    assert {"not stored"} == set(reduced.left_out.values())
+    # once more, from the same folder
+    assert size == reduce_trial(trial, home, target)
+
+
+def test_only_what_the_claims_read_is_kept(tmp_path: Path) -> None:
+    """Columns, fields and files that no claim reads are gone; the manifest has the new digests and the run's own."""
+    trial, home = append_linger(tmp_path)
+    reduce_trial(trial, home, tmp_path / "kip1224")
+    folder = tmp_path / "kip1224" / "idle-1"
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    documents = {"run.json", "timeline.json", "verdict.json", "analysis.json", "phases.json", "manifest.json"}
+    assert {*documents, "journal.jsonl", "events.jsonl", "outcomes/part-0.parquet", "offsets/part-0.parquet"} == names
+    run = json.loads((folder / "run.json").read_text())
+    assert ({"cores": 2}, [{"id": 1, "rack": "a"}]) == (run["host"], run["brokers"])
+    assert "command" not in run
+    assert "bins" not in json.loads((folder / "analysis.json").read_text())
+    assert {"t_us": 1, "fault": "f", "state": "intended"} == json.loads((folder / "journal.jsonl").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    digest = digest_of(folder / "run.json")
+    assert digest
+    assert digest.sha256 == manifest["digests"]["run.json"]["sha256"]
+    own = digest_of(home / "idle-1" / "run.json")
+    assert own
+    assert own.sha256 == manifest["reduced_from"]["run.json"]["sha256"]
+
+
+def test_changed_evidence_is_refused(tmp_path: Path) -> None:
+    trial, home = append_linger(tmp_path)
+    reduce_trial(trial, home, tmp_path / "kip1224")
+    with (tmp_path / "kip1224" / "idle-2" / "phases.json").open("a") as file:
+        file.write(" ")
+    with pytest.raises(AftershockError, match=r"differs from its manifest: phases.json: changed after the run"):
+        output.read_result(trial, tmp_path / "kip1224")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "found"),
+    [
+        ("kernel", "built in /home/me/linux", r"run.json: the evidence has '/home/me/linux', a path of this machine"),
+        ("kernel", "registry.example.com:5000/kafka", "the evidence has 'registry.example.com:5000/kafka'"),
+    ],
+)
+def test_a_place_of_this_machine_is_refused(field: str, value: str, found: str, tmp_path: Path) -> None:
+    """Nothing is written."""
+    trial, home = append_linger(tmp_path)
+    run = json.loads((home / "idle-3" / "run.json").read_text())
+    (home / "idle-3" / "run.json").write_text(json.dumps({**run, "host": {field: value}}))
+    (home / "idle-3" / "manifest.json").write_text(json.dumps(manifest_of(home / "idle-3")))
+    with pytest.raises(AftershockError, match=found):
+        reduce_trial(trial, home, tmp_path / "kip1224")
+    assert not (tmp_path / "kip1224").exists()
+
+
+def test_too_much_evidence_is_refused(tmp_path: Path) -> None:
+    """The error names the size and the largest file; evidence from before is kept."""
+    trial, home = append_linger(tmp_path)
+    target = tmp_path / "kip1224"
+    size = reduce_trial(trial, home, target)
+    with pytest.raises(AftershockError, match=rf"has {size} bytes, more than {size - 1}; the largest file is idle-"):
+        reduce_trial(trial, home, target, size - 1)
+    assert (target / runner.NAME).is_file()
+
+
+def test_a_missing_headline_run_and_a_foreign_folder_are_refused(tmp_path: Path) -> None:
+    trial, home = append_linger(tmp_path)
+    (tmp_path / "docs").mkdir()
+    with pytest.raises(AftershockError, match="docs: the folder is not evidence of a trial"):
+        reduce_trial(trial, home, tmp_path / "docs")
+    (home / "idle-2" / "verdict.json").unlink()
+    with pytest.raises(AftershockError, match="no run of idle-2, which the headline claim of KIP-1224 needs"):
+        reduce_trial(trial, home, tmp_path / "kip1224")
+
+
+def test_evidence_that_gives_other_words_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reduction that forgot a table must not be published."""
+    trial, home = append_linger(tmp_path)
+    monkeypatch.setattr(Part, "windows", lambda part: [] if part.home.parent.name.startswith(".") else _steady())
+    with pytest.raises(AftershockError, match="gives other words for idle-saved, transactions"):
+        reduce_trial(trial, home, tmp_path / "kip1224")
+
+
+def _steady() -> list[dict[str, object]]:
+    return [{"name": "steady", "start_us": 0, "end_us": 48_000_000}]
+
+
+@pytest.mark.parametrize("trial", TRIALS.values(), ids=map(str, TRIALS))
+def test_the_headlines_and_what_they_depend_on_are_kept(trial: Trial) -> None:
+    """Also the assay of a control; without its runs, the claim under the production profile is left out."""
+    names = {part.name for part in trial.parts}
+    kept_ids = {claim.id for claim in kept_claims(trial.claims, names)}
+    headline, beside = (claim for claim in trial.claims if claim.headline or claim.role == "production")
+    assert {headline.id, beside.id, *headline.control, *headline.assay} <= kept_ids
+    left = {claim.id for claim in kept_claims(trial.claims, names - {*beside.needs})}
+    assert kept_ids - {beside.id} == left
+
+
+STORED = sorted(Path(output.__file__).parents[3].glob("docs/evidence/kip*"))
+
+
+@pytest.mark.parametrize("folder", STORED, ids=lambda folder: folder.name)
+def test_the_repositorys_evidence_gives_the_words_that_are_recorded_with_it(folder: Path) -> None:
+    trial = TRIALS[int(folder.name.removeprefix("kip"))]
+    claims = runner.read(folder, trial).claims
+    assert claims
+    entries = {entry.id: entry for entry in output.read_result(trial, folder).statements}
+    assert claims == {claim: output.as_text(entries[claim]) for claim in claims}
+    assert BYTES_MAX >= sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
