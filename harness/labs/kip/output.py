@@ -1,7 +1,8 @@
 """Output of KIP trials, from stored runs, as terminal text, JSON, the HTML page, and tables for the docs.
 
-``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes the result tables into PAGE (``docs/KIPS.md``)
-and a shorter table into README, from the runs below the folder OUT.
+``python -m aftershock.harness.labs.kip.output OUT PAGE README`` writes the charts and result tables into PAGE
+(``docs/KIPS.md``, with the drawings in the folder ``kips`` beside it) and a shorter table into README, from the runs
+below the folder OUT.
 """
 
 import sys
@@ -26,7 +27,7 @@ from aftershock.results.trials import statement
 from aftershock.results.trials.claim import Parts, Verdict, state_claims, tally, verdict
 from aftershock.results.trials.mechanism import mechanism
 from aftershock.results.trials.part import Part
-from aftershock.results.trials.statement import Measured, Statement, Word, unknown
+from aftershock.results.trials.statement import Measured, Plot, Statement, Word, unknown
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     """Read the judged runs of a trial below ``home``, and judge the trial's claims.
 
     A run whose plan has changed since is ignored. The runs of a sabotaged trial are judged as if they were honest: by
-    the cluster settings of the trial's own plans. Raises EvidenceError for a damaged run, or one of another version.
+    the cluster settings of the trial's own plans. Reduced evidence (``reduce.py``) decides by the stored claims alone.
+    Raises EvidenceError for a damaged run, or one of another version.
     """
     record = runner.read(home, trial)
     runs = {part: finished for part in trial.parts if (finished := record.finished(part, home))}
@@ -75,7 +77,8 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     statements = state_claims(claims, parts, left_out)
     title = f"{trial.title} (sabotage: the KIP is off)" if trial.sabotaged else trial.title
     version = trial.registration.version
-    return TrialResult(trial.kip, title, version, verdict(statements), statements, parts, left_out)
+    stored = [entry for entry in statements if record.claims is None or entry.id in record.claims]
+    return TrialResult(trial.kip, title, version, verdict(stored), statements, parts, left_out)
 
 
 def _not_stored(_: Parts) -> Measured:
@@ -99,7 +102,6 @@ _HEADERS: dict[Word, str] = {"confirmed": "pass", "contradicted": "fail", "undec
 
 def write(trial: Trial, result: TrialResult, home: Path) -> Path:
     runs = [(name, part.run.run_id, link(part.home / "report.html", home)) for name, part in result.parts.items()]
-    usable = {name: part for name, part in result.parts.items() if part.doubt() is None}
     page = filled(
         "trial.html",
         kip=result.kip,
@@ -107,7 +109,7 @@ def write(trial: Trial, result: TrialResult, home: Path) -> Path:
         verdict=result.verdict,
         status=_HEADERS[result.verdict.word],
         statements=result.statements,
-        plots=(mechanism(result.kip), *trial.plots(usable)),
+        plots=(mechanism(result.kip), *_plots(trial, result)),
         runs=runs,
         left_out=list(result.left_out.items()),
         about=result.about,
@@ -115,6 +117,10 @@ def write(trial: Trial, result: TrialResult, home: Path) -> Path:
         word=statement.word,
     )
     return write_whole(home / f"kip-{result.kip}.html", page)
+
+
+def _plots(trial: Trial, result: TrialResult) -> tuple[Plot, ...]:
+    return trial.plots({name: part for name, part in result.parts.items() if part.doubt() is None})
 
 
 _WIDTH = 80
@@ -178,13 +184,14 @@ _HEAD = "| | claim | published | measured | rule; units, power | result |\n| ---
 
 
 def digest(trials: list[TrialResult]) -> str:
-    """Return a Markdown table with the headline claim and the number of claims by word of each trial."""
-    lines = ["| KIP | headline claim | published | measured | result | all claims |", "|" + " --- |" * 6]
+    """Return a Markdown table of the headline claim, under both profiles, and the claims by word of each trial."""
+    lines = ["| KIP | headline claim | published | measured | Kafka's defaults | all claims |", "|" + " --- |" * 6]
     for result in trials:
         headline = next((claim for claim in result.statements if claim.headline), result.statements[0])
         title, counts = f"{result.kip}, {result.title}", str(tally(result.statements)) if result.parts else "not run"
-        ours = statement.figure(headline.ours)
-        lines.append(_cells((title, headline.claim, headline.published, ours, headline.word, counts)))
+        both = [headline, *(claim for claim in result.statements if claim.role == "production")]
+        figures = [f"{claim.word}: {statement.figure(claim.ours)}" for claim in both]
+        lines.append(_cells((title, headline.claim, headline.published, *[*figures, "-"][:2], counts)))
     return "\n".join(lines)
 
 
@@ -195,7 +202,10 @@ def table(trials: list[TrialResult]) -> str:
         if not result.parts:
             lines.append(f"{heading}: not run yet\n")
             continue
-        lines += [f"{heading}: {result.verdict.word}\n", f"{result.verdict.why}.\n", _HEAD]
+        lines += [f"{heading}: {result.verdict.word}\n", f"{result.verdict.why}.\n"]
+        for number, plot in enumerate(_plots(TRIALS[result.kip], result), 1):
+            lines.append(f"![{plot.title}](kips/kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
+        lines.append(_HEAD)
         for claim in result.statements:
             texts = (claim.label, claim.claim, claim.published, statement.figure(claim.ours), claim.design)
             lines.append(_cells((*texts, statement.word(claim))))
@@ -219,6 +229,12 @@ def replace_results(page: str, results: str) -> str:
 
 def main(out: str, page: str, readme: str) -> None:
     trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
+    drawings = Path(page).parent / "kips"
+    drawings.mkdir(exist_ok=True)
+    for result in trial_results:
+        write_whole(drawings / f"kip{result.kip}.svg", f"{mechanism(result.kip).svg}\n")
+        for number, plot in enumerate(_plots(TRIALS[result.kip], result), 1):
+            write_whole(drawings / f"kip{result.kip}-{number}.svg", f"{plot.svg}\n")
     for path, results in ((Path(page), table(trial_results)), (Path(readme), digest(trial_results))):
         write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))
 

@@ -65,6 +65,7 @@ def test_reduced_evidence_gives_the_same_words(made: Made, tmp_path: Path) -> No
         else:
             assert ("undecided", "its evidence is not stored; run the trial") == (entry.word, entry.why)
     assert {"not stored"} == set(reduced.left_out.values())
+    assert "confirmed" == reduced.verdict.word
     # once more, from the same folder
     assert size == reduce_trial(trial, home, target)
 

@@ -7,15 +7,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 
 from aftershock.errors import ClusterError, EngineError, EvidenceError
 from aftershock.harness.labs.kip import output, runner
 from aftershock.harness.labs.kip.output import read_result
 from aftershock.harness.labs.kip.runner import home_of, plan_within_budget, run_missing
-from aftershock.harness.labs.kip.trials import Planned, Trial
+from aftershock.harness.labs.kip.trials import TRIALS, Planned, Trial
 from aftershock.harness.run.run import Request
 from aftershock.results.trials.claim import Claim, Parts, Registration
-from aftershock.results.trials.statement import Measured, Rule
+from aftershock.results.trials.mechanism import mechanism
+from aftershock.results.trials.statement import Measured, Plot, Rule
 from aftershock.tests.unit.results.trials.made import part, written
 
 
@@ -204,7 +206,29 @@ def test_the_result_in_every_format(go: Callable[..., runner.Record], tmp_path: 
         "|".join(row.split("|")[:3]) + "|" for row in rows
     ]
     assert "| below 0.6 times; 8 blocks | contradicted |" in rows[0]
-    assert "| contradicted | 0 confirmed / 2 contradicted / 0 undecided of 2 |" in output.digest([told])
+    assert "p = 0.0078 | - | 0 confirmed / 2 contradicted / 0 undecided of 2 |" in output.digest([told])
+    production = replace(told.statements[1], role="production", word="confirmed")
+    beside = replace(told, statements=(told.statements[0], production))
+    assert "| contradicted: 1.5 times, " in output.digest([beside])
+    assert "| confirmed: 1.5 times, " in output.digest([beside])
+
+
+def test_the_page_opens_with_the_mechanism(go: Callable[..., runner.Record], tmp_path: Path) -> None:
+    """Then come the charts, all claims, and the runs."""
+    go(Fake())
+    home = home_of(TRIAL, tmp_path)
+    chart = Plot("A chart", Markup("<svg></svg>"), "how to read it")
+    shown = output.write(replace(TRIAL, plots=lambda _: (chart,)), read_result(TRIAL, home), home).read_text()
+    sections = ["What the KIP changes", "without KIP-951", "A chart", "All claims", "what b claims", "<h2>Runs"]
+    assert sorted(map(shown.index, sections)) == list(map(shown.index, sections))
+
+
+@pytest.mark.parametrize("kip", TRIALS)
+def test_the_documentation_has_the_drawings_of_the_mechanisms(kip: int) -> None:
+    """`make kips` writes them; the drawing of each KIP is on the page."""
+    docs = Path(output.__file__).parents[3] / "docs"
+    assert (docs / "kips" / f"kip{kip}.svg").read_text(encoding="utf-8") == f"{mechanism(kip).svg}\n"
+    assert f"](kips/kip{kip}.svg)" in (docs / "KIPS.md").read_text(encoding="utf-8")
 
 
 def test_only_the_text_between_the_markers_is_replaced() -> None:
