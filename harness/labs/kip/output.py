@@ -195,7 +195,8 @@ def digest(trials: list[TrialResult]) -> str:
     return "\n".join(lines)
 
 
-def table(trials: list[TrialResult]) -> str:
+def table(trials: list[TrialResult], charts: Mapping[int, Sequence[Plot]] | None = None) -> str:
+    """Return Markdown with the charts, which lie in the folder ``kips``, and the table of all claims of each trial."""
     lines = []
     for result in trials:
         heading = f"### KIP-{result.kip}, {result.title}"
@@ -203,7 +204,7 @@ def table(trials: list[TrialResult]) -> str:
             lines.append(f"{heading}: not run yet\n")
             continue
         lines += [f"{heading}: {result.verdict.word}\n", f"{result.verdict.why}.\n"]
-        for number, plot in enumerate(_plots(TRIALS[result.kip], result), 1):
+        for number, plot in enumerate((charts or {}).get(result.kip, ()), 1):
             lines.append(f"![{plot.title}](kips/kip{result.kip}-{number}.svg)\n\n{plot.title}. {plot.reading}\n")
         lines.append(_HEAD)
         for claim in result.statements:
@@ -231,11 +232,12 @@ def main(out: str, page: str, readme: str) -> None:
     trial_results = [read_result(trial, home_of(trial, Path(out))) for trial in TRIALS.values()]
     drawings = Path(page).parent / "kips"
     drawings.mkdir(exist_ok=True)
-    for result in trial_results:
-        write_whole(drawings / f"kip{result.kip}.svg", f"{mechanism(result.kip).svg}\n")
-        for number, plot in enumerate(_plots(TRIALS[result.kip], result), 1):
-            write_whole(drawings / f"kip{result.kip}-{number}.svg", f"{plot.svg}\n")
-    for path, results in ((Path(page), table(trial_results)), (Path(readme), digest(trial_results))):
+    charts = {result.kip: _plots(TRIALS[result.kip], result) for result in trial_results}
+    for kip, plots in charts.items():
+        write_whole(drawings / f"kip{kip}.svg", f"{mechanism(kip).svg}\n")
+        for number, plot in enumerate(plots, 1):
+            write_whole(drawings / f"kip{kip}-{number}.svg", f"{plot.svg}\n")
+    for path, results in ((Path(page), table(trial_results, charts)), (Path(readme), digest(trial_results))):
         write_whole(path, replace_results(path.read_text(encoding="utf-8"), results))
 
 

@@ -7,16 +7,23 @@ from pathlib import Path
 import pytest
 
 from aftershock.errors import AftershockError
-from aftershock.harness.labs.kip import output, runner
+from aftershock.harness.labs.kip import output, reduce, runner
 from aftershock.harness.labs.kip.reduce import BYTES_MAX, kept_claims, reduce_trial
 from aftershock.harness.labs.kip.runner import Record, home_of
 from aftershock.harness.labs.kip.trials import KIP_951, KIP_1224, TRIALS, Trial
+from aftershock.results.compare import comparison
 from aftershock.results.evidence.manifest import digest_of, manifest_of
 from aftershock.results.trials.part import Part
 from aftershock.tests.unit.harness.cli.test_search_kip import kept
 from aftershock.tests.unit.results.trials.test_kip1224 import square
 
 DOCUMENTED = {"distributions": [], "gaps": [], "recoveries": []}
+
+
+@pytest.fixture(autouse=True)
+def _few_flips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the sign-flip test short: no word depends on its p-value."""
+    monkeypatch.setattr(comparison, "FLIPS", 1_000)
 
 
 def leader_discovery(out: Path) -> tuple[Trial, Path]:
@@ -90,6 +97,25 @@ def test_only_what_the_claims_read_is_kept(tmp_path: Path) -> None:
     own = digest_of(home / "idle-1" / "run.json")
     assert own
     assert own.sha256 == manifest["reduced_from"]["run.json"]["sha256"]
+
+
+def test_the_commands_of_the_makefile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One reduces the runs of a KIP by number; one writes charts and tables, and says which trial did not run."""
+    append_linger(tmp_path)
+    reduce.main(str(tmp_path), str(tmp_path / "evidence"), "1224")
+    assert f"{tmp_path / 'evidence' / 'kip1224'}: " in capsys.readouterr().out
+    page, readme = tmp_path / "KIPS.md", tmp_path / "README.md"
+    for path in (page, readme):
+        path.write_text(f"{output.BEGIN}\n{output.END}")
+    output.main(str(tmp_path), str(page), str(readme))
+    shown = page.read_text()
+    assert "### KIP-951, leader discovery: not run yet" in shown
+    assert "![Commit latency and batch size over load](kips/kip1224-1.svg)" in shown
+    charts = {path.name for path in (tmp_path / "kips").glob("*.svg")}
+    assert {"kip1224-1.svg", "kip1224-2.svg", *(f"kip{kip}.svg" for kip in TRIALS)} == charts
+    (row,) = [line for line in readme.read_text().splitlines() if line.startswith("| 1224, ")]
+    assert "| confirmed: 5 ms, " in row
+    assert "| undecided: no figure, n = 0 | 2 confirmed / 0 contradicted / " in row
 
 
 def test_changed_evidence_is_refused(tmp_path: Path) -> None:
