@@ -78,7 +78,10 @@ def read_result(trial: Trial, home: Path) -> TrialResult:
     title = f"{trial.title} (sabotage: the KIP is off)" if trial.sabotaged else trial.title
     version = trial.registration.version
     stored = [entry for entry in statements if record.claims is None or entry.id in record.claims]
-    return TrialResult(trial.kip, title, version, verdict(stored), statements, parts, left_out)
+    found = verdict(stored)
+    if record.claims is not None:
+        found = replace(found, why=f"{found.why}; {len(statements) - len(stored)} other claims are not stored")
+    return TrialResult(trial.kip, title, version, found, statements, parts, left_out)
 
 
 def _not_stored(_: Parts) -> Measured:

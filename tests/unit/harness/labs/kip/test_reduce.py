@@ -73,6 +73,7 @@ def test_reduced_evidence_gives_the_same_words(made: Made, tmp_path: Path) -> No
             assert ("undecided", "its evidence is not stored; run the trial") == (entry.word, entry.why)
     assert {"not stored"} == set(reduced.left_out.values())
     assert "confirmed" == reduced.verdict.word
+    assert f"; {len(before) - len(kept_ids)} other claims are not stored" in reduced.verdict.why
     # once more, from the same folder
     assert size == reduce_trial(trial, home, target)
 
