@@ -35,7 +35,7 @@ def append_linger(out: Path) -> tuple[Trial, Path]:
     home = home_of(KIP_1224, out)
     record = Record(1224, KIP_1224.registration.version)
     for name, part in square(home).items():
-        places = {"command": "aftershock kip 1224 --out /work/runs", "host": {"hostname": "h1", "cores": 2}}
+        places = {"command": "aftershock kip 1224 --out /home/user/runs", "host": {"hostname": "h1", "cores": 2}}
         run = {**part.run.run, **places, "brokers": [{"id": 1, "rack": "a", "container": "c"}]}
         documents = {"run": run, "timeline": part.run.timeline, "analysis": {**DOCUMENTED, "bins": [{"n": 1}]}}
         for document, content in {**documents, "verdict": part.run.verdict.to_json()}.items():
