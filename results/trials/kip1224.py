@@ -266,7 +266,7 @@ def _idle(runs: Sequence[Part]) -> Plot:
             for number, (name, label) in enumerate(_LABELS.items()):
                 colour, dash = LINES[number]
                 took = latencies[name]
-                shares = 100 * np.arange(1, len(took) + 1) / max(1, len(took))
+                shares = np.linspace(0, 100, len(took) + 1)[1:]
                 axis.plot(took, shares, color=colour, linestyle=dash, linewidth=1.3, label=label)
             plain(axis, f"{client}, % answered")
             axis.set_ylim(0, 100)

@@ -306,7 +306,7 @@ def _traffic(parts: Parts) -> Plot:
                 records = received(parts[name], f"reads/{arm}")
                 since_us = spans(parts[name])[0].start_us
                 took_ms = np.sort(((records.done_us - records.intended_us) / 1e3)[records.intended_us >= since_us])
-                shares = 100 * np.arange(1, len(took_ms) + 1) / max(1, len(took_ms))
+                shares = np.linspace(0, 100, len(took_ms) + 1)[1:]
                 axis.plot(took_ms, shares, color=colour, linestyle=dash, linewidth=1.5, label=f"arm {arm}")
                 if len(took_ms):
                     texts.append(f"{arm} at {_STALENESS[name]}: median {quantile(took_ms, 0.5):.1f} ms")

@@ -277,7 +277,7 @@ def plots(parts: Parts) -> tuple[Plot, ...]:
             for (arm, label), (colour, dash) in zip(ARMS.items(), LINES, strict=False):
                 blocks = part.blocks(arm, worst(name)).values()
                 values_ms = sorted(np.inf if block.value_us is None else block.value_us / 1e3 for block in blocks)
-                shares = 100 * np.arange(1, len(values_ms) + 1) / max(1, len(values_ms))
+                shares = np.linspace(0, 100, len(values_ms) + 1)[1:]
                 width = 1.8 if arm in (BOTH, NEITHER) else 1.0
                 axis.step(values_ms, shares, color=colour, linestyle=dash, linewidth=width, label=label, where="post")
                 if values_ms and arm in (BOTH, NEITHER):

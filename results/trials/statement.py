@@ -106,9 +106,8 @@ class Rule:
         ours, why = measured.ours, measured.why
         least = max(UNITS_MIN, min(n - 1, math.ceil(PRESENT * n)))
         word: Word = "undecided"
-        text = measured.doubt
-        if text:
-            pass
+        if measured.doubt:
+            text = measured.doubt
         elif ours.n < least:
             text = f"{ours.n} {unit} of {n} registered are too few: a word needs {least}"
         elif self.kind == "fact":

@@ -230,7 +230,7 @@ def run_missing(
             continue
         log(f"{label}: {f'{part.blocks} blocks, ' if part.blocks else ''}about {part.takes_s / 60:.0f} min")
         command = shlex.join(["aftershock", *sys.argv[1:]])
-        request = Request(find(part.plan), part.settings(part.blocks), seed, home, command, part.kafka)
+        request = Request(find(part.plan), part.settings, seed, home, command, part.kafka)
         try:
             record = record.with_run(part, perform(request).name)
         except (ClusterError, FaultError, WorkloadError) as error:

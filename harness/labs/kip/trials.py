@@ -37,8 +37,9 @@ class Planned:
     def takes_s(self) -> float:
         return self.around_s + self.block_s * (self.blocks or 0)
 
-    def settings(self, blocks: int | None) -> tuple[str, ...]:
-        return self.changes if blocks is None else (*self.changes, f"blocks={blocks}")
+    @property
+    def settings(self) -> tuple[str, ...]:
+        return self.changes if self.blocks is None else (*self.changes, f"blocks={self.blocks}")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ NAMES = [f"{trial.kip}-{part.name}" for trial, part in PARTS]
 @pytest.mark.parametrize(("trial", "part"), PARTS, ids=NAMES)
 def test_every_part_is_valid_and_used(trial: Trial, part: Planned) -> None:
     """Each part is a valid plan, is read by a claim, and lasts about as long as the budget assumes."""
-    checked = load_plan(find(part.plan), part.settings(part.blocks))
+    checked = load_plan(find(part.plan), part.settings)
     assert checked.warnings == ()
     assert any(part.name in claim.needs for claim in trial.claims)
     timeline = compile_plan(checked.plan, 1, checked.source, checked.slo_positions)
@@ -32,7 +32,7 @@ def test_every_part_is_valid_and_used(trial: Trial, part: Planned) -> None:
 def test_sabotage_switches_the_kip_off(trial: Trial, part: Planned) -> None:
     """The sabotaged part is a valid plan that differs from the part's own, which has another record."""
     (sabotaged,) = [other for other in trial.sabotage().parts if other.name == part.name]
-    load_plan(find(part.plan), sabotaged.settings(part.blocks))
+    load_plan(find(part.plan), sabotaged.settings)
     assert bool(part.off) == (digest(part, 1) != digest(sabotaged, 1))
 
 
@@ -75,7 +75,7 @@ def test_the_headline_is_run_under_kafkas_defaults(trial: Trial) -> None:
         part, ours = by_name[name], by_name[production]
         assert (part.plan, part.blocks, part.off) == (ours.plan, ours.blocks, ours.off)
         assert "cluster.profile=production" in ours.changes
-        cluster = load_plan(find(ours.plan), ours.settings(ours.blocks)).plan.cluster
+        cluster = load_plan(find(ours.plan), ours.settings).plan.cluster
         assert ("production", None) == (cluster.profile, cluster.config.get("replica.fetch.backoff.ms") or None)
 
 
@@ -88,7 +88,7 @@ def test_trials_are_selected_by_number() -> None:
 
 
 def brokers(part: Planned) -> dict[int, str]:
-    checked = load_plan(Path(find(part.plan)), part.settings(part.blocks))
+    checked = load_plan(Path(find(part.plan)), part.settings)
     found = checked.plan.cluster.brokers or {}
     return {broker: own.get(LINGER, own.get(SHARE_LINGER)) for broker, own in found.items()}
 
@@ -109,7 +109,7 @@ def test_plans(part: Planned) -> None:
 
 
 def sessions_on(part: Planned) -> set[bool | None]:
-    workloads = load_plan(Path(find(part.plan)), part.settings(part.blocks)).plan.workloads
+    workloads = load_plan(Path(find(part.plan)), part.settings).plan.workloads
     return {arm.fetch_session for workload in workloads if workload.consume for arm in workload.arms.values()}
 
 
