@@ -126,7 +126,7 @@ def standing(name: str, home: Path) -> Iterator[Stand]:
     try:
         with closing(launch(spec, run_id, home, images_for(client, spec, print), print)) as cluster:
             cluster.admin.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
-            cluster.await_in_sync(_IN_SYNC_S)
+            cluster.await_in_sync(_IN_SYNC_S, [TOPIC])
             yield Stand(cluster, ClusterWorld(cluster), RunClock.starting_now(), home)
     finally:
         ownership.remove_run(client, run_id)
