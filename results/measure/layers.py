@@ -4,7 +4,7 @@ Silver is the exact histogram of latencies, gold is the table of the verdict's c
 both tables, because Spark's executors may have no access to the run directory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,11 @@ from aftershock.results.checks.check import Check
 from aftershock.results.evidence.evidence import Evidence
 from aftershock.results.evidence.files import write_whole
 from aftershock.results.evidence.schema import CHECKS, LATENCY_HIST
-from aftershock.results.measure.tables import Longs, Scene, firsts, longs, numbered
+from aftershock.results.measure.tables import Codes, Longs, Scene, firsts, longs, numbered
 
 SILVER, GOLD = "silver/latency.parquet", "gold/checks.parquet"
 
+ROW_GROUP = 131_072
 _ORDER = ("metric", "client", "segment", "client_rack", "broker_rack", "latency_us")
 
 
@@ -29,10 +30,10 @@ def write_silver(rows: pa.Table, evidence: Evidence) -> None:
     ranks = [_rank(rows[name]) for name in reversed(_ORDER)]
     order = np.lexsort(ranks)
     first = firsts(rank[order] for rank in ranks)
-    ordered = rows.take(order)
-    distinct = ordered.take(first)
+    del ranks  # of a day's rows they would be a gigabyte
+    distinct = rows.take(order[first])
     for name in ("n", "bytes"):
-        sums = np.add.reduceat(longs(ordered[name]), first) if len(first) else first
+        sums = np.add.reduceat(longs(rows[name])[order], first) if len(first) else first
         values = pa.array(sums, mask=distinct[name].is_null().to_numpy())
         distinct = distinct.set_column(distinct.column_names.index(name), name, values)
     # the times and windows of segments spare queries a join; of segments that are alike the last one ends
@@ -45,34 +46,44 @@ def write_silver(rows: pa.Table, evidence: Evidence) -> None:
             "end_us": pa.array([ends_us.get(number) for number in range(len(spans))], pa.int64()),
             "windows": pa.array(scene.windows_by_segment, pa.list_(pa.string())),
         }
-    ).take(distinct["segment"])
-    columns = {name: table[name] for table in (distinct, times) for name in table.column_names}
-    table = pa.table([columns[name] for name in LATENCY_HIST.names], names=LATENCY_HIST.names)
-    _write(evidence.home / SILVER, table.cast(to_arrow_schema(LATENCY_HIST)))
+    )
+    schema = to_arrow_schema(LATENCY_HIST)
+
+    def groups() -> Iterator[pa.Table]:
+        for start in range(0, distinct.num_rows, ROW_GROUP):
+            part = distinct.slice(start, ROW_GROUP)
+            columns = dict(zip(times.column_names, times.take(part["segment"]).columns, strict=True))
+            columns |= dict(zip(part.column_names, part.columns, strict=True))
+            yield pa.table([columns[name] for name in LATENCY_HIST.names], names=LATENCY_HIST.names).cast(schema)
+
+    _write(evidence.home / SILVER, schema, groups())
 
 
 def write_gold(home: Path, checks: Sequence[Check]) -> None:
-    _write(home / GOLD, pa.Table.from_pylist([check.to_json() for check in checks], to_arrow_schema(CHECKS)))
+    schema = to_arrow_schema(CHECKS)
+    _write(home / GOLD, schema, [pa.Table.from_pylist([check.to_json() for check in checks], schema)])
 
 
-def _rank(column: pa.ChunkedArray) -> Longs:
+def _rank(column: pa.ChunkedArray) -> Longs | Codes:
     if pa.types.is_integer(column.type):
         return longs(column, np.iinfo(np.int64).max)
     code, values = numbered(column)
     ordered = sorted(values, key=lambda value: (value is None, value))
-    return np.array([ordered.index(value) for value in values], np.int64)[code]
+    return np.array([ordered.index(value) for value in values], np.int32)[code]
 
 
-def _write(path: Path, rows: pa.Table) -> None:
+def _write(path: Path, schema: pa.Schema, groups: Iterable[pa.Table]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = pa.BufferOutputStream()
-    integers = [field.name for field in rows.schema if pa.types.is_integer(field.type)]
-    pq.write_table(
-        rows,
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    with pq.ParquetWriter(
         content,
+        schema,
         compression="zstd",
         compression_level=1,
-        use_dictionary=[name for name in rows.column_names if name not in integers],
+        use_dictionary=[name for name in schema.names if name not in integers],
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-    )
+    ) as writer:
+        for group in groups:
+            writer.write_table(group)
     write_whole(path, content.getvalue().to_pybytes())

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from aftershock.results.measure.tables import KINDS, SIDES, Dims, Longs, longs, numbered
+from aftershock.results.measure.tables import KINDS, SIDES, Codes, Dims, Longs, longs, numbered
 
 CLIENT_COLUMNS, RACKS = ("op", "workload", "arm"), ("client_rack", "broker_rack")
 
@@ -69,7 +69,7 @@ def _table(rows: Iterable[Names], columns: Sequence[str], dims: Dims) -> DataFra
     return dims.table(dict.fromkeys(rows), ", ".join(f"{name} string" for name in columns))
 
 
-def _column(values: Sequence[str | None], indices: Longs) -> pa.DictionaryArray:
+def _column(values: Sequence[str | None], indices: Longs | Codes) -> pa.DictionaryArray:
     distinct = list(dict.fromkeys(values))
     codes = np.array([distinct.index(value) for value in values], np.int32)
     return pa.DictionaryArray.from_arrays(codes[indices], pa.array(distinct, pa.string()))

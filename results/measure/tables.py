@@ -22,7 +22,7 @@ of each table is ``run``, the run's number as in ``spark/tables.py``. Clients ar
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain, pairwise
 from typing import Any, TypeAlias
 
@@ -38,6 +38,7 @@ from aftershock.results.evidence.phases import RUN, Interval, Windows, merged, w
 from aftershock.results.spark.tables import small
 
 Longs: TypeAlias = npt.NDArray[np.int64]
+Codes: TypeAlias = npt.NDArray[np.int32]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
@@ -46,17 +47,17 @@ def longs(column: pa.ChunkedArray, null: int = 0) -> Longs:
     return values
 
 
-def numbered(column: pa.ChunkedArray) -> tuple[Longs, list[Any]]:
+def numbered(column: pa.ChunkedArray) -> tuple[Codes, list[Any]]:
     """Return an integer code for each row of a column, and the list of values by code; null has a code too."""
     if not pa.types.is_dictionary(column.type):
         column = pc.dictionary_encode(column, null_encoding="encode")
     encoded = column.combine_chunks()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
 
-def firsts(keys: Iterable[Longs]) -> Longs:
+def firsts(keys: Iterable[Longs | Codes]) -> Longs:
     """Return the indices of the rows at which any of the sorted key columns changes its value."""
-    rows: Longs = np.flatnonzero(np.any([np.diff(key, prepend=~key[:1]) for key in keys], axis=0))
+    rows: Longs = np.flatnonzero(reduce(np.logical_or, (np.diff(key, prepend=~key[:1]) != 0 for key in keys)))
     return rows
 
 
