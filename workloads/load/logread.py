@@ -40,7 +40,8 @@ ROW_GROUP = 131_072
 TOPICS_AT_ONCE = 3
 _REQUEST_S = 2.0
 _BATCH = 1000
-_QUEUE_KIB = 16_384  # librdkafka's default, 64 MiB for each consumer, would be most of the runner's memory
+_QUEUE_KIB = 4096  # librdkafka's default, 64 MiB for each consumer, would be most of the runner's memory
+_FETCH_BYTES = 2_097_152  # a response of librdkafka's default, 50 MB, goes beyond the queue
 
 EndOffsets = dict[str, dict[int, int]]
 
@@ -139,6 +140,8 @@ def _consumer(bootstrap: str, security: Security) -> Consumer:
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "queued.max.messages.kbytes": _QUEUE_KIB,
+            "fetch.max.bytes": _FETCH_BYTES,
+            "fetch.queue.backoff.ms": 20,
             "isolation.level": "read_uncommitted",  # aborted transactions are part of the log
             "log_level": 2,
             **librdkafka_config(security),
