@@ -212,7 +212,10 @@ def table(trials: list[TrialResult], charts: Mapping[int, Sequence[Plot]] | None
         lines.append(_HEAD)
         for claim in result.statements:
             texts = (claim.label, claim.claim, claim.published, statement.figure(claim.ours), claim.design)
-            lines.append(_cells((*texts, statement.word(claim))))
+            word = statement.word(claim)
+            unexplained = word == "undecided" or not claim.ours.n
+            result_cell = f"{word}: {claim.why}".removeprefix("-: ") if unexplained else word
+            lines.append(_cells((*texts, result_cell)))
         lines.append("")
         lines += [f"* not run: {name}: {why}" for name, why in result.left_out.items()]
         lines += [*(f"* {content}" for content in result.about), ""]
