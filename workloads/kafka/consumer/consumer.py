@@ -84,10 +84,10 @@ class Consumer:
 
     async def _run(self) -> None:
         while True:
-            metadata_ms = self.brokers.refresh_if_due()
             now_ms = monotonic_ms()
-            fetch_ms = self._fetcher.step(now_ms)
-            await self._wake_loop.wait(min(metadata_ms, fetch_ms, self._offsets.step(now_ms)))
+            wait_ms = min(self._fetcher.step(now_ms), self._offsets.step(now_ms))
+            # last, because both steps may make a Metadata request due, for which later requests wait
+            await self._wake_loop.wait(min(wait_ms, self.brokers.refresh_if_due()))
 
     def check(self) -> None:
         """Raise the error that has stopped this consumer, if any."""

@@ -294,6 +294,17 @@ async def test_a_preferred_replica_is_fetched_from(cluster: ScriptedBroker) -> N
         assert [2] == [each["node_id"] for each in reader.events("replica_switched")]
 
 
+async def test_a_replica_that_the_metadata_lacks_does_not_stop_the_fetches(cluster: ScriptedBroker) -> None:
+    """The consumer returns to the leader after a Metadata request, which nothing but the fetch has made due."""
+    topic = fresh_topic(cluster, leaders=[1])
+    cluster.prefer_replica(topic, 0, 9, rack="b")
+    async with reading(cluster, topic, {0: 0}, client_rack="b") as reader:
+        before = len(asked(cluster, topic, "Metadata"))
+        await reader.until(lambda: len(asked(cluster, topic)) > 3, "the fetches stopped")
+        assert "replica offline" in [each["reason"] for each in reader.events("replica_failed_back")]
+        assert before < len(asked(cluster, topic, "Metadata"))
+
+
 async def test_with_kip_392_off_the_leader_is_read(cluster: ScriptedBroker) -> None:
     """The ablation: the rack isn't sent, so no leader names a replica."""
     topic = fresh_topic(cluster, leaders=[1])
