@@ -325,6 +325,11 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
     run, timeline = source.object("run.json"), source.object("timeline.json")
     for name, document in (("run.json", run), ("timeline.json", timeline)):
         files.require_schema_version(source.where(name), document, SCHEMA_VERSION)
+    altered = verified.altered
+    if run.get("status") == "complete" and not verified.manifested:
+        altered = ("manifest.json: missing, although the run is complete",)
+        if trust is not None and not {*altered} <= {*trust}:
+            raise manifest.altered_evidence(source.where("").rstrip("/"), altered)
     with _document_errors(source.where("timeline.json")):
         clients = tuple(_client(workload, arm) for workload in timeline["workloads"] for arm in workload["arms"])
         objectives = tuple(_objective(slo) for slo in timeline["slo"])
@@ -368,7 +373,7 @@ def read_from(source: Source, home: Path, columns: Mapping[str, Mapping[str, str
             for table, types in columns.items()
         },
         manifested=verified.manifested,
-        altered=verified.altered,
+        altered=altered,
         unverified=verified.unverified,
     )
 

@@ -308,3 +308,10 @@ def _timeline(slos: tuple[str, ...]) -> Row:
         "length_ms": 34000,
         "slo": [{"text": text, "at": f"demo.yaml:{20 + line}:5"} for line, text in enumerate(slos)],
     }
+
+
+def unfinish(home: Path) -> None:
+    """Turn the evidence of a complete run into that of a killed run."""
+    (home / "manifest.json").unlink()
+    run = json.loads((home / "run.json").read_text())
+    (home / "run.json").write_text(json.dumps(run | {"status": "running"}))

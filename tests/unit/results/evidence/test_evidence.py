@@ -16,7 +16,7 @@ from aftershock.results.evidence.schema import CHECKS, TABLES
 from aftershock.results.evidence.stored import read_judged_run
 from aftershock.results.spark.tables import columns
 from aftershock.tests.mutated_plans import cpu_limit
-from aftershock.tests.unit.results.evidence_factory import Made
+from aftershock.tests.unit.results.evidence_factory import Made, unfinish
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_columns_of_later_versions_may_be_missing(home: Path) -> None:
 
 def test_a_file_that_a_move_had_replaced_is_left_out(home: Path) -> None:
     """A run killed by a power failure in the middle of a move: each row is read once."""
-    (home / "manifest.json").unlink()
+    unfinish(home)
     for part in sorted((home / "outcomes").iterdir()):
         for name in ("w~00000-00001", "w~00000-00003", "w~00002", "w~00004", "v", "v~00005"):
             (part.parent / f"part-{name}.parquet").write_bytes(part.read_bytes())
@@ -197,7 +197,8 @@ def test_a_file_that_a_move_had_replaced_is_left_out(home: Path) -> None:
 
 def test_a_run_that_did_not_finish_is_read(home: Path) -> None:
     """Without manifest, phases and log, existing files are read; temporary files are ignored."""
-    for name in ("manifest.json", "phases.json", "journal.jsonl", "log/part-0.parquet"):
+    unfinish(home)
+    for name in ("phases.json", "journal.jsonl", "log/part-0.parquet"):
         (home / name).unlink()
     (home / "outcomes" / ".part-9.parquet.inprogress").write_text("half")
     evidence = read(home, columns())

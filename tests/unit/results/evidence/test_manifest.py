@@ -20,7 +20,7 @@ from aftershock.results.report import verdict_formats
 from aftershock.results.report.several import markdown
 from aftershock.results.spark.tables import columns
 from aftershock.results.text import sentence
-from aftershock.tests.unit.results.evidence_factory import Made
+from aftershock.tests.unit.results.evidence_factory import Made, unfinish
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +139,21 @@ def test_unverifiable_evidence_is_read_and_says_why(home: Path) -> None:
     (home / "manifest.json").write_text(json.dumps(document))
     appended(home / "journal.jsonl")
     assert "wrote no digests" in (read(home, columns()).unverified or "")
-    (home / "manifest.json").unlink()
+    unfinish(home)
     evidence = read(home, columns())
     assert "did not finish" in (evidence.unverified or "")
     assert not evidence.complete
+
+
+def test_a_complete_run_without_its_manifest_is_refused(home: Path) -> None:
+    """Without the manifest any file may have been changed."""
+    (home / "manifest.json").unlink()
+    with pytest.raises(
+        EvidenceError, match=r"manifest\.json: missing, although the run is complete; restore"
+    ) as refused:
+        read(home, columns())
+    assert "--trust" in str(refused.value)
+    assert ("manifest.json: missing, although the run is complete",) == read(home, columns(), trust=None).altered
 
 
 @pytest.mark.parametrize(
@@ -183,7 +194,7 @@ def test_a_named_pipe_is_refused(home: Path) -> None:
     os.mkfifo(home / "phases.json")
     with pytest.raises(EvidenceError, match=r"phases\.json: not a regular file"):
         read(home, {})
-    (home / "manifest.json").unlink()
+    unfinish(home)
     with pytest.raises(EvidenceError, match=r"phases\.json: not a regular file"):
         read(home, {})
 
