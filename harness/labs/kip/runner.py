@@ -44,21 +44,23 @@ class Allotted:
     undecidable: Sequence[tuple[int, str]]
 
     def forecast(self) -> list[str]:
-        """Return lines that say beforehand which claims can be decided."""
-        lines = [f"can decide {_listed(self.decides)}"] if self.decides else []
-        lines += [
-            f"KIP-{kip} {claim}: needs {_minutes(needs_s)}, not in this budget" for kip, claim, needs_s in self.open
+        """Return lines, one for each KIP, that say beforehand which claims can be decided."""
+        needs = [(kip, f"{claim} ({_minutes(needs_s)})") for kip, claim, needs_s in self.open]
+        return [
+            *(f"can decide {claims}" for claims in _by_kip(self.decides)),
+            *(f"not in this budget: {claims}" for claims in _by_kip(needs)),
+            *(
+                f"undecided by design, fewer than {UNITS_MIN} independent units: {claims}"
+                for claims in _by_kip(self.undecidable)
+            ),
         ]
-        if self.undecidable:
-            lines.append(f"undecided by design, fewer than {UNITS_MIN} independent units: {_listed(self.undecidable)}")
-        return lines
 
 
-def _listed(claims: Iterable[tuple[int, str]]) -> str:
+def _by_kip(claims: Iterable[tuple[int, str]]) -> list[str]:
     by_kip: dict[int, list[str]] = {}
     for kip, claim in claims:
         by_kip.setdefault(kip, []).append(claim)
-    return "; ".join(f"KIP-{kip}: {', '.join(names)}" for kip, names in by_kip.items())
+    return [f"KIP-{kip}: {', '.join(names)}" for kip, names in by_kip.items()]
 
 
 def plan_within_budget(trials: Sequence[Trial], budget_s: float | None, stored: Collection[Planned] = ()) -> Allotted:

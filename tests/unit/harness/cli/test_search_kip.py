@@ -97,7 +97,7 @@ def test_a_run_uses_stored_runs_and_refuses_to_run_for_nothing(
     assert UNDECIDED == aftershock(*words, monkeypatch=monkeypatch)
     said = capsys.readouterr()
     assert "can decide KIP-951: shared-300, delay-300, rejected-300, delay-0" in said.err
-    assert "KIP-951 consume: needs 5.08 min, not in this budget" in said.err
+    assert "consume (5.08 min)" in said.err
     assert "shared-300 (headline)" in said.out
     assert "kip-951.html" in said.err
 
@@ -121,7 +121,7 @@ def test_a_budget_without_a_decidable_claim_runs_nothing(
     assert UNDECIDED == aftershock(*words, monkeypatch=monkeypatch)
     said = capsys.readouterr().err
     assert "--budget 2m decides no claim, so nothing is run" in said
-    assert "KIP-951 shared-300: needs 7.23 min" in said
+    assert "not in this budget: KIP-951: shared-300 (7.23 min), " in said
     assert [] == list(tmp_path.iterdir())
 
 

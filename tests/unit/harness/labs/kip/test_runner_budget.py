@@ -38,7 +38,7 @@ def test_the_headline_comes_first_and_a_later_claim_that_fits_is_taken() -> None
     found = plan_within_budget([asked], 570)
     assert ((SHORT, LONG), [(1, "b", 300.0)]) == (found.parts, found.open)
     assert {WHOLE: "budget 9.5 min"} == found.left_out
-    assert ["can decide KIP-1: c, a", "KIP-1 b: needs 5 min, not in this budget"] == found.forecast()
+    assert ["can decide KIP-1: c, a", "not in this budget: KIP-1: b (5 min)"] == found.forecast()
 
 
 def test_a_claim_needs_the_parts_of_its_control_and_assay() -> None:
@@ -54,8 +54,7 @@ def test_a_budget_that_decides_nothing_says_what_each_claim_needs() -> None:
     """Figures may still fit; the caller runs nothing, because nothing is decided."""
     found = plan_within_budget([trial(951, claim("a", WHOLE), claim("b", LONG, SHORT))], 120)
     assert ([], ()) == (found.decides, found.parts)
-    expected = ["KIP-951 a: needs 5 min, not in this budget", "KIP-951 b: needs 9.33 min, not in this budget"]
-    assert expected == found.forecast()
+    assert ["not in this budget: KIP-951: a (5 min), b (9.33 min)"] == found.forecast()
 
 
 def test_stored_runs_cost_nothing() -> None:
