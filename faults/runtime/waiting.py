@@ -12,8 +12,10 @@ POLL_US = 200_000
 READ_DEADLINE_MS = 5_000
 
 
-async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int) -> None:
-    """Poll ``condition`` until it returns None; after ``deadline_ms``, raise FaultError with the last reason.
+async def wait_until(
+    condition: Callable[[], Awaitable[str | None]], clock: Clock, deadline_ms: int, poll_us: int = POLL_US
+) -> None:
+    """Poll ``condition`` each ``poll_us`` until it returns None; raise FaultError with its last text at the deadline.
 
     Until then, ``condition`` returns a text about what is missing, or raises AftershockError, as Kafka refuses requests
     in the middle of a failover.
@@ -28,7 +30,7 @@ async def wait_until(condition: Callable[[], Awaitable[str | None]], clock: Cloc
             return
         if clock.now_us() >= deadline_us:
             raise FaultError(f"after {deadline_ms / 1000:g} s still: {missing}")
-        await clock.sleep_until_us(min(clock.now_us() + POLL_US, deadline_us))
+        await clock.sleep_until_us(min(clock.now_us() + poll_us, deadline_us))
 
 
 async def with_timeout(work: Awaitable[T], clock: Clock, timeout_ms: int) -> T | None:

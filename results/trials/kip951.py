@@ -26,6 +26,7 @@ after a kill.
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -148,24 +149,24 @@ def refused_again(runs: Sequence[Part], client: str, *, immediate: bool) -> Meas
 def of_moving_partition(part: Part, client: str) -> dict[int, Block]:
     """Map each block to the slowest record to partition 0 of a move, as the geometric mean over the block's moves.
 
-    A move lasts from 50 ms before it was requested until 100 ms after it ended; the heal of a fault with ``for`` is a
-    move too. The partition's records alone are compared, because the others wait for their connections in both arms.
+    A move lasts from 50 ms before its request, or from the end of the fault's previous move, until 100 ms after its
+    witness. The partition's records alone are compared, because the others wait for their connections in both arms.
     """
     rows = part.outcomes("produce", ("partition", "intended_us", "done_us", "status"), client)
     rows = rows.filter(pc.equal(rows["partition"], 0))
     intended_us, done_us = (rows[name].to_numpy().astype(float) for name in ("intended_us", "done_us"))
     latency_us = np.where(pc.equal(rows["status"], "ok").to_numpy(), done_us - intended_us, np.inf)
-    times = {(line["fault"], line["state"]): line["t_us"] for line in read_lines(part.home / "journal.jsonl")}
+    bounds_us: dict[str, list[int]] = {}
+    for line in read_lines(part.home / "journal.jsonl"):
+        if (shift_us := {"intended": -50_000, "witnessed": 100_000}.get(line["state"])) is not None:
+            bounds_us.setdefault(line["fault"], []).append(line["t_us"] + shift_us)
     proven, _ = part.run.trials()
     slowest: dict[int, list[float]] = {}
     for step in part.run.timeline["steps"]:
         if step["entry"] != "move" or (proven is not None and step["block"] not in proven):
             continue
-        for start, end in (("intended", "injected"), ("healing", "healed")):
-            span = times.get((step["id"], start)), times.get((step["id"], end))
-            if span[0] is None or span[1] is None:
-                continue
-            during = (intended_us >= span[0] - 50_000) & (intended_us < span[1] + 100_000)
+        for start_us, end_us in pairwise(bounds_us.get(step["id"], ())):
+            during = (intended_us >= start_us) & (intended_us < end_us)
             if during.any():
                 slowest.setdefault(step["block"], []).append(float(latency_us[during].max()))
     return {

@@ -1,6 +1,6 @@
 """Fault ``reassign``, which moves replicas by Kafka's partition reassignment (KIP-455).
 
-* ``rotate`` rotates each replica list to the left, so every leader moves, but no data is copied.
+* ``rotate`` rotates each replica list to the left, so every leader moves, but no data is copied; ``every`` repeats it.
 * ``swap`` exchanges the replicas of two brokers; data moves only of partitions that only one of the two brokers holds.
 * ``move`` moves the replicas of one broker to another broker, except of partitions that the other broker holds already.
 * ``replace`` moves all replicas of one broker, of one topic or of all topics, to another broker.
@@ -16,8 +16,7 @@ and followers) on each broker that sends or receives, and of two lists of thrott
 throttles in-sync replicas. The throttle is removed when the reassignment ends, even if the replicas stay moved.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -38,6 +37,15 @@ from aftershock.faults.kinds.fault import (
     PlanContext,
     Report,
 )
+from aftershock.faults.kinds.kafka.assignments import (
+    Assignment,
+    change_replication,
+    move_replicas,
+    partition_of,
+    replace_broker,
+    rotate,
+    swap_brokers,
+)
 from aftershock.faults.kinds.kafka.config import Change, apply_changes, plan_change, settings_witness
 from aftershock.faults.plan.document import Problem
 from aftershock.faults.plan.units import ByteRate, Duration
@@ -48,66 +56,8 @@ from aftershock.faults.runtime.world import World
 from aftershock.faults.targets.roles import RoleText, brokers_of, resolve
 from aftershock.faults.targets.values import BrokerId, PartitionState, TopicPartition
 
-Replicas = tuple[BrokerId, ...]
-Assignment = dict[TopicPartition, Replicas]
-
-
-def partition_of(state: PartitionState) -> TopicPartition:
-    return state.topic, state.partition
-
-
-def rotate(states: Iterable[PartitionState], turns: int) -> Assignment:
-    """Rotate the replica list of each partition to the left; with one turn, the second replica becomes the first."""
-    shifts = {state: turns % len(state.replicas) for state in states}
-    return {partition_of(s): s.replicas[shift:] + s.replicas[:shift] for s, shift in shifts.items()}
-
-
-def move_replicas(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move each replica on broker ``source`` to ``target``, unless ``target`` already has a replica of it."""
-    return swap_brokers((state for state in states if target not in state.replicas), source, target)
-
-
-def swap_brokers(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Exchange two brokers in all replica lists, also in lists with only one of the two brokers."""
-    partner = {source: target, target: source}
-    return {partition_of(s): tuple(partner.get(replica, replica) for replica in s.replicas) for s in states}
-
-
-def replace_broker(states: Iterable[PartitionState], source: BrokerId, target: BrokerId) -> Assignment:
-    """Move all replicas from ``source`` to ``target``; raise FaultError if ``target`` already has such a replica."""
-    held = [state for state in states if source in state.replicas]
-    if both := [state for state in held if target in state.replicas]:
-        first = f"{both[0].topic}/{both[0].partition}"
-        raise FaultError(
-            f"broker {target} can't replace broker {source}: both have replicas of {len(both)} partitions, {first} "
-            "first; use a broker without replicas of these partitions"
-        )
-    return move_replicas(held, source, target)
-
-
-def change_replication(states: Iterable[PartitionState], factor: int, racks: Mapping[BrokerId, str]) -> Assignment:
-    """Change the number of replicas of each partition, spread over racks, then over the brokers in ``racks``."""
-    held: Counter[BrokerId] = Counter()
-    assignment: Assignment = {}
-    for state in states:
-        replicas = state.replicas
-        while len(replicas) > factor:  # remove the last replica that shares its rack with another, or else the last
-            by_rack = Counter(racks.get(replica) for replica in replicas)
-            spare = [replica for replica in replicas[1:] if by_rack[racks.get(replica)] > 1] or list(replicas[1:])
-            replicas = tuple(replica for replica in replicas if replica != spare[-1])
-        while len(replicas) < factor:
-            candidates = [broker for broker in sorted(racks) if broker not in replicas]
-            if not candidates:
-                raise FaultError(f"`replication` exceeds the cluster's {len(racks)} brokers; lower `replication`")
-            by_rack = Counter(racks.get(replica) for replica in replicas)
-            added = min(candidates, key=lambda broker: (by_rack[racks[broker]], held[broker]))
-            replicas = (*replicas, added)
-        held.update(replicas)
-        assignment[partition_of(state)] = replicas
-    return assignment
-
-
 MOVED_DEADLINE_MS = 60_000
+ROTATED_POLL_US = 20_000
 
 
 @dataclass(eq=False)
@@ -128,24 +78,27 @@ class ReassignInjection(Injection):
 
     async def hold(self, until_us: int | None, report: Report) -> None:
         """Report the moved leaders or replicas; at the end only replicas, as another fault may have moved leaders."""
-        moving_leaders = [key for key, state in self.before.items() if state.leader != self.assignment[key][0]]
-        if self.elects and moving_leaders:
-            now = await self.read_partitions()
-            moved = [
-                key
-                for key in moving_leaders
-                if key in now
-                and now[key].leader == self.assignment[key][0]
-                and now[key].leader_epoch > self.before[key].leader_epoch
-            ]
-            topics, count = ", ".join(self.targets.topics), len(moving_leaders)
-            what = f"partitions of {topics} whose leadership moved to the new preferred replica at a higher epoch"
-            report(Witness(what, count, len(moved), "partitions", len(now), len(moved) == count))
-        else:
-            report(await self.replicas_witness())
+        report(await self.moved_witness())
         if until_us is not None and self.context.clock.now_us() < until_us:
             await self.context.clock.sleep_until_us(until_us)
             report(await self.replicas_witness())
+
+    async def moved_witness(self) -> Witness:
+        """Return a witness that leaders moved, at higher epochs; if no leader had to move, that replicas moved."""
+        moving = [key for key, state in self.before.items() if state.leader != self.assignment[key][0]]
+        if not self.elects or not moving:
+            return await self.replicas_witness()
+        now = await self.read_partitions()
+        moved = [
+            key
+            for key in moving
+            if key in now
+            and now[key].leader == self.assignment[key][0]
+            and now[key].leader_epoch > self.before[key].leader_epoch
+        ]
+        topics, count = ", ".join(self.targets.topics), len(moving)
+        what = f"partitions of {topics} whose leadership moved to the new preferred replica at a higher epoch"
+        return Witness(what, count, len(moved), "partitions", len(now), len(moved) == count)
 
     async def replicas_witness(self) -> Witness:
         """Return a witness that the partitions have the requested replicas."""
@@ -162,6 +115,39 @@ class ReassignInjection(Injection):
         world, topics = self.context.world, self.targets.topics
         states = await retry_refused(lambda: world.partitions(topics), self.context.clock, READ_DEADLINE_MS)
         return {partition_of(state): state for state in states}
+
+
+@dataclass(eq=False)
+class RotatingInjection(ReassignInjection):
+    """Rotation of replica lists by ``turns``, each ``every_us``, or at once if the previous rotation took longer."""
+
+    turns: int = 1
+    every_us: int = 0
+    in_force: bool = False
+
+    async def inject(self) -> None:
+        await run_to_completion(self.context.world.reassign(self.assignment))
+        await wait_until(self._missing, self.context.clock, MOVED_DEADLINE_MS, ROTATED_POLL_US)
+        self.in_force = True
+
+    async def hold(self, until_us: int | None, report: Report) -> None:
+        """Rotate until ``until_us``, and report the moved leaders after each rotation."""
+        clock, due_us = self.context.clock, self.context.clock.now_us()
+        while True:
+            report(await self.moved_witness())
+            due_us = max(due_us + self.every_us, clock.now_us())
+            if until_us is None or due_us >= until_us or not self.in_force:  # a rehearsal rotates nothing
+                return
+            await clock.sleep_until_us(due_us)
+            now = await self.read_partitions()
+            self.before = {key: now[key] for key in self.before}
+            self.assignment = rotate(self.before.values(), self.turns)
+            await self.inject()
+
+    async def _missing(self) -> str | None:
+        return await pending_reassignment(self.assignment, self.context.world) or await elect_preferred_leaders(
+            frozenset(self.assignment), self.context.world
+        )
 
 
 async def throttle_changes(
@@ -277,7 +263,7 @@ class Reassign(Fault):
 
     family = "Kafka"
     band = Band("#2ca02c", "reassign")
-    proof = "Kafka lists the new replicas, or their move as in progress. After `rotate`, other replicas lead."
+    proof = "Kafka lists the new replicas, or their move as in progress. After each rotation, other replicas lead."
     remedy = "With `for` or `cancel_after`, earlier assignment and leaders are restored. Throttles are always removed."
     permanent_effect = "Without `for`, the replicas stay where they were moved."
     exposure_target = "topics"
@@ -294,6 +280,9 @@ class Reassign(Fault):
         default=None, description="partition of `topic`: only this partition is reassigned"
     )
     rotate: Annotated[StrictInt, Field(ge=1, le=8)] | None = None
+    every: Annotated[Duration, Field(ge=100)] | None = Field(
+        default=None, description="time from one rotation to the next; needs `rotate` and `for`"
+    )
     swap: Move | None = None
     move: Move | None = None
     replace: Move | None = None
@@ -315,6 +304,8 @@ class Reassign(Fault):
             raise ValueError(f"`{ways[0]}` needs a `topic`; only `replace` applies to all topics without it")
         if self.partition is not None and self.topic is None:
             raise ValueError("`partition` needs a `topic`: add the topic")
+        if self.every is not None and (self.rotate is None or self.for_ is None or self.every >= self.for_):
+            raise ValueError("`every` repeats a rotation during the fault: it needs `rotate` and a longer `for`")
         if self.rotate is not None and self.throttle is not None:
             raise ValueError("a rotation moves no data, so there is nothing to throttle: remove `throttle`")
         if self.cancel_after is not None and self.throttle is None:
@@ -329,7 +320,7 @@ class Reassign(Fault):
         return next(((way, move) for way, move in ways if move is not None), None)
 
     def impact(self) -> Impact:
-        return "leaders" if self.rotate else "unknown"
+        return "leaders" if self.rotate and self.every is None else "unknown"
 
     def roles(self) -> dict[tuple[str, ...], str]:
         if self._between is None:
@@ -388,6 +379,9 @@ class Reassign(Fault):
         undo = Undo("restore_assignment", {"assignment": original, "elect": led})
         by_partition = {partition_of(state): state for state in before}
         if self.throttle is None:
+            if self.every is not None:
+                every_us, turns = self.every * 1000, self.rotate or 0
+                return RotatingInjection(context, targets, by_partition, changed, True, turns, every_us, undo=undo)
             elects = self.rotate is not None or self.swap is not None
             return ReassignInjection(context, targets, by_partition, changed, elects, undo=undo)
         changes = await throttle_changes(before, changed, self.throttle, context.world)

@@ -124,6 +124,14 @@ def only_partition_1_moved(seen: Observation) -> None:
     assert {0: (1, [1, 2, 3]), 1: (3, [3, 1, 2])} == leaders
 
 
+def partition_1_moved_again_and_again(seen: Observation) -> None:
+    """Assert that partition 1 had at least five new leaders, the last of which is its first, and partition 0 none."""
+    first, second = seen.stand.cluster.admin.partitions(["topic_of_two_partitions"])
+    assert (1, 0) == (first.leader, first.leader_epoch)
+    assert 2 == second.leader
+    assert 5 <= second.leader_epoch
+
+
 async def partition_without_leader(stand: Stand) -> None:
     """Create a partition whose only in-sync replica, broker 1, is dead; broker 2 lives and lacks the newest records."""
     await put(stand, "partition_without_leader", {0: (1, 2)})
@@ -277,6 +285,11 @@ CASES = {
         Case(
             "{kind: reassign, topic: topic_of_two_partitions, partition: 1, rotate: 1}",
             only_partition_1_moved,
+            before=topic_of_two_partitions,
+        ),
+        Case(
+            "{kind: reassign, topic: topic_of_two_partitions, partition: 1, rotate: 1, every: 500ms, for: 2s}",
+            partition_1_moved_again_and_again,
             before=topic_of_two_partitions,
         ),
         Case(

@@ -103,6 +103,7 @@ def test_golden() -> None:
         ("  []", "  - {kind: kill, at: 0s, for: 0s, broker: 1}", "10:31: `for` must be greater than 0, got `0s`"),
         ("  []", "  - {kind: elect, at: 0s, for: 1s, topic: orders}", "10:32: elect can't have `for`, because it can't be undone: remove `for`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders}", "10:5: a reassign fault needs exactly one of `rotate: 1`, `swap`, `move` or `replace: {from: ROLE, to: ROLE}`, `replication: 2`"),
+        ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 1, every: 1s}", "10:5: `every` repeats a rotation during the fault: it needs `rotate` and a longer `for`"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, rotate: 3}", "10:53: 3 rotations of 3 replicas restore their order: use another number"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 1}}", "10:51: `from` and `to` are equal, so no replica would move: name two brokers"),
         ("  []", "  - {kind: reassign, at: 0s, topic: orders, move: {from: 1, to: 9}}", "10:65: the cluster has no node 9: its brokers are 1 to 3"),

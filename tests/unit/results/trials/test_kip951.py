@@ -105,25 +105,26 @@ def test_the_plot() -> None:
 
 
 def rounds(home: Path, both_ms: float, neither_ms: float, blocks: int = 13) -> Part:
-    """Return a run in which partition 0 moves and moves back once a block, 20 s apart.
+    """Return a run in which partition 0 moves twice a block, 10 s apart.
 
-    A record to it that is due right after a move takes as long as given, any other record 5 ms, one to another
-    partition 9 s.
+    A record to it that is due right after a move takes as long as given, one in between 5 ms, one after the last move
+    or to another partition 9 s.
     """
     journal, rows = [], []
     for block in range(1, blocks + 1):
-        for offset_s, (start, end) in ((0, ("intended", "injected")), (10, ("healing", "healed"))):
-            at_us = (20 * block + offset_s) * 1_000_000
-            journal += [{"fault": f"move-{block}-1", "state": start, "t_us": at_us}]
-            journal += [{"fault": f"move-{block}-1", "state": end, "t_us": at_us + 300_000}]
+        states = ((0, "intended"), (300, "witnessed"), (10_300, "witnessed"))
+        journal += [
+            {"fault": f"move-{block}-1", "state": state, "t_us": (20_000 * block + at_ms) * 1000}
+            for at_ms, state in states
+        ]
+        for offset_s in (0, 10):
             for arm, slow_ms in (("both", both_ms), ("neither", neither_ms)):
                 waited_ms = slow_ms * (NOISE[block % 8] if arm == "both" else 1)
                 moving = (20 * block + offset_s) + 0.1
                 for from_s, partition, ms in (
                     (moving, 0, waited_ms),
                     (moving, 1, 9000),
-                    (moving + 2, 0, 5),
-                    (moving + 3, 0, 9000),
+                    (moving + 2, 0, 9000 if offset_s else 5),
                 ):
                     rows += produced(arm, [partition], workload="moves", from_s=from_s, latency_ms=ms)
     made = part_of(home, rows, {"move": (0, 300)}, journal=journal)
@@ -132,7 +133,7 @@ def rounds(home: Path, both_ms: float, neither_ms: float, blocks: int = 13) -> P
 
 
 def test_one_partition(tmp_path: Path) -> None:
-    """Moves there and back count, records to other partitions and those due later don't; blocks are the units."""
+    """Each move counts, records to other partitions and those due after the last move don't; blocks are the units."""
     run = rounds(tmp_path, 100, 400)
     ours = of_moving_partition(run, "moves/neither")
     assert dict.fromkeys(range(1, 14), (400_000, 2)) == {block: (v.value_us, v.n) for block, v in ours.items()}

@@ -109,3 +109,23 @@ async def test_unknown_topic(stage: Stage) -> None:
     stage.world._partitions.clear()
     await stage.play(ROTATE)
     assert "no topic orders" in str(stage.line("turn", "failed").why)
+
+
+ROTATE_AGAIN = "{id: turn, at: 1s, for: 5s, kind: reassign, topic: orders, partition: 2, rotate: 1, every: 2s}"
+
+
+async def test_repeated_rotation(stage: Stage) -> None:
+    """The leader moves every two seconds, each move has a witness, and the heal restores the first leader."""
+    before, leaders, seen = stage.world.replicas(), stage.world.leaders(), []
+    await stage.play_with(4_500, lambda: seen.append(stage.world.leaders()), ROTATE_AGAIN)
+    assert seen == [[*leaders[:2], before[2][2], *leaders[3:]]]  # the third replica, after two of the three rotations
+    assert [(witness.asked, witness.ok) for witness in stage.journal.witnesses("turn")] == [(1, True)] * 3
+    assert (stage.world.replicas(), stage.world.leaders()) == (before, leaders)
+
+
+async def test_repeated_rotation_that_gets_stuck(stage: Stage) -> None:
+    """A rotation that does not end fails the fault, and the first assignment is restored."""
+    before = stage.world.replicas()
+    await stage.play_with(2_500, lambda: setattr(stage.world, "stuck_moves", True), ROTATE_AGAIN)
+    assert "1 of 1 partitions are not yet reassigned" in str(stage.line("turn", "failed").why)
+    assert stage.world.replicas() == before
