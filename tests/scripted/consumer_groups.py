@@ -8,6 +8,7 @@
    or the time before (that answer may have been lost), is fenced.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -17,8 +18,11 @@ from aftershock.tests.scripted.groups import UNKNOWN_MEMBER_ID, Group
 
 FENCED_MEMBER_EPOCH = 110
 STALE_MEMBER_EPOCH = 113
+FENCED_INSTANCE_ID = 82
+UNRELEASED_INSTANCE_ID = 111
 NOT_COORDINATOR = 16
 INTERVAL_MS = 30
+TEMPORARY_LEAVE = -2
 Place = tuple[UUID, int]
 
 
@@ -29,6 +33,9 @@ class Owner:
     epoch: int = 0
     epoch_before: int = 0
     topics: list[str] = field(default_factory=list)
+    pattern: str = ""
+    instance_id: str | None = None
+    has_left: bool = False
     owned: set[Place] = field(default_factory=set)
     given: set[Place] = field(default_factory=set)
 
@@ -40,9 +47,9 @@ class ConsumerGroup(Group):
     epoch: int = 0
     owners: dict[str, Owner] = field(default_factory=dict)
 
-    def refusal(self, member_id: str, generation: int) -> int:
-        """The error code of a commit; one by nobody in particular is for groups without members."""
-        if not member_id and generation < 0 and not self.owners:
+    def refusal(self, member_id: str, generation: int, instance_id: str | None = None) -> int:  # noqa: ARG002  # as in the other protocol
+        """The error code of a commit; one without an epoch is for groups without members."""
+        if generation < 0 and not self.owners:
             return 0
         if member_id not in self.owners:
             return UNKNOWN_MEMBER_ID
@@ -53,9 +60,19 @@ class ConsumerGroup(Group):
         self.epoch += 1
         self.owners = dict([*list(self.owners.items())[1:], *list(self.owners.items())[:1]])
 
-    def join(self, member_id: str) -> None:  # type: ignore[override]  # the other protocol's is never called
-        self.epoch += 1
-        self.owners[member_id] = Owner()
+    def join(self, member_id: str, instance_id: str | None) -> int:  # type: ignore[override]  # the other protocol's is never called
+        """Rule 4; the error code for a static member that may not join."""
+        known = next((name for name, one in self.owners.items() if instance_id and one.instance_id == instance_id), "")
+        if known and not self.owners[known].has_left:
+            return UNRELEASED_INSTANCE_ID
+        if not known:
+            self.epoch += 1
+            self.owners[member_id] = Owner(instance_id=instance_id)
+            return 0
+        owner = self.owners[known]
+        owner.has_left, owner.epoch, owner.epoch_before, owner.owned, owner.given = False, 0, 0, set(), set()
+        self.owners = {member_id if name == known else name: one for name, one in self.owners.items()}
+        return 0
 
     def leave(self, member_id: str) -> int:
         self.epoch += 1
@@ -77,11 +94,18 @@ async def consumer_group_heartbeat(call: Call) -> Answer:
     if call.cluster.coordinator(body.group_id) != call.node.node_id:
         return {"error_code": NOT_COORDINATOR}
     group = _consumer_group(call, body.group_id)
+    if body.member_epoch == TEMPORARY_LEAVE and body.member_id in group.owners:
+        group.owners[body.member_id].has_left = True
+        return {"member_id": body.member_id, "member_epoch": TEMPORARY_LEAVE}
     if body.member_epoch < 0:
         return {"error_code": group.leave(body.member_id), "member_id": body.member_id, "member_epoch": -1}
-    if body.member_epoch == 0:
-        group.join(body.member_id)
+    if body.member_epoch == 0 and (error := group.join(body.member_id, body.instance_id)):
+        return {"error_code": error}
     owner = group.owners.get(body.member_id)
+    if body.instance_id and any(
+        one.instance_id == body.instance_id and one is not owner for one in group.owners.values()
+    ):
+        return {"error_code": FENCED_INSTANCE_ID}
     if owner is None or body.member_epoch not in {owner.epoch, owner.epoch_before}:
         return {"error_code": FENCED_MEMBER_EPOCH if owner else UNKNOWN_MEMBER_ID}
     return {"member_id": body.member_id, "heartbeat_interval": INTERVAL_MS} | _told(call, group, owner)
@@ -99,6 +123,9 @@ def _told(call: Call, group: ConsumerGroup, owner: Owner) -> Answer:
     body, before = call.body, set(owner.given)
     if body.subscribed_topic_names is not None and list(body.subscribed_topic_names) != owner.topics:
         owner.topics = list(body.subscribed_topic_names)
+    owner.pattern = getattr(body, "subscribed_topic_regex", None) or owner.pattern
+    if owner.pattern:
+        owner.topics = sorted(name for name in call.cluster.topics if re.fullmatch(owner.pattern, name))
     if body.topic_partitions is not None:
         owner.owned = {(topic.topic_id, number) for topic in body.topic_partitions for number in topic.partitions}
     group.assign(owner, _target(call, group, owner))

@@ -37,7 +37,7 @@ async def join_group(call: Call) -> Answer:
     session_s = body.session_timeout.total_seconds()
     rebalance_s = getattr(body, "rebalance_timeout", body.session_timeout).total_seconds()
     protocols = {protocol.name: bytes(protocol.metadata) for protocol in body.protocols}
-    member = Member(body.member_id, protocols, session_s, rebalance_s)
+    member = Member(body.member_id, protocols, session_s, rebalance_s, getattr(body, "group_instance_id", None))
     return {"generation_id": -1} | await group.join(member, must_know_its_id=call.request.version >= 4)
 
 
@@ -47,12 +47,16 @@ async def sync_group(call: Call) -> Answer:
         return {"error_code": NOT_COORDINATOR}
     assignments = {each.member_id: bytes(each.assignment) for each in body.assignments}
     names = {name: getattr(body, name, None) for name in ("protocol_type", "protocol_name")}
-    return names | await group.sync(body.member_id, body.generation_id, assignments)
+    instance_id = getattr(body, "group_instance_id", None)
+    return names | await group.sync(body.member_id, body.generation_id, assignments, instance_id)
 
 
 async def heartbeat(call: Call) -> Answer:
-    group = _group(call, call.body.group_id)
-    return {"error_code": group.heartbeat(call.body.member_id, call.body.generation_id) if group else NOT_COORDINATOR}
+    body, group = call.body, _group(call, call.body.group_id)
+    if group is None:
+        return {"error_code": NOT_COORDINATOR}
+    instance_id = getattr(body, "group_instance_id", None)
+    return {"error_code": group.heartbeat(body.member_id, body.generation_id, instance_id)}
 
 
 async def leave_group(call: Call) -> Answer:
@@ -67,7 +71,8 @@ async def leave_group(call: Call) -> Answer:
 async def offset_commit(call: Call) -> Answer:
     group = _group(call, call.body.group_id)
     generation = getattr(call.body, "generation_id_or_member_epoch", getattr(call.body, "generation_id", -1))
-    refused = group.refusal(call.body.member_id, generation) if group else NOT_COORDINATOR
+    instance_id = getattr(call.body, "group_instance_id", None)
+    refused = group.refusal(call.body.member_id, generation, instance_id) if group else NOT_COORDINATOR
     return {
         "topics": [
             naming(topic) | {"partitions": [_commit(call, group, refused, topic, entry) for entry in topic.partitions]}

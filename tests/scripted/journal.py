@@ -40,6 +40,8 @@ class Journal:
                 for topic in request.body.forgotten_topics_data
                 for t, p in (self._place(named(topic), number) for number in topic.partitions)
             ]
+        if request.api == "LeaveGroup":
+            fields["leaving"] = [plain(member) for member in getattr(request.body, "members", ())]
         if request.api == "Metadata":
             fields["topics"] = request.body.topics and [str(named(topic)) for topic in request.body.topics]
         places = tuple(place for place, _ in entries)

@@ -36,8 +36,10 @@ class Coordinator:
         self._node_id: int | None = None
         self._turn, self._not_before_ms = 0, 0.0
 
-    async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
+    async def ask(self, api: ApiVersionRange, make: Callable[[Any], Any], *, timeout_ms: float | None = None) -> Any:
         """Send the coordinator the request that ``make`` builds from kio's module for ``api``; return the response.
+
+        The response must arrive within ``timeout_ms``, by default ``request.timeout.ms``.
 
         Raises OSError or ProtocolError if there is no coordinator or no response (then retry after a back-off),
         BrokerError if this client is not authorized for the group or transactional id, UnsupportedError if the broker
@@ -45,7 +47,7 @@ class Coordinator:
         """
         node_id = await self.find()
         try:
-            return await self._ask(node_id, api, make)
+            return await self._ask(node_id, api, make, timeout_ms)
         except (OSError, ProtocolError):
             self.forget()
             raise
@@ -83,8 +85,11 @@ class Coordinator:
     def forget(self) -> None:
         self._node_id = None
 
-    async def _ask(self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any]) -> Any:
+    async def _ask(
+        self, node_id: int, api: ApiVersionRange, make: Callable[[Any], Any], timeout_ms: float | None = None
+    ) -> Any:
         channel = await self._brokers.channel(node_id, "coordinator")
         self.versions = channel.versions
         request = make(api.messages(channel.versions))
-        return (await channel.request(request, timeout_ms=self._brokers.settings.request_timeout_ms)).response
+        limit_ms = self._brokers.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        return (await channel.request(request, timeout_ms=limit_ms)).response

@@ -349,7 +349,7 @@ class NetworkClient:
     async def _refresh(self) -> bool:
         try:
             channel = await self.any()
-            request = metadata_request(METADATA.messages(channel.versions), self.metadata.wanted)
+            request = metadata_request(METADATA.messages(channel.versions), self.metadata.request_topics)
             reply = channel.request(request, timeout_ms=self.settings.request_timeout_ms)
             critical = self.metadata.request_sent()
             self._on_change()  # Produce and Fetch requests have waited for the Metadata request

@@ -55,6 +55,8 @@ def group_by_topic(partitions: Collection[TopicPartition]) -> Iterator[tuple[str
 
 METADATA = ApiVersionRange(Api.METADATA, 10, 13)
 """Version 10 of the Metadata API adds topic ids; version 13 an error of the whole response (KIP-1102)."""
+METADATA_BY_ID_SINCE = 12
+"""Version of the Metadata API in which a request may name topics by id."""
 
 PRODUCE = ApiVersionRange(Api.PRODUCE, 3, 13)
 """Version 3 of the Produce API adds record batches of format v2; version 13 identifies topics by id only (KIP-516)."""
@@ -86,15 +88,32 @@ _SHORT, _INT = struct.Struct(">h").pack, struct.Struct(">i").pack
 _ACKS_AND_TIMEOUT = struct.Struct(">hi").pack
 
 
-def metadata_request(messages: Any, topics: Iterable[str]) -> Any:
-    """Return a Metadata request that, unlike those of Kafka's clients, never creates topics."""
-    old = {} if messages.MetadataRequest.__version__ > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
+def metadata_request(messages: Any, topics: Iterable[str | UUID] | None) -> Any:
+    """Return a Metadata request for topics by name or by id, None for all topics.
+
+    Unlike the requests of Kafka's clients, it never creates topics. Raises UnsupportedError if the request's version
+    has no topic ids.
+    """
+    version = messages.MetadataRequest.__version__
+    old = {} if version > 10 else {"include_cluster_authorized_operations": False}  # noqa: PLR2004  # the last version that had it
+    entries = None if topics is None else tuple(_metadata_request_topic(messages, version, topic) for topic in topics)
     return messages.MetadataRequest(
-        topics=tuple(messages.MetadataRequestTopic(topic_id=None, name=name) for name in topics),
+        topics=entries,
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=False,
         **old,
     )
+
+
+def _metadata_request_topic(messages: Any, version: int, topic: str | UUID) -> Any:
+    if isinstance(topic, str):
+        return messages.MetadataRequestTopic(topic_id=None, name=topic)
+    if version < METADATA_BY_ID_SINCE:
+        raise UnsupportedError(
+            f"METADATA: the broker offers no version from {METADATA_BY_ID_SINCE} on, which regular expressions need; "
+            "use a newer broker, or subscribe to topics"
+        )
+    return messages.MetadataRequestTopic(topic_id=topic, name=None)
 
 
 class ProduceWriter:
@@ -148,7 +167,8 @@ def metadata_response(response: Any) -> MetadataResponse:
             )
             for partition in topic.partitions
         )
-        topics.append(TopicMetadata(topic.name, getattr(topic, "topic_id", None), partitions, int(topic.error_code)))
+        topic_id = getattr(topic, "topic_id", None)
+        topics.append(TopicMetadata(topic.name, topic_id, partitions, int(topic.error_code), topic.is_internal))
     return MetadataResponse(tuple(map(to_node, response.brokers)), tuple(topics))
 
 

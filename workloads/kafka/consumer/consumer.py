@@ -8,28 +8,66 @@ response are polled, so memory is bounded by ``fetch.max.bytes`` per broker. A p
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Literal, Protocol
 
 from aftershock.errors import BrokerError, SettingError
 from aftershock.workloads.kafka.client.network_client import NetworkClient
 from aftershock.workloads.kafka.client.tasks import EventListener, RateLimitedListener, Wake, monotonic_ms
-from aftershock.workloads.kafka.consumer.commit_request_manager import Committed, offsets_to_commit
-from aftershock.workloads.kafka.consumer.consumer_coordinator import ConsumerCoordinator, OnPartitions
+from aftershock.workloads.kafka.consumer.assigned_partitions import OnPartitions, RebalanceListener
+from aftershock.workloads.kafka.consumer.classic_coordinator import ClassicCoordinator
+from aftershock.workloads.kafka.consumer.commit_request_manager import Committed, CommittedOffsets, offsets_to_commit
+from aftershock.workloads.kafka.consumer.consumer_coordinator import ConsumerCoordinator
 from aftershock.workloads.kafka.consumer.fetch_buffer import FetchBuffer, Fetched
 from aftershock.workloads.kafka.consumer.fetcher import Fetcher, FetchRoutes
 from aftershock.workloads.kafka.consumer.offset_fetcher import End, OffsetFetcher
-from aftershock.workloads.kafka.consumer.shared import ConsumerContext, ConsumerSettings
+from aftershock.workloads.kafka.consumer.shared import ConsumerContext, ConsumerSettings, Topics
 from aftershock.workloads.kafka.rules.leader_discovery import LeaderDiscovery
 from aftershock.workloads.kafka.rules.metadata import Metadata
 from aftershock.workloads.kafka.rules.read_replica import ReadReplicas
 from aftershock.workloads.kafka.rules.subscription_state import FetchPosition, SubscriptionState
-from aftershock.workloads.kafka.rules.values import Backoff, TopicPartition
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff, TopicPartition
 from aftershock.workloads.kafka.wire import codes
 
 Start = int | Literal["earliest", "latest"]
 """Position at which a partition is read first: an offset, or the start or end of the partition's log."""
 UNKNOWN_TOPIC_OR_PARTITION = 3
+
+
+class GroupCoordinator(Protocol):
+    """Consumer's side of a group, the same for both group protocols."""
+
+    store: CommittedOffsets
+
+    @property
+    def counts(self) -> Counter[str]: ...
+
+    @property
+    def member_id(self) -> str: ...
+
+    @property
+    def member_epoch(self) -> int: ...
+
+    def join(self, topics: Topics, listener: RebalanceListener) -> None: ...
+
+    async def run(self) -> None:
+        """Exchange requests with the group's coordinator, also while the application doesn't poll."""
+
+    def polled(self) -> None:
+        """Commit the offsets of records from earlier polls if an automatic commit is due."""
+
+    def settle(self) -> None:
+        """Do the part of a rebalance that needs the application, in ``poll``, without waiting."""
+
+    async def leave(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+GROUP_COORDINATORS: Mapping[str, Callable[[str, ConsumerContext], GroupCoordinator]] = {
+    "consumer": ConsumerCoordinator,
+    "classic": ClassicCoordinator,
+}
 
 
 class Consumer:
@@ -59,7 +97,9 @@ class Consumer:
         limited = RateLimitedListener(on_event, monotonic_ms)
         self._fetcher = Fetcher(shared, FetchRoutes(shared.replicas, metadata, positions, limited))
         self._offsets = OffsetFetcher(shared)
-        self._group = None if settings.group_id is None else ConsumerCoordinator(settings.group_id, shared)
+        self._group: GroupCoordinator | None = None
+        if settings.group_id is not None:
+            self._group = GROUP_COORDINATORS[settings.group_protocol](settings.group_id, shared)
         self._wake_loop, self._wake_poll = Wake(), Wake()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -71,7 +111,13 @@ class Consumer:
 
     @property
     def member_id(self) -> str:
+        """Member id of the consumer in its group; empty until the consumer joins."""
         return self._group.member_id if self._group else ""
+
+    @property
+    def member_epoch(self) -> int:
+        """Member epoch of the consumer in its group, or generation of a classic group; -1 without membership."""
+        return self._group.member_epoch if self._group else UNKNOWN
 
     def _on_change(self) -> None:
         self._wake_loop()
@@ -95,7 +141,7 @@ class Consumer:
             if task.done():
                 task.result()
 
-    async def start(self, topics: Sequence[str]) -> None:
+    async def start(self, topics: Collection[str]) -> None:
         """Wait until the metadata has the topics; raise ClientError if an error is not retriable.
 
         Metadata requests are retried without a limit while no broker answers, and for ``default.api.timeout.ms`` while
@@ -133,14 +179,25 @@ class Consumer:
                 self._shared.positions.reset(tp, start)
         self._wake_loop()
 
-    async def subscribe(self, topics: Sequence[str], on_assigned: OnPartitions, on_revoked: OnPartitions) -> None:
-        """Join the consumer group ``group.id`` (KIP-848); ``poll`` and ``close`` call the callbacks."""
+    async def subscribe(
+        self,
+        topics: Topics,
+        on_assigned: OnPartitions,
+        on_revoked: OnPartitions,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Join the consumer group ``group.id``; ``poll`` and ``close`` call the callbacks.
+
+        The names of the topics are given, or a pattern that whole names match. With ``group.protocol=consumer`` the
+        coordinator evaluates the pattern, in the syntax of RE2 and without flags; otherwise this client does.
+        ``on_lost`` is called instead of ``on_revoked`` if other members may own the partitions already; it is
+        ``on_revoked`` by default.
+        """
         group = self._require_group("subscribe")
-        self._shared.metadata.want(topics)
-        group.join(topics, on_assigned, on_revoked)
+        group.join(topics, RebalanceListener(on_assigned, on_revoked, on_lost or on_revoked))
         self._start_task(group.run())
 
-    def _require_group(self, action: str) -> ConsumerCoordinator:
+    def _require_group(self, action: str) -> GroupCoordinator:
         if self._group is None:
             raise SettingError(f"cannot {action} without a group: set group.id")
         return self._group
@@ -157,9 +214,9 @@ class Consumer:
             self._group.polled()
         await asyncio.sleep(0)  # other tasks get a turn even if data is buffered
         while True:
-            self.check()
-            if self._group:
+            if self._group:  # before the check, which may end a membership whose partitions are lost
                 self._group.settle()
+            self.check()
             entries = len(buffer)
             fetched = buffer.take(self._shared.settings.max_poll_records)
             problem = None if fetched else buffer.problem()
@@ -170,7 +227,8 @@ class Consumer:
             remaining_ms = deadline_ms - monotonic_ms()
             if fetched or remaining_ms <= 0:
                 return fetched
-            await self._wake_poll.wait(remaining_ms)
+            # a poll that waits long is not idle: each turn begins max.poll.interval.ms anew
+            await self._wake_poll.wait(min(remaining_ms, self._shared.settings.max_poll_interval_ms / 2))
 
     def position(self, partition: TopicPartition) -> int | None:
         """Return the offset of the partition's next record; None if it is unknown or the partition not assigned."""
@@ -184,8 +242,9 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit ``offsets`` for the consumer group, by default the positions of all partitions.
 
-        Raises BrokerError if the coordinator rejects the commit, TimeoutError after ``default.api.timeout.ms``,
-        SettingError if ``group.id`` is not set.
+        Raises BrokerError if the coordinator rejects the commit, for example because the member's epoch is outdated
+        (``commit_request_manager.py``), TimeoutError after ``default.api.timeout.ms``, SettingError if ``group.id`` is
+        not set.
         """
         store = self._require_group("commit").store
         if offsets is None:

@@ -3,9 +3,11 @@
 Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatRequestManager`` of Kafka 4.3):
 
 1. The client generates its member id, which never changes. A heartbeat with epoch 0 joins the group, a heartbeat with a
-   positive epoch renews the membership, and one with epoch -1 leaves the group.
+   positive epoch renews the membership, and one with epoch -1 leaves the group. A static member (with a
+   ``group.instance.id``) leaves with epoch -2, so that the coordinator keeps its partitions for its return.
 2. The heartbeat that joins contains every field and no owned partitions. A later heartbeat contains only fields that
-   changed since the previous heartbeat; after a failed heartbeat, all fields are sent again.
+   changed since the previous heartbeat; after a failed heartbeat, all fields are sent again. The instance id is in
+   every heartbeat. A member subscribes to topics, or to a regular expression that the coordinator evaluates.
 3. The response to a heartbeat may contain a target assignment. A target assignment is reconciled in steps that revoke
    partitions, take over new partitions, and acknowledge by a heartbeat at once. Partitions of topics whose names the
    client doesn't know wait for a later step. A target assignment that arrives during a step waits for the end of the
@@ -15,7 +17,10 @@ Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatReques
 5. After NOT_COORDINATOR (16) or COORDINATOR_NOT_AVAILABLE (15) the client finds the coordinator and retries at once.
    After COORDINATOR_LOAD_IN_PROGRESS (14), a disconnect or a timeout the client backs off before the next heartbeat.
    After TOPIC_AUTHORIZATION_FAILED (29) the client reports the error and backs off, because the rest of the
-   subscription may still work. Any other error in a heartbeat's response ends the membership.
+   subscription may still work. Any other error in a heartbeat's response ends the membership, for example
+   UNRELEASED_INSTANCE_ID (111, another member has the instance id) and FENCED_INSTANCE_ID (82).
+6. A member whose application has not polled for ``max.poll.interval.ms`` leaves the group and has lost all partitions.
+   It releases them and joins again when the application polls.
 
 ::
 
@@ -24,10 +29,11 @@ Rules of group members (``ConsumerMembershipManager``, ``ConsumerHeartbeatReques
          │                    released                            ▲  └── newer target, when sent
         sent                     │                                └────────────────────┘
       LEAVING ◀─leave─ any     FENCED ◀─fenced─ any                 FATAL ◀─other errors─ any
+                               STALE  ◀─no poll─ any
 
 In KIP-848 the broker generates member ids (version 0 of the API); in Kafka 4 the client does (version 1, KIP-1082).
-The client implements neither KIP-848's static members nor its regular expressions, and doesn't leave the group after
-``max.poll.interval.ms`` without a poll.
+Kafka sends the heartbeat that leaves after ``max.poll.interval.ms`` even while another heartbeat is in flight; this
+client waits for the response.
 """
 
 import math
@@ -37,9 +43,9 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from aftershock.workloads.kafka.rules.values import Backoff
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Backoff
 
-JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 FENCED_CODES = frozenset({25, 110})
 LOST_COORDINATOR_CODES = frozenset({15, 16})
 BACKED_OFF_CODES = frozenset({14, 29})
@@ -54,13 +60,16 @@ class MemberState(Enum):
     ACKNOWLEDGING = "acknowledging"
     STABLE = "stable"
     FENCED = "fenced"
+    STALE = "stale"
     LEAVING = "leaving"
     FATAL = "fatal"
 
 
 URGENT = frozenset({MemberState.JOINING, MemberState.ACKNOWLEDGING, MemberState.LEAVING})
 """States of a group member in which a heartbeat is due at once."""
-SILENT = frozenset({MemberState.UNSUBSCRIBED, MemberState.FENCED, MemberState.FATAL})
+LOST = frozenset({MemberState.FENCED, MemberState.STALE, MemberState.FATAL})
+"""States of a group member in which the member has lost its partitions."""
+SILENT = LOST | {MemberState.UNSUBSCRIBED}
 """States of a group member in which the member sends no heartbeats."""
 
 
@@ -85,6 +94,7 @@ class Heartbeat(NamedTuple):
     topics: tuple[str, ...] | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
+    pattern: str | None = None
 
 
 class HeartbeatAnswer(NamedTuple):
@@ -112,10 +122,20 @@ class Step(NamedTuple):
 
 
 class GroupMember:
-    """State machine of a group member, with counters (heartbeats, assignments_received, rebalances, fenced)."""
+    """State machine of a group member; ``rebalance_timeout_ms`` is ``max.poll.interval.ms``.
+
+    Counters of a group member: heartbeats, assignments_received, rebalances, fenced, poll_timeouts.
+    """
 
     def __init__(
-        self, member_id: str, *, backoff: Backoff, rebalance_timeout_ms: int, rack: str | None, assignor: str | None
+        self,
+        member_id: str,
+        *,
+        backoff: Backoff,
+        rebalance_timeout_ms: int,
+        rack: str | None,
+        assignor: str | None,
+        is_static: bool = False,
     ) -> None:
         self.member_id, self.epoch, self.state = member_id, JOIN_EPOCH, MemberState.UNSUBSCRIBED
         self.counts: Counter[str] = Counter()
@@ -123,6 +143,9 @@ class GroupMember:
         self._target = NOTHING
         self._step: Step | None = None
         self._topics: tuple[str, ...] = ()
+        self._pattern: str | None = None
+        self._leave_epoch = STATIC_LEAVE_EPOCH if is_static else LEAVE_EPOCH
+        self._poll_interval_ms, self._poll_deadline_ms = rebalance_timeout_ms, math.inf
         self._constant_fields: dict[str, Any] = {
             "rack": rack,
             "rebalance_timeout_ms": rebalance_timeout_ms,
@@ -130,12 +153,17 @@ class GroupMember:
         }
         self._sent_fields: Mapping[str, object] = {}
         self._backoff, self._failures = backoff, 0
-        self._in_flight = False
+        self._in_flight = self._is_leaving = False
         self._interval_ms = self._sent_ms = self._not_before_ms = 0.0
 
-    def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Set the subscribed topics, with which the next heartbeat joins the group or updates the subscription."""
-        self._topics = topics
+    @property
+    def membership_epoch(self) -> int:
+        """Member epoch as a member of the group; UNKNOWN before the member has joined and after it has left."""
+        return self.epoch if self.epoch > JOIN_EPOCH and self.state not in SILENT else UNKNOWN
+
+    def subscribe(self, topics: tuple[str, ...], pattern: str | None = None) -> None:
+        """Set the subscription, with which the next heartbeat joins the group or updates the subscription."""
+        self._topics, self._pattern = topics, pattern
         if self.state is MemberState.UNSUBSCRIBED:
             self._join()
         self._sent_ms = -math.inf
@@ -144,31 +172,41 @@ class GroupMember:
         self.epoch, self.state, self.owned, self._target = JOIN_EPOCH, MemberState.JOINING, NOTHING, NOTHING
         self._sent_fields = {}
 
+    def polled(self, now_ms: float) -> None:
+        """Record that the application polls, from which time ``max.poll.interval.ms`` counts."""
+        self._poll_deadline_ms = now_ms + self._poll_interval_ms
+
     def wait_ms(self, now_ms: float) -> float:
         """Return the milliseconds until a heartbeat is due; infinite while one is in flight or without membership."""
         if self._in_flight or self.state in SILENT:
             return math.inf
         due_ms = now_ms if self.state in URGENT else self._sent_ms + self._interval_ms
-        return max(0.0, due_ms - now_ms, self._not_before_ms - now_ms)
+        wait_ms = max(due_ms, self._not_before_ms) - now_ms
+        return max(0.0, min(wait_ms, self._poll_deadline_ms - now_ms))
 
     def heartbeat(self, now_ms: float) -> Heartbeat:
         """Return the heartbeat to send now; the caller then calls ``on_response`` or ``on_failure``."""
         self.counts["heartbeats"] += 1
         self._sent_ms, self._in_flight = now_ms, True
+        self._is_leaving = self.state is MemberState.LEAVING or now_ms >= self._poll_deadline_ms
         if self.state is MemberState.LEAVING:
             self.state = MemberState.UNSUBSCRIBED
-            return Heartbeat(self.member_id, LEAVE_EPOCH)
+        elif self._is_leaving:
+            self.counts["poll_timeouts"] += 1
+            self.state, self._step = MemberState.STALE, None
+        if self._is_leaving:
+            return Heartbeat(self.member_id, self._leave_epoch)
         if self.state is MemberState.ACKNOWLEDGING:
             self.state = MemberState.STABLE if self.owned == self._target else MemberState.RECONCILING
-        fields = self._constant_fields | {"topics": self._topics, "owned": self.owned}
+        fields = self._constant_fields | {"topics": self._topics, "pattern": self._pattern, "owned": self.owned}
         changed = {name: value for name, value in fields.items() if self._sent_fields.get(name) != value}
         self._sent_fields = fields
         return Heartbeat(self.member_id, self.epoch, **changed)
 
     def on_response(self, answer: HeartbeatAnswer, now_ms: float) -> Verdict:
-        """Process the coordinator's response to a heartbeat, which is ignored after ``leave``."""
+        """Process the coordinator's response, which is ignored after ``leave`` and for a heartbeat that leaves."""
         self._in_flight = False
-        if self.state in SILENT or self.state is MemberState.LEAVING:
+        if self._is_leaving or self.state in SILENT or self.state is MemberState.LEAVING:
             return Verdict.CONTINUE
         if answer.error in FENCED_CODES:
             self.counts["fenced"] += 1
@@ -193,8 +231,10 @@ class GroupMember:
         return Verdict.CONTINUE
 
     def on_failure(self, now_ms: float) -> None:
-        """Back off after a heartbeat without a response."""
+        """Back off after a heartbeat without a response, unless the heartbeat was to leave."""
         self._in_flight = False
+        if self._is_leaving:
+            return
         self._not_before_ms = now_ms + self._backoff.ms(self._failures)
         self._failures += 1
         self._repeat_all_fields()
@@ -230,8 +270,13 @@ class GroupMember:
         """Topic ids of the assigned partitions that the member doesn't own yet."""
         return frozenset(partition.topic_id for partition in self._target - self.owned)
 
+    @property
+    def target_topics(self) -> frozenset[UUID]:
+        """Topic ids of the target assignment."""
+        return frozenset(partition.topic_id for partition in self._target)
+
     def rejoin(self) -> None:
-        if self.state is MemberState.FENCED:
+        if self.state in {MemberState.FENCED, MemberState.STALE}:
             self._join()
 
     def leave(self) -> bool:

@@ -31,6 +31,10 @@ Refresh rules (``Refresh``):
 6. After a rebootstrap (KIP-1102) the client knows no broker, topic or partition, only the last seen leader epochs, and
    requests metadata without a further back-off (``Metadata.rebootstrap``).
 
+A Metadata request names the wanted topics (``want``). A consumer that subscribes to a regular expression wants all
+topics that match (``want_all``), or only topics with the ids in its assignment (``want_ids``), as in Kafka's
+``ConsumerMetadata``.
+
 Modelled on ``clients/Metadata.java`` (``updateLatestMetadata``, ``handleMetadataResponse``, ``timeToNextUpdate``,
 ``timeToAllowUpdate``, ``requestUpdate(false)``), KIP-320 for epochs, KIP-516 for topic ids. Unlike this module, Kafka
 requests new topics separately (KIP-526) and drops unused topics; here each Metadata request names all wanted topics.
@@ -38,7 +42,7 @@ Kafka's clients don't distinguish critical Metadata requests.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from uuid import UUID
 
@@ -129,8 +133,12 @@ class Metadata:
         self._topics: dict[str, TopicMetadata] = {}
         self._partitions: dict[TopicPartition, PartitionMetadata] = {}
         self._epochs: dict[TopicPartition, int] = {}
+        self.is_complete = False
+        """True if the last Metadata response covers everything that the client wants."""
         self._wanted: dict[str, None] = {}
-        self._requested_topics: frozenset[str] = frozenset()
+        self._matches: Callable[[str], bool] | None = None
+        self._wanted_ids: frozenset[UUID] | None = None
+        self._requested_topics: frozenset[str | UUID] | None = frozenset()
         self._held_up: dict[TopicPartition, int] = {}
 
     def leader(self, tp: TopicPartition) -> Leader:
@@ -158,15 +166,52 @@ class Metadata:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Names of the topics that each Metadata request names."""
+        """Names of the topics that the client wants."""
         return tuple(self._wanted)
+
+    @property
+    def request_topics(self) -> tuple[str | UUID, ...] | None:
+        """Topics that each Metadata request names; None for a request for all topics.
+
+        A request has no names beside ids, because a broker would ignore the names.
+        """
+        if self._matches is not None:
+            return None
+        return tuple(self._wanted) if self._wanted_ids is None else tuple(sorted(self._wanted_ids))
+
+    @property
+    def topic_names(self) -> tuple[str, ...]:
+        """Names of the cached topics without an error."""
+        return tuple(topic.name for topic in self._topics.values() if not topic.error)
 
     def want(self, topics: Iterable[str]) -> None:
         """Add topics to future Metadata requests; new topics request an update without back-off."""
         new = dict.fromkeys(topic for topic in topics if topic not in self._wanted)
         if new:
             self._wanted |= new
-            self._refresh.request_at_once()
+            self._want_more()
+
+    def want_all(self, matches: Callable[[str], bool]) -> None:
+        """Request all topics of the cluster from now on; cache those that ``matches`` and no internal topics."""
+        self._matches = matches
+        self._want_more()
+
+    def want_ids(self, topic_ids: frozenset[UUID]) -> None:
+        """Request the topics with these ids from now on, instead of topics by name."""
+        if topic_ids != self._wanted_ids:
+            self._wanted_ids = topic_ids
+            self._want_more()
+
+    def _want_more(self) -> None:
+        self.is_complete = False
+        self._refresh.request_at_once()
+
+    def _is_wanted(self, topic: TopicMetadata) -> bool:
+        if topic.name in self._wanted:
+            return True
+        if self._wanted_ids is not None:
+            return topic.topic_id in self._wanted_ids
+        return self._matches is not None and not topic.is_internal and self._matches(topic.name)
 
     def request_update(self, held_up: Iterable[TopicPartition] = ()) -> None:
         """Request a metadata update after the back-off; ``held_up`` are the partitions that wait for the update."""
@@ -180,7 +225,8 @@ class Metadata:
     def request_sent(self) -> bool:
         """Record that a Metadata request for all wanted topics was sent; return True if the request is critical."""
         self._refresh.request_sent()
-        self._requested_topics = frozenset(self._wanted)
+        topics = self.request_topics
+        self._requested_topics = None if topics is None else frozenset(topics)
         critical = any(self._epochs.get(tp, UNKNOWN) <= epoch for tp, epoch in self._held_up.items())
         self.counts["metadata_requests"] += 1
         self.counts["metadata_requests_critical"] += critical
@@ -195,6 +241,7 @@ class Metadata:
         """Forget all brokers, topics and partitions, and request metadata from the bootstrap addresses."""
         self.version += 1
         self.nodes, self._topics, self._partitions = {}, {}, {}
+        self.is_complete = False
         self._refresh.on_rebootstrap()
         self.counts["metadata_rebootstraps"] += 1
 
@@ -202,8 +249,10 @@ class Metadata:
         """Update the cache from a Metadata response; leader epochs from versions before 9 must be UNKNOWN."""
         self.version += 1
         self._held_up = {}
-        self._refresh.on_response(now_ms, complete=self._requested_topics.issuperset(self._wanted))
-        topics = [self._take(topic) for topic in response.topics if topic.name in self._wanted]
+        wanted, requested = self.request_topics, self._requested_topics
+        self.is_complete = requested is None or (wanted is not None and requested.issuperset(wanted))
+        self._refresh.on_response(now_ms, complete=self.is_complete)
+        topics = [self._take(topic) for topic in response.topics if self._is_wanted(topic)]
         self.nodes = {node.node_id: node for node in response.nodes}
         self._topics = {topic.name: topic for topic in topics}
         self._partitions = {

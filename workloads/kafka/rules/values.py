@@ -63,6 +63,7 @@ class TopicMetadata(NamedTuple):
     topic_id: UUID | None
     partitions: tuple[PartitionMetadata, ...]
     error: int = 0
+    is_internal: bool = False
 
 
 class MetadataResponse(NamedTuple):

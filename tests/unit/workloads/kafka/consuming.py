@@ -77,16 +77,21 @@ def fresh_topic(cluster: ScriptedBroker, partitions: int = 1, *, leaders: Sequen
 
 @asynccontextmanager
 async def reading(
-    cluster: ScriptedBroker, topic: str, starts: Mapping[int, Start] | None, **changes: object
+    cluster: ScriptedBroker,
+    topic: str,
+    starts: Mapping[int, Start] | None,
+    *,
+    topics: Sequence[str] | None = None,
+    **changes: object,
 ) -> AsyncIterator[Reader]:
     """Yield a started consumer with the partitions in ``starts``; settings have ``_`` for ``.``.
 
-    Its client id is the topic's name, by which the journal knows it.
+    Its client id is the topic's name, by which the journal knows it. It knows ``topics``, by default the topic.
     """
     reader = Reader({"bootstrap.servers": cluster.bootstrap, "client.id": topic} | QUICK | changes)
     try:
         async with asyncio.timeout(DEADLINE_S):
-            await reader.consumer.start([topic])
+            await reader.consumer.start([topic] if topics is None else topics)
         if starts is not None:
             reader.consumer.assign({TopicPartition(topic, number): start for number, start in starts.items()})
         yield reader

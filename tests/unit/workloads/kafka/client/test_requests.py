@@ -21,6 +21,7 @@ from kio.schema.produce.v12.response import LeaderIdAndEpoch, NodeEndpoint, Part
 
 from aftershock.errors import ProtocolError, UnsupportedError
 from aftershock.workloads.kafka.client.requests import (
+    METADATA,
     PRODUCE,
     TOPIC_IDS_SINCE,
     ApiVersionRange,
@@ -28,6 +29,7 @@ from aftershock.workloads.kafka.client.requests import (
     endpoints,
     group_by_topic,
     leader_hint,
+    metadata_request,
     metadata_response,
 )
 from aftershock.workloads.kafka.rules import values
@@ -60,13 +62,33 @@ def test_metadata() -> None:
                     ),
                 ),
             ),
+            MetadataResponseTopic(error_code=0, name="i", topic_id=None, is_internal=True, partitions=()),
             MetadataResponseTopic(error_code=100, name=None, topic_id=UUID(int=8), partitions=()),
         ),
     )
     partition = values.PartitionMetadata(3, values.Leader(-1, 4), (1, 2), (2,), 5)
     assert values.MetadataResponse(
-        (values.Node(1, "h", 9, "a"),), (values.TopicMetadata("t", UUID(int=7), (partition,)),)
+        (values.Node(1, "h", 9, "a"),),
+        (
+            values.TopicMetadata("t", UUID(int=7), (partition,)),
+            values.TopicMetadata("i", None, (), 0, is_internal=True),
+        ),
     ) == metadata_response(answer)
+
+
+def test_a_metadata_request_names_topics_by_name_or_by_id_or_none() -> None:
+    """None is a request for all topics; ids came with version 12."""
+
+    def requested(version: int, topics: list[str | UUID] | None) -> Any:
+        entries = metadata_request(METADATA.messages(Versions({Api.METADATA: (0, version)})), topics).topics
+        return None if entries is None else [(entry.name, entry.topic_id) for entry in entries]
+
+    for version in (10, 11, 12, 13):
+        assert [("t", None)] == requested(version, ["t"])
+        assert None is requested(version, None)
+    assert [(None, UUID(int=7))] == requested(12, [UUID(int=7)])
+    with pytest.raises(UnsupportedError, match="no version from 12 on"):
+        requested(11, [UUID(int=7)])
 
 
 def test_leader_hints() -> None:

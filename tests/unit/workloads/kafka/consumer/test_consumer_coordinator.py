@@ -1,14 +1,15 @@
 """Consumers in a group (KIP-848) against a scripted coordinator: assignments, rebalances, commits, fencing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
+import re
+from collections.abc import Iterator
 
 import pytest
 
 from aftershock.errors import BrokerError, UnsupportedError
 from aftershock.tests.scripted_broker import ReceivedRequest, ScriptedBroker
-from aftershock.tests.unit.workloads.kafka.consuming import Reader, append, fresh_topic, reading
+from aftershock.tests.unit.workloads.kafka.consuming import append, fresh_topic, reading
+from aftershock.tests.unit.workloads.kafka.grouping import eventually, holding, member, together
 from aftershock.workloads.kafka.rules.values import TopicPartition
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
@@ -24,46 +25,6 @@ def running() -> Iterator[ScriptedBroker]:
 def cluster(running: ScriptedBroker) -> Iterator[ScriptedBroker]:
     yield running
     running.clear()
-
-
-class Member:
-    """A subscribed reader and the calls of its rebalance callbacks."""
-
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.held: set[TopicPartition] = set()
-        self.others: list[Member] = []
-        self.calls: list[tuple[str, list[int]]] = []
-
-    def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        assert all(each.held.isdisjoint(partitions) for each in [self, *self.others])
-        self.held |= set(partitions)
-        self.calls.append(("assigned", [tp.partition for tp in partitions]))
-
-    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        assert self.held >= set(partitions)
-        self.held -= set(partitions)
-        self.calls.append(("revoked", [tp.partition for tp in partitions]))
-
-
-@asynccontextmanager
-async def member(cluster: ScriptedBroker, topic: str, **changes: object) -> AsyncIterator[Member]:
-    """Yield a member of the group named as the topic, reading from the beginning of its logs."""
-    options = {"group_id": topic, "auto_offset_reset": "earliest"} | changes
-    async with reading(cluster, topic, None, **options) as reader:
-        joined = Member(reader)
-        await reader.consumer.subscribe([topic], joined.on_assigned, joined.on_revoked)
-        yield joined
-
-
-async def holding(one: Member, count: int) -> None:
-    await one.reader.until(lambda: len(one.held) == count, f"not {count} partitions but {one.held}")
-
-
-async def together(first: Member, second: Member, reached: Callable[[], bool]) -> None:
-    """Poll both members until the condition holds."""
-    reason = "two members did not come to terms"
-    await asyncio.gather(first.reader.until(reached, reason), second.reader.until(reached, reason))
 
 
 def committed(cluster: ScriptedBroker, group: str) -> dict[int, int]:
@@ -100,12 +61,12 @@ async def test_partitions_move_to_a_joining_member_and_back(cluster: ScriptedBro
         await first.reader.take(12)
         async with member(cluster, topic) as second:
             second.others = [first]
-            await together(first, second, lambda: len(first.held) == len(second.held) == 2)
+            await together(first, second, reached=lambda: len(first.held) == len(second.held) == 2)
             assert [("assigned", [0, 1, 2, 3]), ("revoked", [1, 3])] == first.calls
             assert [("assigned", [1, 3])] == second.calls
             for number in range(4):
                 append(cluster, topic, number)
-            await together(first, second, lambda: len(first.reader.taken) + len(second.reader.taken) == 16)
+            await together(first, second, reached=lambda: len(first.reader.taken) + len(second.reader.taken) == 16)
         await holding(first, 4)
     taken = first.reader.taken + second.reader.taken
     assert sorted((topic, number, offset) for number in range(4) for offset in range(4)) == sorted(taken)
@@ -120,7 +81,7 @@ async def test_buffered_records_of_a_revoked_partition_are_dropped(cluster: Scri
         await first.reader.take(3)
         async with member(cluster, topic) as second:
             second.others = [first]
-            await together(first, second, lambda: len(first.reader.taken) + len(second.reader.taken) >= 40)
+            await together(first, second, reached=lambda: len(first.reader.taken) + len(second.reader.taken) >= 40)
     taken = first.reader.taken + second.reader.taken
     assert sorted((topic, number, offset) for number in range(2) for offset in range(20)) == sorted(taken)
 
@@ -144,7 +105,7 @@ async def test_kept_partitions_are_read_while_revoked_ones_are_committed(cluster
             assert read == [each for each in first.reader.taken if each[1] == 1]
             assert [("assigned", [0, 1])] == first.calls
             cluster.clear()
-            await together(first, second, lambda: len(first.reader.taken + second.reader.taken) == 11)
+            await together(first, second, reached=lambda: len(first.reader.taken + second.reader.taken) == 11)
     taken = first.reader.taken + second.reader.taken
     assert 11 == len(set(taken))
 
@@ -161,7 +122,7 @@ async def test_a_poll_cancelled_during_a_rebalance_is_completed_by_the_next(clus
             polling = asyncio.create_task(first.reader.poll(10_000))
             await cluster.until("OffsetCommit", 1, topic=topic)
             polling.cancel()
-            await together(first, second, lambda: len(first.held) == len(second.held) == 1)
+            await together(first, second, reached=lambda: len(first.held) == len(second.held) == 1)
 
 
 async def test_a_fenced_member_drops_its_pending_commit(cluster: ScriptedBroker) -> None:
@@ -263,6 +224,124 @@ async def test_a_broker_without_the_protocol_is_raised_by_poll() -> None:
                 await alone.reader.poll(10_000)
 
 
+# ---- static members, patterns, and applications that don't poll
+
+
+async def test_a_static_member_comes_back_to_its_partitions(cluster: ScriptedBroker) -> None:
+    """It leaves with epoch -2, and its successor has its partitions without a rebalance of the other member."""
+    topic = fresh_topic(cluster, 4)
+    async with member(cluster, topic, group_instance_id="b") as other:
+        async with member(cluster, topic, group_instance_id="a") as first:
+            first.others = [other]
+            await together(first, other, reached=lambda: len(first.held) == len(other.held) == 2)
+            before, calls = set(first.held), list(other.calls)
+        sent = [seen.fields for seen in heartbeats(cluster, topic) if seen.fields["instance_id"] == "a"]
+        assert -2 == sent[-1]["member_epoch"]
+        async with member(cluster, topic, group_instance_id="a") as second:
+            second.others = [other]
+            await together(second, other, reached=lambda: len(second.held) == 2)
+            assert before == second.held
+            assert calls == other.calls
+            assert first.reader.consumer.member_id != second.reader.consumer.member_id
+
+
+async def test_an_instance_id_in_use_is_raised_by_poll(cluster: ScriptedBroker) -> None:
+    """UNRELEASED_INSTANCE_ID: its owner hasn't left, and stays a member."""
+    topic = fresh_topic(cluster, 2)
+    async with member(cluster, topic, group_instance_id="a") as first:
+        await holding(first, 2)
+        async with member(cluster, topic, group_instance_id="a") as second:
+            with pytest.raises(BrokerError, match="UNRELEASED_INSTANCE_ID"):
+                await second.reader.poll(10_000)
+        await holding(first, 2)
+
+
+async def test_a_fenced_instance_loses_its_partitions_and_ends(cluster: ScriptedBroker) -> None:
+    """FENCED_INSTANCE_ID: the partitions are lost before the error is raised, and close revokes nothing."""
+    topic = fresh_topic(cluster, 2)
+    async with member(cluster, topic, tells_losses=True, group_instance_id="a") as alone:
+        await holding(alone, 2)
+        cluster.script(HEARTBEAT, error=82)
+        with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
+            await alone.reader.until(lambda: False, "no error")
+        assert [("assigned", [0, 1]), ("lost", [0, 1])] == alone.calls
+    assert 2 == len(alone.calls)
+    assert ["FENCED_INSTANCE_ID"] == [each["error"] for each in alone.reader.events("member_fenced")]
+
+
+async def test_losses_are_told_apart_from_revocations(cluster: ScriptedBroker) -> None:
+    """``on_lost`` after fencing, ``on_revoked`` in close; the events tell the story."""
+    topic = fresh_topic(cluster, 2)
+    async with member(cluster, topic, tells_losses=True) as alone:
+        await holding(alone, 2)
+        epoch = alone.reader.consumer.member_epoch
+        cluster.script(HEARTBEAT, error=110)
+        await alone.reader.until(lambda: len(alone.calls) == 3, "it did not come back")
+    assert ["assigned", "lost", "assigned", "revoked"] == [call for call, _ in alone.calls]
+    told = alone.told("group_joined", "rebalance_started", "member_fenced", "partitions_lost")
+    assert [
+        "group_joined",
+        "rebalance_started",
+        "member_fenced",
+        "partitions_lost",
+        "group_joined",
+        "rebalance_started",
+    ] == [event for event, _ in told]
+    assert {"epoch": 1, "leader": False, "protocol": "consumer", "assignor": None} == told[0][1]
+    assert ("FENCED_MEMBER_EPOCH", epoch) == (told[2][1]["error"], told[2][1]["epoch"])
+    assert -1 == alone.reader.consumer.member_epoch
+
+
+async def test_an_application_that_does_not_poll_loses_its_partitions(cluster: ScriptedBroker) -> None:
+    """``max.poll.interval.ms``: the member leaves with epoch -1; the next poll tells the loss, and joins again."""
+    topic = fresh_topic(cluster, 2)
+    append(cluster, topic, 0, 3)
+    async with member(cluster, topic, tells_losses=True, max_poll_interval_ms=150, max_poll_records=1) as alone:
+        await alone.reader.take(1)
+        await eventually(
+            lambda: -1 in [seen.fields["member_epoch"] for seen in heartbeats(cluster, topic)], "it did not leave"
+        )
+        sent = len(heartbeats(cluster, topic))
+        await asyncio.sleep(0.1)
+        assert sent == len(heartbeats(cluster, topic))
+        assert ([("assigned", [0, 1])], -1) == (alone.calls, alone.reader.consumer.member_epoch)
+        await alone.reader.until(lambda: len(alone.calls) == 3, "it did not come back")
+        assert [("assigned", [0, 1]), ("lost", [0, 1]), ("assigned", [0, 1])] == alone.calls
+        assert 1 == len(alone.reader.events("poll_timeout"))
+        assert {} == committed(cluster, topic)
+
+
+async def test_a_poll_that_waits_is_not_idle(cluster: ScriptedBroker) -> None:
+    """One long poll keeps the member in the group."""
+    topic = fresh_topic(cluster)
+    async with member(cluster, topic, max_poll_interval_ms=100) as alone:
+        await holding(alone, 1)
+        await alone.reader.poll(500)
+        assert [("assigned", [0])] == alone.calls
+
+
+async def test_a_pattern_is_evaluated_by_the_coordinator(cluster: ScriptedBroker) -> None:
+    """A new topic that matches is read too; metadata is requested by the ids in the assignment only."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    pattern = re.compile(f"{topic}(-.*)?")
+    async with member(cluster, topic, topics=pattern) as alone:
+        await alone.reader.take(1)
+        cluster.create(f"{topic}-more", 1)
+        cluster.create(f"no-{topic}", 1)
+        append(cluster, f"{topic}-more", 0)
+        taken = await alone.reader.take(1)
+        assert [(f"{topic}-more", 0, 0)] == taken
+        assert {topic, f"{topic}-more"} == {tp.topic for tp in alone.held}
+    first = heartbeats(cluster, topic)[0]
+    assert (pattern.pattern, []) == (
+        first.fields["subscribed_topic_regex"],
+        first.fields["subscribed_topic_names"],
+    )
+    ours = [seen for seen in cluster.journal("Metadata") if seen.client_id == topic]
+    assert {0, 1, 2} == {len(seen.fields["topics"]) for seen in ours}
+
+
 # ---- offsets
 
 
@@ -318,9 +397,9 @@ async def test_a_commit_names_its_topics_by_id(cluster: ScriptedBroker) -> None:
     assert 5 == cluster.committed(topic)[topic, 0]
 
 
-@pytest.mark.parametrize("error", [7, 14, 15, 16, 100, 113])
+@pytest.mark.parametrize("error", [7, 14, 15, 16, 100])
 async def test_a_retriable_commit_error_is_retried(cluster: ScriptedBroker, error: int) -> None:
-    """Timeouts, a coordinator that loads or moves, an epoch that rose: the second request succeeds."""
+    """Timeouts, and a coordinator that loads or moves: the second request succeeds."""
     topic = fresh_topic(cluster)
     append(cluster, topic, 0)
     async with member(cluster, topic, enable_auto_commit=False) as alone:
@@ -339,6 +418,49 @@ async def test_a_commit_that_is_refused_is_an_error(cluster: ScriptedBroker) -> 
         cluster.script("OffsetCommit", error=12)
         with pytest.raises(BrokerError, match="OFFSET_METADATA_TOO_LARGE"):
             await alone.reader.consumer.commit()
+
+
+async def test_an_explicit_commit_with_an_outdated_epoch_is_an_error(cluster: ScriptedBroker) -> None:
+    """STALE_MEMBER_EPOCH, as in Kafka: the partition may belong to another member, so nothing is sent again."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    async with member(cluster, topic, enable_auto_commit=False) as alone:
+        await alone.reader.take(1)
+        cluster.script("OffsetCommit", error=113)
+        with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH") as raised:
+            await alone.reader.consumer.commit({TopicPartition(topic, 0): 1})
+        assert 113 == raised.value.code
+    assert 1 == len(cluster.journal("OffsetCommit", topic=topic))
+    assert {} == committed(cluster, topic)
+
+
+async def test_the_commit_before_a_revocation_is_repeated_with_the_new_epoch(cluster: ScriptedBroker) -> None:
+    """The member still owns the partitions: nothing is read twice by the next owner."""
+    topic = fresh_topic(cluster, 2)
+    append(cluster, topic, 0)
+    append(cluster, topic, 1)
+    async with member(cluster, topic, auto_commit_interval_ms=60_000) as first:
+        await first.reader.take(2)
+        cluster.script("OffsetCommit", error=113)
+        async with member(cluster, topic) as second:
+            second.others = [first]
+            await together(first, second, reached=lambda: len(first.held) == len(second.held) == 1)
+            assert [] == first.reader.events("commit_failed")
+            assert {0: 1, 1: 1} == committed(cluster, topic)
+
+
+async def test_a_commit_reports_its_epoch_and_how_long_it_took(cluster: ScriptedBroker) -> None:
+    """From the sending of the successful request until its response, without the earlier attempts."""
+    topic = fresh_topic(cluster)
+    append(cluster, topic, 0)
+    async with member(cluster, topic, auto_commit_interval_ms=1, retry_backoff_ms=200) as alone:
+        cluster.script("OffsetCommit", error=14)
+        cluster.script("OffsetCommit", delay_ms=50)
+        await alone.reader.until(lambda: bool(alone.reader.events("committed")), "no commit")
+        (told, *_) = alone.reader.events("committed")
+        assert alone.reader.consumer.member_epoch == told["epoch"] > 0
+        assert 50_000 <= told["took_us"] < 200_000
+    assert told["epoch"] == cluster.journal("OffsetCommit", topic=topic)[0].fields["generation_id_or_member_epoch"]
 
 
 async def test_a_commit_has_a_deadline(cluster: ScriptedBroker) -> None:

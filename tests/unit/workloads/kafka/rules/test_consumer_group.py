@@ -233,6 +233,97 @@ def test_without_subscription_there_is_no_heartbeat() -> None:
     assert math.inf == alone.wait_ms(0)
 
 
+# ---- static members, regular expressions, and applications that don't poll
+
+
+def test_a_static_member_leaves_with_epoch_minus_two() -> None:
+    """Rule 1: the coordinator keeps its partitions until it comes back, or its session times out."""
+    backoff = Backoff(100, 1000, Random(1))  # noqa: S311  # spreads waits, guards nothing
+    static = GroupMember("m", backoff=backoff, rebalance_timeout_ms=300_000, rack=None, assignor=None, is_static=True)
+    static.subscribe(("a",))
+    beat(static, A0)
+    assert static.leave()
+    assert Heartbeat("m", -2) == static.heartbeat(0)
+
+
+def test_a_pattern_is_sent_with_an_empty_list_of_topics() -> None:
+    """Rule 2: the coordinator evaluates it; it is sent when the member joins, and not repeated."""
+    joining = new_member()
+    joining.subscribe((), "orders-.*")
+    assert Heartbeat("m", 0, "r", 300_000, (), None, frozenset(), "orders-.*") == joining.heartbeat(0)
+    joining.on_response(HeartbeatAnswer(0, 1), 0)
+    assert Heartbeat("m", 1) == joining.heartbeat(5000)
+
+
+def test_a_member_whose_application_does_not_poll_leaves() -> None:
+    """Rule 6: at ``max.poll.interval.ms``, before the next heartbeat is due; it then sends nothing more."""
+    stable = owning(A0)
+    stable.polled(1000)
+    beat(stable, epoch=7, now_ms=300_000)
+    assert 1000 == stable.wait_ms(300_000)
+    assert Heartbeat("m", -1) == stable.heartbeat(301_000)
+    assert MemberState.STALE is stable.state
+    assert Verdict.CONTINUE is stable.on_response(HeartbeatAnswer(0, -1), 301_000)
+    assert math.inf == stable.wait_ms(10_000_000)
+    assert 1 == stable.counts["poll_timeouts"]
+
+
+def test_a_stale_member_joins_again_when_its_application_polls() -> None:
+    """Rule 6: after the release of the lost partitions, with epoch 0, the same id and every field."""
+    stable = owning(A0)
+    stable.polled(0)
+    stable.heartbeat(300_000)
+    stable.on_failure(300_000)  # whether the coordinator received it doesn't matter
+    stable.polled(400_000)
+    stable.rejoin()
+    assert 0 == stable.wait_ms(400_000)
+    assert Heartbeat("m", 0, "r", 300_000, ("a", "b"), None, frozenset()) == stable.heartbeat(400_000)
+
+
+@pytest.mark.parametrize("error", [0, 25])
+def test_the_response_to_a_leave_is_none_to_the_join_that_follows(error: int) -> None:
+    """Rule 6: the application polls again before the coordinator has answered the heartbeat that leaves."""
+    stable = owning(A0)
+    stable.polled(0)
+    stable.heartbeat(300_000)
+    stable.polled(300_001)
+    stable.rejoin()
+    assert math.inf == stable.wait_ms(300_001)
+    assert Verdict.CONTINUE is stable.on_response(HeartbeatAnswer(error, -1), 300_002)
+    assert (MemberState.JOINING, 0) == (stable.state, stable.wait_ms(300_002))
+    assert 0 == stable.heartbeat(300_002).member_epoch
+
+
+def test_each_poll_renews_the_poll_interval() -> None:
+    stable = owning(A0)
+    for now_ms in (0, 299_000, 598_000):
+        stable.polled(now_ms)
+    assert MemberState.STABLE is stable.state
+    beat(stable, now_ms=600_000)
+    assert MemberState.STABLE is stable.state
+
+
+def test_a_leaving_member_ignores_the_poll_interval() -> None:
+    """It sends the last heartbeat of a member that leaves, and doesn't join again."""
+    stable = owning(A0)
+    stable.polled(0)
+    stable.leave()
+    stable.heartbeat(400_000)
+    assert MemberState.UNSUBSCRIBED is stable.state
+    stable.rejoin()
+    assert math.inf == stable.wait_ms(400_000)
+
+
+def test_commits_have_no_epoch_without_membership() -> None:
+    """Kafka's ``onMemberEpochUpdated``: while joining, and after fencing or leaving."""
+    joining = member()
+    assert -1 == joining.membership_epoch
+    beat(joining, A0, epoch=3)
+    assert 3 == joining.membership_epoch
+    beat(joining, error=110)
+    assert -1 == joining.membership_epoch
+
+
 PARTITIONS = st.frozensets(st.sampled_from([A0, A1, A2, B0]))
 EVENTS = st.lists(
     st.one_of(

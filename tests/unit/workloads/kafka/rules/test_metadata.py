@@ -1,6 +1,7 @@
 """The rules of metadata.py; test_leader_discovery_model.py compares its epochs with a model."""
 
 from math import inf
+from uuid import UUID
 
 import pytest
 
@@ -16,7 +17,7 @@ from aftershock.tests.unit.workloads.kafka.rules.known_cluster import (
     node,
 )
 from aftershock.workloads.kafka.rules.metadata import Metadata
-from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, MetadataResponse
+from aftershock.workloads.kafka.rules.values import UNKNOWN, Leader, MetadataResponse, PartitionMetadata, TopicMetadata
 
 
 def test_initial_metadata_is_empty() -> None:
@@ -165,6 +166,51 @@ def test_a_topic_wanted_while_in_flight_is_asked_for_next() -> None:
     assert inf == metadata.wait_ms(0)
     metadata.update(answer({T0: Leader(1, 5)}), 0)
     assert 0 == metadata.wait_ms(120)
+
+
+def named(*topics: tuple[str, UUID, bool]) -> MetadataResponse:
+    """Return a response with topics of one partition each: name, id, whether it is internal."""
+    part = PartitionMetadata(0, Leader(1, 5))
+    return MetadataResponse(
+        (node(1),), tuple(TopicMetadata(name, topic_id, (part,), 0, internal) for name, topic_id, internal in topics)
+    )
+
+
+def test_a_consumer_with_a_pattern_wants_all_topics_that_match() -> None:
+    """Internal topics never match (``exclude.internal.topics``), topics that are wanted by name always do."""
+    metadata = Metadata(backoff=backoff())
+    metadata.want(["u"])
+    metadata.want_all(lambda name: name.startswith("t"))
+    assert None is metadata.request_topics
+    learn(metadata, named(("t1", ID, False), ("u", OTHER_ID, False), ("v", ID, False), ("t-internal", ID, True)))
+    assert (("t1", "u"), True) == (metadata.topic_names, metadata.is_complete)
+    metadata.want(["v"])
+    assert not metadata.is_complete
+    learn(metadata, named(("v", ID, False)))
+    assert ("v",) == metadata.topic_names
+
+
+def test_a_request_has_ids_or_names() -> None:
+    """A broker ignores names beside ids, so a consumer whose topics come by id asks for nothing else."""
+    metadata = knowing({T0: Leader(1, 5)})
+    metadata.want_ids(frozenset({OTHER_ID}))
+    assert ((OTHER_ID,), 0) == (metadata.request_topics, metadata.wait_ms(0))
+    learn(metadata, named(("t2", OTHER_ID, False), ("t3", UUID(int=3), False)))
+    assert ("t2", ("t2",), True) == (metadata.name_of(OTHER_ID), metadata.topic_names, metadata.is_complete)
+    metadata.want_ids(frozenset({OTHER_ID}))
+    assert metadata.wait_ms(0) > 0
+
+
+def test_metadata_is_complete_when_all_wanted_topics_were_requested() -> None:
+    """Also if the response in flight began before a topic was wanted."""
+    metadata = knowing({T0: Leader(1, 5)})
+    assert metadata.is_complete
+    metadata.request_sent()
+    metadata.want(["u"])
+    metadata.update(answer({T0: Leader(1, 5)}), 0)
+    assert not metadata.is_complete
+    learn(metadata, answer({T0: Leader(1, 5)}))
+    assert metadata.is_complete
 
 
 @pytest.mark.parametrize(
