@@ -154,6 +154,10 @@ class Cluster(Part):
         dict[RackName, Annotated[StrictInt, Field(ge=1, le=NODES_MAX)]], Field(min_length=1, max_length=RACKS_MAX)
     ] = {"a": 1, "b": 1, "c": 1}
     profile: Literal["fast", "production"] = "fast"
+    heap: Annotated[
+        Size | None,
+        Field(ge=128 * _MIB, le=4096 * _MIB, description="heap of each node's JVM, by default the profile's"),
+    ] = None
     controllers: Annotated[
         Literal[0, 1, 3, 5],
         Field(description="number of isolated controllers; with 0, the brokers are the controllers too"),

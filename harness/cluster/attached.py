@@ -29,7 +29,7 @@ from aftershock.harness.cluster.proxies import Toxiproxy, WireProxy
 from aftershock.harness.kafka.admin import TIMEOUT, TOPIC, VERSIONS_REQUEST, Admin, raise_for, still_lacking
 from aftershock.harness.kafka.groups import groups, remove_members
 from aftershock.harness.kafka.settings import topic_ids
-from aftershock.harness.run.assignments import group_names, worker_names
+from aftershock.harness.run.assignments import all_worker_names, group_names
 from aftershock.results.evidence.files import read_object, write_whole
 from aftershock.workloads.adapters.security import SecuritySettings
 from aftershock.workloads.kafka.wire.connection import Address, Connection
@@ -71,7 +71,7 @@ class AttachmentDescriptor:
         }
         security = attach.security.model_copy(update=files)
         topics = tuple(topic["name"] for topic in timeline.topics)
-        clients, groups = tuple(worker_names(timeline)), tuple(group_names(timeline))
+        clients, groups = tuple(all_worker_names(timeline)), tuple(group_names(timeline))
         return cls(run_id, attach.model_copy(update={"security": security}), topics, clients, groups)
 
     def write(self, home: Path) -> None:

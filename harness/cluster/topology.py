@@ -207,6 +207,7 @@ class ClusterSpec:
     ``racks`` has the number of brokers in each rack, in the order of the brokers' ids. ``controllers`` is the number of
     controllers that are not brokers. ``config`` has properties of all brokers; an empty value means Kafka's default.
     ``brokers`` has properties of single brokers by broker id, which override the properties in ``config``.
+    ``heap_bytes`` is the heap of each node's JVM, None for that of the profile.
     """
 
     kafka: str
@@ -217,6 +218,7 @@ class ClusterSpec:
     disks: Disks | None = None
     wire_proxy: bool = False
     brokers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    heap_bytes: int | None = None
 
     @cached_property
     def topology(self) -> Topology:
@@ -228,7 +230,8 @@ class ClusterSpec:
         version = kafka or (DEFAULT_KAFKA if plan.kafka == "default" else plan.kafka)
         profile, config = PROFILES[plan.profile], dict(plan.config)
         brokers, racks = dict(plan.brokers or {}), dict(plan.racks)
-        return cls(version, racks, plan.controllers, profile, config, plan.disks, plan.wire_proxy, brokers)
+        disks, proxy = plan.disks, plan.wire_proxy
+        return cls(version, racks, plan.controllers, profile, config, disks, proxy, brokers, plan.heap)
 
     def as_plan(self) -> ClusterPlan:
         return ClusterPlan(
@@ -240,6 +243,7 @@ class ClusterSpec:
             disks=self.disks,
             wire_proxy=self.wire_proxy,
             brokers={broker: dict(config) for broker, config in self.brokers.items()} or None,
+            heap=self.heap_bytes,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -253,6 +257,7 @@ class ClusterSpec:
             **({"disks": self.disks.model_dump()} if self.disks else {}),
             **({"wire_proxy": True} if self.wire_proxy else {}),
             **({"brokers": brokers} if brokers else {}),
+            **({"heap_bytes": self.heap_bytes} if self.heap_bytes else {}),
             "config": dict(sorted(self.config.items())),
         }
 
@@ -263,7 +268,8 @@ class ClusterSpec:
         disks = Disks.model_validate(document["disks"]) if "disks" in document else None
         config, wire_proxy = dict(document["config"]), bool(document.get("wire_proxy"))
         brokers = {int(broker): dict(settings) for broker, settings in document.get("brokers", {}).items()}
-        return cls(document["kafka"], racks, document["controllers"], profile, config, disks, wire_proxy, brokers)
+        controllers, heap_bytes = document["controllers"], document.get("heap_bytes")
+        return cls(document["kafka"], racks, controllers, profile, config, disks, wire_proxy, brokers, heap_bytes)
 
     @property
     def own_classes(self) -> bool:
@@ -332,7 +338,8 @@ class ClusterSpec:
             if value
         }
         environment["CLUSTER_ID"] = cluster_id
-        environment["KAFKA_HEAP_OPTS"] = self.profile.heap_flags
+        heap_flags = f"-Xms{self.heap_bytes} -Xmx{self.heap_bytes}" if self.heap_bytes else self.profile.heap_flags
+        environment["KAFKA_HEAP_OPTS"] = heap_flags
         environment["KAFKA_JVM_PERFORMANCE_OPTS"] = self.profile.jvm_flags
         if self.own_classes:
             environment["CLASSPATH"] = "/opt/aftershock"  # the folder of Aftershock's classes in the image

@@ -183,3 +183,14 @@ def test_isolated_controllers_store_no_topics() -> None:
     laid_out = build([1, 1, 1], 3)
     assert [(11, "a"), (12, "b"), (13, "c")] == [(node.id, node.rack) for node in laid_out.controllers]
     assert [1, 2, 3] == [node.id for node in laid_out.brokers]
+
+
+def test_the_heap_of_a_plan() -> None:
+    """It replaces the profile's, and clusters with another heap are not interchangeable."""
+    plan = ClusterPlan.model_validate({"heap": "1024MiB"})
+    plain, large = ClusterSpec.of(ClusterPlan()), ClusterSpec.of(plan)
+    heaps = {environment["KAFKA_HEAP_OPTS"] for environment in environments(plan).values()}
+    assert {"-Xms1073741824 -Xmx1073741824"} == heaps
+    assert plain.to_json() != large.to_json()
+    assert large == ClusterSpec.from_json(large.to_json())
+    assert large == ClusterSpec.of(large.as_plan())
